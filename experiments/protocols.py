@@ -114,7 +114,7 @@ def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, .
         shares = (table_cells.percent(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
         staleness = table_cells.staleness(of_scheme["mean_staleness"], of_scheme["max_staleness"])
         numbers_per_second = of_scheme["numbers"] / of_scheme["end"]
-        sent = table_cells.short(float(np.mean(numbers_per_second)))
+        sent = table_cells.three_digits(float(np.mean(numbers_per_second)))
         yield (scheme, *shares, staleness, sent)
 
 

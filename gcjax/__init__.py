@@ -42,15 +42,15 @@ _MODULES = (
     "testing",
     "watching",
 )
-_FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry", "watch": "gcjax.watching.watch"}
+_MODULE_OF_FUNCTION = {"comparable": "gcjax.equality", "register": "gcjax.registry", "watch": "gcjax.watching.watch"}
 
 
 def __getattr__(name: str) -> Any:
     """What Python calls for `gcjax.name` when nothing has set it: imports the module or the function of this name."""
     if name in _MODULES:
         return importlib.import_module(f"gcjax.{name}")
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
+    if name in _MODULE_OF_FUNCTION:
+        return getattr(importlib.import_module(_MODULE_OF_FUNCTION[name]), name)
     raise AttributeError(f"module 'gcjax' has no attribute '{name}'")
 
 

@@ -21,7 +21,9 @@ def max_over_runs(count: jax.Array) -> jax.Array:
 def _max_over_batch(axis_size: int, in_batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
     """The rule of `max_over_runs` for vmap: (the count, whether it differs between runs), which it never does."""
     del axis_size
-    return (max_over_runs(count.max()), False) if in_batched[0] else (max_over_runs(count), False)
+    (is_count_batched,) = in_batched
+    differs_between_runs = False
+    return max_over_runs(count.max() if is_count_batched else count), differs_between_runs
 
 
 @jax.custom_batching.custom_vmap
@@ -31,7 +33,8 @@ def select_active(active: jax.Array, new: Any, old: Any) -> Any:
     Without vmap `active` is not looked at: a loop whose bound is `max_over_runs` runs only while it is true.
     """
     del active, old
-    return new
+    new_of_single_run_that_is_always_active = new
+    return new_of_single_run_that_is_always_active
 
 
 @select_active.def_vmap
@@ -42,16 +45,19 @@ def _select_active_in_batch(
 
     `in_batched` says of `active` and of each leaf of `new` and `old` whether it has a leading axis of runs.
     """
+    num_runs = axis_size
+    is_active_batched, is_new_batched, is_old_batched = in_batched
 
-    def with_runs_axis(x: jax.Array, batched: bool) -> jax.Array:
+    def with_runs_axis(x: jax.Array, is_batched: bool) -> jax.Array:
         """[runs, ...]: the array, repeated for every run if all have the same one."""
-        return x if batched else jnp.broadcast_to(x, (axis_size, *jnp.shape(x)))
+        return x if is_batched else jnp.broadcast_to(x, (num_runs, *jnp.shape(x)))
 
-    def select_leaf(new: jax.Array, new_batched: bool, old: jax.Array, old_batched: bool) -> jax.Array:
+    def select_leaf(new: jax.Array, is_new_batched: bool, old: jax.Array, is_old_batched: bool) -> jax.Array:
         """The new leaf for active runs, the old one for the others."""
-        num_axes = max(new.ndim - new_batched, old.ndim - old_batched)  # besides that of the runs
-        is_active = with_runs_axis(active, in_batched[0]).reshape(-1, *(1,) * num_axes)
-        return jnp.where(is_active, with_runs_axis(new, new_batched), with_runs_axis(old, old_batched))
+        num_axes_of_one_run = max(new.ndim - is_new_batched, old.ndim - is_old_batched)
+        is_active = with_runs_axis(active, is_active_batched).reshape(-1, *(1,) * num_axes_of_one_run)
+        return jnp.where(is_active, with_runs_axis(new, is_new_batched), with_runs_axis(old, is_old_batched))
 
-    selected = jax.tree.map(select_leaf, new, in_batched[1], old, in_batched[2])
-    return selected, jax.tree.map(lambda _: True, selected)
+    selected = jax.tree.map(select_leaf, new, is_new_batched, old, is_old_batched)
+    differs_between_runs = jax.tree.map(lambda _: True, selected)
+    return selected, differs_between_runs

@@ -21,10 +21,10 @@ def is_traced(value: Any) -> bool:
 
 def integer(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> int:
     """Returns `value` as an int within the bounds, or raises `ValueError`."""
-    bounds = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+    bounds_text = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_integer or value < minimum or (maximum is not None and value > maximum):
-        raise ValueError(f"{name} must be a whole number {bounds}; got {value!r}." + (f" {hint}" if hint else ""))
+        raise ValueError(f"{name} must be a whole number {bounds_text}; got {value!r}." + (f" {hint}" if hint else ""))
     return int(value)
 
 
@@ -51,12 +51,16 @@ def number(
         return value
     try:
         array = np.asarray(value, dtype=np.float64)
-        if value is None or (isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)):
-            raise TypeError  # for numpy, None is NaN
+        has_none_read_as_nan = value is None or (
+            isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)
+        )
+        if has_none_read_as_nan:
+            raise TypeError
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
     is_large_enough = array > minimum if above else array >= minimum
-    if not np.all(is_large_enough & (array <= maximum) & (np.isfinite(array) | (not finite))):
+    is_finite_enough = np.isfinite(array) | (not finite)
+    if not np.all(is_large_enough & (array <= maximum) & is_finite_enough):
         relation = "above" if above else "at least"
         upper_limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
         raise ValueError(f"{name} must be {relation} {minimum:g}{upper_limit}; got {shorten(array)}.")
@@ -91,17 +95,17 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     options = sorted(options)
     if value in options:
         return value
-    nearest = difflib.get_close_matches(str(value), options, n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    most_similar = difflib.get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {most_similar[0]!r}?" if most_similar else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}.{hint}")
 
 
 def rng_key(value: Any) -> Any:
     """Checks that a value is one JAX random key, of the new kind or the old, and returns it unchanged."""
     dtype, shape = getattr(value, "dtype", None), np.shape(value) if hasattr(value, "dtype") else None
-    is_new_kind = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
-    is_old_kind = dtype == np.uint32 and shape is not None and len(shape) == 1
-    if is_new_kind or is_old_kind:
+    is_typed_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
+    is_raw_key = dtype == np.uint32 and shape is not None and len(shape) == 1
+    if is_typed_key or is_raw_key:
         return value
     value_text = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
     raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {value_text}.")
@@ -109,7 +113,8 @@ def rng_key(value: Any) -> Any:
 
 def optimizer(name: str, value: Any) -> Any:
     """Checks that a value is an optax optimizer, by its two functions, and returns it unchanged."""
-    if not (callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))):
+    has_functions = callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
+    if not has_functions:
         hint = " Was the factory called?" if callable(value) else ""
         raise ValueError(
             f"{name} must be an optax.GradientTransformation, for example optax.sgd(0.1); got {value!r}.{hint}"
@@ -137,19 +142,21 @@ def durations(value: Any) -> Any:
         )
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"durations must be floating point seconds; got dtype {dtype}.")
-    if dtype.itemsize < 4:  # bytes
+    is_too_coarse_for_times = dtype.itemsize < np.dtype(np.float32).itemsize
+    if is_too_coarse_for_times:
         value = value.astype(jnp.float32)
     if is_traced(value):
         return value
-    array = np.asarray(value)
-    is_bad = np.isnan(array) | (array < 0)
+    host_array = np.asarray(value)
+    is_bad = np.isnan(host_array) | (host_array < 0)
     if is_bad.any():
-        unit, worker = np.argwhere(is_bad)[0]
+        first_bad_unit, first_bad_worker = np.argwhere(is_bad)[0]
         raise ValueError(
-            f"durations must be seconds >= 0, and inf for a failed worker; got {array[unit, worker]} "
-            f"for unit {unit} of worker {worker} ({int(is_bad.sum())} bad values in all)."
+            "durations must be seconds >= 0, and inf for a failed worker; got "
+            f"{host_array[first_bad_unit, first_bad_worker]} for unit {first_bad_unit} of worker {first_bad_worker} "
+            f"({int(is_bad.sum())} bad values in all)."
         )
-    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(array.dtype))
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(host_array.dtype))
 
 
 def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
@@ -159,13 +166,16 @@ def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
       shape: of the durations.
       num_workers: how many rows they would then have; if None, they look so if they have fewer units than workers.
     """
-    rows, columns = shape
-    if rows < columns if num_workers is None else rows == num_workers != columns:
-        return (
-            f" Durations are [T, W]: these are {rows} units of {columns} workers. If they should be {columns} units of "
-            f"{rows} workers, pass them transposed, durations.T."
-        )
-    return ""
+    num_rows, num_columns = shape
+    has_fewer_units_than_workers = num_rows < num_columns
+    has_a_row_for_each_worker = num_rows == num_workers != num_columns
+    looks_transposed = has_fewer_units_than_workers if num_workers is None else has_a_row_for_each_worker
+    if not looks_transposed:
+        return ""
+    return (
+        f" Durations are [T, W]: these are {num_rows} units of {num_columns} workers. If they should be {num_columns} "
+        f"units of {num_rows} workers, pass them transposed, durations.T."
+    )
 
 
 def shorten(array: np.ndarray) -> str:

@@ -35,12 +35,12 @@ class PureFunction:
       compares_by_value: whether the arguments of the factory all compare by value; a closure equals only itself.
     """
 
-    def __init__(self, function: Callable[..., Any], origin: Hashable, compares_by_value: bool) -> None:
-        """Wraps a function; `origin` is what it compares by: its factory, the factory's arguments, and its path."""
+    def __init__(self, function: Callable[..., Any], compared_by: Hashable, compares_by_value: bool) -> None:
+        """Wraps a function; it compares by its factory, the factory's arguments, and its path."""
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
-        self._origin, self._hash = origin, hash(origin)
+        self._compared_by, self._hash = compared_by, hash(compared_by)
         self.compares_by_value = compares_by_value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ class PureFunction:
 
     def __eq__(self, other: object) -> bool:
         """Whether the other is the same function of the same factory, with equal arguments."""
-        return isinstance(other, PureFunction) and self._hash == other._hash and self._origin == other._origin
+        return isinstance(other, PureFunction) and self._hash == other._hash and self._compared_by == other._compared_by
 
     def __hash__(self) -> int:
         """Of the factory, its arguments and the path to the function in what it returned."""
@@ -83,43 +83,51 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What the factory makes, with functions that compare by their origin if the arguments allow it."""
-        result = factory(*map(_copy_of_array, args), **{name: _copy_of_array(value) for name, value in kwargs.items()})
+        """What the factory makes, with functions that compare by the call of the factory if the arguments allow it."""
+        unchanging_args = map(_copy_of_array, args)
+        unchanging_kwargs = {name: _copy_of_array(value) for name, value in kwargs.items()}
+        result = factory(*unchanging_args, **unchanging_kwargs)
         bound_arguments = signature.bind(*args, **kwargs)
         bound_arguments.apply_defaults()
+        arguments = bound_arguments.arguments
         float_type = jax.dtypes.canonicalize_dtype("float64").name
         try:
-            origin = (factory, frozen(bound_arguments.arguments), float_type)
-            hash(origin)
+            factory_call = (factory, as_hashable(arguments), float_type)
+            hash(factory_call)
         except TypeError:
             return result
-        compares_by_value = not any(map(_is_closure, _iterate_leaves(bound_arguments.arguments)))
-        return _with_origins(result, origin, compares_by_value, path=())
+        compares_by_value = not any(map(_is_closure, _iterate_leaves(arguments)))
+        return _with_comparable_functions(result, factory_call, compares_by_value, path_in_result=())
 
     return comparing
 
 
-def _with_origins(value: Any, origin: Hashable, compares_by_value: bool, path: tuple[Hashable, ...]) -> Any:
+def _with_comparable_functions(
+    value: Any, factory_call: Hashable, compares_by_value: bool, path_in_result: tuple[Hashable, ...]
+) -> Any:
     """The value, where every closure in tuples, lists and dicts is now a `PureFunction`.
 
     Args:
       value: what a factory returned, or a part of it.
-      origin: the factory and its arguments.
+      factory_call: the factory and its arguments.
       compares_by_value: whether the arguments of the factory all compare by value.
-      path: the fields, indices and keys from what the factory returned to this part.
+      path_in_result: the fields, indices and keys from what the factory returned to this part.
     """
+
+    def part_with_comparable_functions(part: Any, field_index_or_key: Hashable) -> Any:
+        """The same for a part of the value."""
+        path_of_part = (*path_in_result, field_index_or_key)
+        return _with_comparable_functions(part, factory_call, compares_by_value, path_of_part)
+
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = {
-            name: _with_origins(getattr(value, name), origin, compares_by_value, (*path, name))
-            for name in value._fields
-        }
+        fields = {name: part_with_comparable_functions(getattr(value, name), name) for name in value._fields}
         is_unchanged = all(fields[name] is getattr(value, name) for name in fields)
         return value if is_unchanged else type(value)(**fields)
     if type(value) in (list, tuple):
-        return type(value)(_with_origins(item, origin, compares_by_value, (*path, i)) for i, item in enumerate(value))
+        return type(value)(part_with_comparable_functions(item, index) for index, item in enumerate(value))
     if type(value) is dict:
-        return {key: _with_origins(item, origin, compares_by_value, (*path, key)) for key, item in value.items()}
-    return PureFunction(value, (origin, path), compares_by_value) if _is_closure(value) else value
+        return {key: part_with_comparable_functions(item, key) for key, item in value.items()}
+    return PureFunction(value, (factory_call, path_in_result), compares_by_value) if _is_closure(value) else value
 
 
 def _copy_of_array(value: Any) -> Any:
@@ -133,7 +141,8 @@ def _is_closure(value: Any) -> bool:
         return not value.compares_by_value
     if inspect.ismethod(value):
         return not inspect.isclass(value.__self__)
-    return (inspect.isfunction(value) and "<locals>" in value.__qualname__) or isinstance(value, functools.partial)
+    is_defined_in_function = inspect.isfunction(value) and "<locals>" in value.__qualname__
+    return is_defined_in_function or isinstance(value, functools.partial)
 
 
 def _iterate_leaves(value: Any) -> Iterator[Any]:
@@ -147,7 +156,7 @@ def _iterate_leaves(value: Any) -> Iterator[Any]:
         yield from _iterate_leaves(item)
 
 
-def frozen(value: Any) -> Hashable:
+def as_hashable(value: Any) -> Hashable:
     """Something with a hash, immutable, that is equal for equal values of the same types.
 
     Raises:
@@ -156,36 +165,40 @@ def frozen(value: Any) -> Hashable:
     if isinstance(value, jax.core.Tracer):
         raise TypeError("a traced value has no bits")
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
-        return _frozen_array(value)
+        return _array_as_hashable(value)
     if isinstance(value, dict):
-        return type(value), tuple((key, frozen(item)) for key, item in value.items())
+        return type(value), tuple((key, as_hashable(item)) for key, item in value.items())
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(map(frozen, value))
+        return type(value), tuple(map(as_hashable, value))
     if isinstance(value, (float, complex)):
-        return type(value), repr(value)  # 0.0 and -0.0 differ, and NaN equals itself
+        text_in_which_nan_equals_itself = repr(value)  # and 0.0 differs from -0.0
+        return type(value), text_in_which_nan_equals_itself
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value), tuple(frozen(getattr(value, field.name)) for field in _frozen_fields(value))
+        return type(value), tuple(
+            as_hashable(getattr(value, field.name)) for field in _fields_of_frozen_dataclass(value)
+        )
     if isinstance(value, (*_IMMUTABLE_TYPES, PureFunction)) or inspect.isroutine(value):
         return type(value), value
     raise TypeError(f"a {type(value).__name__} may change")
 
 
-def _frozen_array(value: Any) -> Hashable:
+def _array_as_hashable(value: Any) -> Hashable:
     """The type, dtype, shape and bits of an array of JAX or NumPy, or of an array of JAX keys.
 
     Raises:
       TypeError: for arrays of Python objects, structured arrays and masked ones.
     """
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return str(value.dtype), _frozen_array(jax.random.key_data(value))
+        return str(value.dtype), _array_as_hashable(jax.random.key_data(value))
     array = np.asarray(value)
     if array.dtype.hasobject or array.dtype.names or type(value) is np.ma.MaskedArray:
         raise TypeError(f"an array of {array.dtype} does not compare by its bits")
     is_weak = isinstance(value, jax.Array) and value.weak_type  # its type gives way to that of another operand
-    return type(value).__name__, array.dtype.name, array.dtype.str, is_weak, array.shape, array.tobytes()
+    dtype_and_byte_order = array.dtype.name, array.dtype.str
+    return type(value).__name__, *dtype_and_byte_order, is_weak, array.shape, array.tobytes()
 
 
-def _frozen_fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
+def _fields_of_frozen_dataclass(value: Any) -> tuple[dataclasses.Field[Any], ...]:
     """The fields of a dataclass's instance; a `TypeError` if the dataclass is not frozen."""
     if not value.__dataclass_params__.frozen:
         raise TypeError(f"a {type(value).__name__} may change")

@@ -22,16 +22,16 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     temporary_path = path.with_name(f".part-{path.name}")
 
-    def discard() -> None:
+    def discard_temporary_file() -> None:
         """Removes the temporary file, if it is still there."""
         temporary_path.unlink(missing_ok=True)
 
-    with interrupts.before_end(discard):
+    with interrupts.before_end(discard_temporary_file):
         try:
             yield temporary_path
             os.replace(temporary_path, path)
         finally:
-            discard()
+            discard_temporary_file()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -56,10 +56,9 @@ def write_table(path: str | Path, columns: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     with atomic_write(path) as temporary_path:
-        pq.write_table(
-            columns if isinstance(columns, pa.Table) else pa.table(columns), temporary_path, write_page_checksum=True
-        )
+        pq.write_table(table, temporary_path, write_page_checksum=True)
 
 
 def read_table(path: str | Path) -> Any:
@@ -74,8 +73,10 @@ def read_table(path: str | Path) -> Any:
     try:
         return pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"The file {path} must be a whole Parquet file; it is damaged: {reason}") from error
+        reason_on_one_line = " ".join(str(error).split())
+        raise ValueError(
+            f"The file {path} must be a whole Parquet file; it is damaged: {reason_on_one_line}"
+        ) from error
 
 
 def figure(width: float, height: float) -> Any:
@@ -83,8 +84,9 @@ def figure(width: float, height: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    empty_figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(empty_figure)
+    inches = (width, height)
+    empty_figure = Figure(figsize=inches, layout="constrained")
+    FigureCanvasAgg(empty_figure)  # which becomes its canvas
     return empty_figure
 
 

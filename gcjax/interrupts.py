@@ -28,9 +28,14 @@ SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
 
 _SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _MAX_FLUSH_SECONDS = 0.5  # whoever holds stdout may hang
-_HOLD_SECONDS = 20.0  # longer than the thread that listens takes to end the process
+_MAX_SECONDS_UNTIL_LISTENER_ENDS_PROCESS = 20.0
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _CLEAR_LINE, _SHOW_CURSOR = b"\r\x1b[2K", b"\x1b[?25h"  # a progress bar has written the one and hidden the other
+
+
+def _no_advice() -> str:
+    """The empty text."""
+    return ""
 
 
 class _SignalState:
@@ -49,7 +54,7 @@ class _SignalState:
         self.received: int | None = None
         self.saving_seconds: Mapping[int, float] = {}
         self.grace: Mapping[int, float] = {}
-        self.advice: Callable[[], str] = str  # the empty text
+        self.advice: Callable[[], str] = _no_advice
         self.last_actions: list[Callable[[], None]] = []
 
 
@@ -66,10 +71,11 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
       until_exit: also after the block, for a process that does nothing else. When nothing of Python is left but to end,
         a signal changes nothing any more.
     """
-    if threading.current_thread() is not threading.main_thread():
+    can_take_signals = threading.current_thread() is threading.main_thread()
+    if not can_take_signals:
         yield
         return
-    _signal_state.advice, _signal_state.saving_seconds = str, {}  # `str()` is the empty text
+    _signal_state.advice, _signal_state.saving_seconds = _no_advice, {}
     read_end, write_end = os.pipe()  # Python writes the number of a signal to it at once, in C
     os.set_blocking(write_end, False)
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
@@ -132,13 +138,14 @@ def grace(seconds: Mapping[int, float]) -> Iterator[None]:
     Args:
       seconds: for each signal; 0, or none, ends the process at once.
     """
-    outer_grace, _signal_state.grace = _signal_state.grace, seconds
+    grace_outside, _signal_state.grace = _signal_state.grace, seconds
     try:
         yield
     finally:
-        _signal_state.grace = outer_grace
-        if _signal_state.received is not None:
-            _end_process(_signal_state.received)
+        _signal_state.grace = grace_outside
+        requested_signal = _signal_state.received
+        if requested_signal is not None:
+            _end_process(requested_signal)
 
 
 def allow_saving() -> None:
@@ -168,8 +175,9 @@ def _hold_main_thread(signal_number: int, frame: FrameType | None) -> None:
     Where the signal is a request (see `grace`), it does nothing. Should the listening thread fail, it ends the process.
     """
     del frame
-    if not _signal_state.grace.get(signal_number):
-        time.sleep(_HOLD_SECONDS)
+    is_only_a_request = _signal_state.grace.get(signal_number)
+    if not is_only_a_request:
+        time.sleep(_MAX_SECONDS_UNTIL_LISTENER_ENDS_PROCESS)
         _end_process(signal_number)
 
 
@@ -182,16 +190,17 @@ def _listen_for_signals(read_end: int) -> None:
     with open(read_end, "rb", buffering=0) as pipe:
         while signal_byte := pipe.read(1):
             signal_number = signal_byte[0]
-            if signal_number not in STATUS:  # a signal that is not handled here
+            is_handled_here = signal_number in STATUS
+            if not is_handled_here:
                 continue
             is_first, _signal_state.received = _signal_state.received is None, signal_number
-            seconds = _signal_state.grace.get(signal_number)
-            if is_first and seconds:
-                timer = threading.Timer(seconds, _end_process, [signal_number])
-                timer.daemon = True
-                timer.start()
+            grace_seconds = _signal_state.grace.get(signal_number)
+            if is_first and grace_seconds:
+                ending_timer = threading.Timer(grace_seconds, _end_process, [signal_number])
+                ending_timer.daemon = True
+                ending_timer.start()
                 if os.isatty(_STDERR):
-                    _print_line(f"gcjax: saving a checkpoint, for at most {seconds:g} s; again to end at once\n")
+                    _print_line(f"gcjax: saving a checkpoint, for at most {grace_seconds:g} s; again to end at once\n")
             else:
                 _end_process(signal_number)
 
@@ -202,9 +211,9 @@ def _end_process(signal_number: int) -> None:
         for action in reversed(_signal_state.last_actions):
             with contextlib.suppress(Exception):
                 action()
-        flushing = threading.Thread(target=flush_output, daemon=True)  # which may never return
-        flushing.start()
-        flushing.join(_MAX_FLUSH_SECONDS)
+        flushing_thread = threading.Thread(target=flush_output, daemon=True)  # which may never return
+        flushing_thread.start()
+        flushing_thread.join(_MAX_FLUSH_SECONDS)
         _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice()}\n")
     finally:
         os._exit(STATUS[signal.Signals(signal_number)])
@@ -219,6 +228,7 @@ def flush_output() -> None:
 def _print_line(line: str) -> None:
     """Writes a line to stderr past Python's buffers, and clears a progress bar from the terminal before."""
     with contextlib.suppress(OSError):
-        if os.isatty(_STDOUT):
+        may_have_progress_bar = os.isatty(_STDOUT)
+        if may_have_progress_bar:
             os.write(_STDOUT, _CLEAR_LINE + _SHOW_CURSOR)
         os.write(_STDERR, line.encode())

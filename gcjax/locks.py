@@ -18,6 +18,7 @@ from pathlib import Path
 from gcjax import interrupts
 
 NAME = ".lock"
+_MAX_HOLDER_BYTES = 1000
 _HELD_ERRNOS = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
 _NO_LOCKS_ERRNOS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -33,35 +34,36 @@ def lock(folder: Path) -> Iterator[None]:
     Raises:
       HeldError: if somebody else does; it says who.
     """
-    file = folder / NAME
-    descriptor = _open_locked(file)
+    lock_file = folder / NAME
+    descriptor = _descriptor_with_lock(lock_file)
     os.ftruncate(descriptor, 0)
     os.write(descriptor, _holder_text().encode())
 
-    def remove_file() -> None:
+    def remove_lock_file() -> None:
         """Removes the lock file."""
-        file.unlink(missing_ok=True)
+        lock_file.unlink(missing_ok=True)
 
-    with interrupts.before_end(remove_file):
+    with interrupts.before_end(remove_lock_file):
         try:
             yield
         finally:
-            remove_file()  # before the lock goes: afterwards the file could be that of another process
+            remove_lock_file()  # before the lock goes: afterwards the file could be that of another process
             os.close(descriptor)
 
 
-def _open_locked(file: Path) -> int:
+def _descriptor_with_lock(file: Path) -> int:
     """A descriptor of the file with the lock on it."""
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=0o666)
         try:
             _lock(descriptor, file)
-            if _still_has_name(descriptor, file):
+            was_deleted_by_last_holder = not _still_has_name(descriptor, file)
+            if not was_deleted_by_last_holder:
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the one who held it has just deleted it
+        os.close(descriptor)
 
 
 def _lock(descriptor: int, file: Path) -> None:
@@ -70,7 +72,8 @@ def _lock(descriptor: int, file: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD_ERRNOS:
-            holder = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
+            holder_bytes = os.pread(descriptor, _MAX_HOLDER_BYTES, 0)
+            holder = holder_bytes.decode(errors="replace") or "another process"
             raise HeldError(
                 f"One process at a time may write to a folder; {file.parent} is held by {holder}. Wait until that has "
                 "ended, or choose another folder."

@@ -17,8 +17,9 @@ def limit() -> int:
 
     Devices such as CPUs do not tell what they have. Every process is taken to have as much as this one.
     """
-    device_bytes = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
-    return (sum(device_bytes) if all(device_bytes) else machine_bytes()) * jax.process_count()
+    device_limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
+    bytes_of_process = sum(device_limits) if all(device_limits) else machine_bytes()
+    return bytes_of_process * jax.process_count()
 
 
 def machine_bytes() -> int:

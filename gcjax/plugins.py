@@ -30,13 +30,14 @@ def load() -> list[str]:
         _problems = []  # a plugin that asks for the entries itself sees those that there are so far
         # A folder may be on `sys.path` twice, and with it its plugins.
         distinct_points = {(point.name, point.value): point for point in entry_points(group=GROUP)}
-        _problems += filter(None, map(_import_plugin, distinct_points.values()))
+        sentences_or_none = map(_problem_of_import, distinct_points.values())
+        _problems += filter(None, sentences_or_none)
         for problem in _problems:
             print(f"gcjax: {problem}", file=sys.stderr)
     return _problems
 
 
-def _import_plugin(point: EntryPoint) -> str | None:
+def _problem_of_import(point: EntryPoint) -> str | None:
     """Imports the module of one plugin; returns a sentence if it is broken, None if it is not."""
     package = f" of the package {point.dist.name}" if point.dist is not None else ""
     error_prefix = f"The plugin '{point.name}'{package} is left out"
@@ -45,8 +46,13 @@ def _import_plugin(point: EntryPoint) -> str | None:
     try:
         import_module(point.value)
     except (Exception, SystemExit) as error:
-        registry.forget(lambda entry: entry.factory.__module__ not in sys.modules)
+        registry.forget(_is_of_failed_module)
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
         return f"{error_prefix}: its module {point.value} cannot be imported. {reason}"
     return None
+
+
+def _is_of_failed_module(entry: registry.Entry) -> bool:
+    """Whether the module that registered an entry has not been imported to its end."""
+    return entry.factory.__module__ not in sys.modules

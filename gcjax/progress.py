@@ -47,14 +47,15 @@ class Progress(NamedTuple):
           index: which part it is, from 0.
           number: of parts.
         """
-        return lambda fraction: self.update(label, (index + fraction) / number)
+        return lambda fraction_of_part: self.update(label, (index + fraction_of_part) / number)
 
     def portion(self, start: float, end: float) -> "Progress":
         """A progress whose whole, from 0 to 1, is the share of this one from `start` to `end`."""
 
         def update(label: str, fraction: float, detail: str = "") -> None:
             """Reports a fraction of the portion as one of the whole."""
-            self.update(label, start + fraction * (end - start), detail)
+            fraction_of_whole = start + fraction * (end - start)
+            self.update(label, fraction_of_whole, detail)
 
         return self._replace(update=update)
 
@@ -80,7 +81,8 @@ def console() -> Console:
     if default_console.is_jupyter:
         return _Console(width=_NOTEBOOK_WIDTH)
     columns = os.environ.get("COLUMNS", "")
-    return _Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else _DEFAULT_WIDTH)
+    has_valid_columns = columns.isdecimal() and int(columns) > 0
+    return _Console(width=int(columns) if has_valid_columns else _DEFAULT_WIDTH)
 
 
 @contextmanager
@@ -104,7 +106,8 @@ def bar() -> Iterator[Progress]:
 
         def update(label: str, fraction: float, detail: str = "") -> None:
             """Draws the bar with this label, detail and fraction."""
-            rich_bar.update(task, description=f"{label}, {detail}" if detail else label, completed=fraction)
+            description = f"{label}, {detail}" if detail else label
+            rich_bar.update(task, description=description, completed=fraction)
 
         yield Progress(update=update, show=show)
 
@@ -123,8 +126,9 @@ class _LabelLines:
 
     def update(self, label: str, fraction: float, detail: str = "") -> None:
         """Says what is being done, and the fraction of the whole that is: another label means that the last is done."""
-        del detail
-        if label != self._label:
+        del detail  # only a bar shows it
+        is_last_label_done = label != self._label
+        if is_last_label_done:
             self._print_done(fraction)
             self._label, self._begin_time = label, time.perf_counter()
 

@@ -47,7 +47,7 @@ _OPTAX_NAMES = (
 )
 
 # What these make depends on nothing but the arguments; a task may read a file.
-_COMPARABLE = ("code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "optimizer")
+_COMPARABLE_KINDS = ("code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "optimizer")
 
 NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
 
@@ -132,18 +132,23 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
 
     def add(factory: Factory) -> Factory:
         """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
-        entry_name = _valid_name(kind, name, factory)
-        if kind in _COMPARABLE:
-            from gcjax.equality import comparable
-
-            factory = cast(Factory, comparable(factory))
-        _add_outside_entry(kind, entry_name, Entry(factory, paper))
-        return factory
+        return _register_factory(factory, kind, name, paper)
 
     return add
 
 
-def _valid_name(kind: str, name: str | None, factory: Any) -> str:
+def _register_factory(factory: Factory, kind: str, name: str | None, paper: str) -> Factory:
+    """Registers a factory from outside of gcjax, and returns it, comparable where the kind allows it."""
+    entry_name = _valid_entry_name(kind, name, factory)
+    if kind in _COMPARABLE_KINDS:
+        from gcjax.equality import comparable
+
+        factory = cast(Factory, comparable(factory))
+    _add_outside_entry(kind, entry_name, Entry(factory, paper))
+    return factory
+
+
+def _valid_entry_name(kind: str, name: str | None, factory: Any) -> str:
     """The name to register a factory by: `name`, or by default its own; a `ValueError` if it is no identifier."""
     if not callable(factory) or not hasattr(factory, "__qualname__"):
         raise ValueError(f"What is registered as {kind} must be a function; got {factory!r}. Write it with def.")
@@ -164,15 +169,15 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
     registered_entries = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
     if name in registered_entries and registered_entries[name].owner != entry.owner:
         raise name_taken(kind, name, entry, registered_entries[name].owner)
-    replaced = _outside_entries[kind].get(name)
+    replaced_entry = _outside_entries[kind].get(name)
     _outside_entries[kind][name] = entry
     try:
         for subscriber in _subscribers:
             subscriber(kind, name, entry)
     except ValueError:
         _outside_entries[kind].pop(name)
-        if replaced is not None:
-            _outside_entries[kind][name] = replaced
+        if replaced_entry is not None:
+            _outside_entries[kind][name] = replaced_entry
         raise
 
 
@@ -222,13 +227,15 @@ def kinds() -> dict[str, Kind]:
 
 def _kind_of_package(kind: str) -> Kind:
     """A kind with the entries of this package, or with those of optax that config files can name."""
-    module, table = _TABLE_OF_KIND[kind]
-    if table:
-        entries = getattr(import_module(module), table)
-    else:
+    module_name, table_name = _TABLE_OF_KIND[kind]
+    module = import_module(module_name)
+    is_of_optax = not table_name
+    if is_of_optax:
         comparable = import_module("gcjax.equality").comparable
-        entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in _OPTAX_NAMES}
-    return Kind(module, entries, kind not in NOT_IN_CONFIGS)
+        entries = {name: Entry(comparable(getattr(module, name))) for name in _OPTAX_NAMES}
+    else:
+        entries = getattr(module, table_name)
+    return Kind(module_name, entries, in_configs=kind not in NOT_IN_CONFIGS)
 
 
 def select(name: str | None = None) -> dict[str, Kind]:

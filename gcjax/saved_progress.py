@@ -21,8 +21,10 @@ class SavedProgress:
           steps: the whole checkpoints that are on the disk, as steps; called on another thread when a signal comes.
         """
         global _newest_run
-        self._label, self._num_steps, self._steps_on_disk = label, num_steps, steps
-        self._begin_time, self._checkpoint_times = time.monotonic(), dict[int, float]()
+        self._label, self._num_steps = label, num_steps
+        self._steps_on_disk = steps
+        self._begin_time = time.monotonic()
+        self._checkpoint_times: dict[int, float] = {}  # step -> when
         self._has_stopped = False
         _newest_run = self
 
@@ -36,14 +38,16 @@ class SavedProgress:
 
     def sentence(self) -> str:
         """What is kept and what is lost if the process ends now, as the end of a sentence."""
-        times = dict(self._checkpoint_times)  # step -> when; a copy, as the other thread may go on
-        last_step = max(times.keys() & set(self._steps_on_disk()), default=None)
-        if last_step is None:
+        time_of_step = dict(self._checkpoint_times)  # a copy, as the other thread may go on
+        last_saved_step = max(time_of_step.keys() & set(self._steps_on_disk()), default=None)
+        if last_saved_step is None:
             return f"lost is the work of {_seconds_since(self._begin_time)} on {self._label}"
-        place = f"{last_step / max(1, self._num_steps):.0%} of {self._label}"
-        if self._has_stopped and last_step == max(times):
-            return f"a checkpoint was written at {place}, so nothing is lost"
-        return f"lost is the work of {_seconds_since(times[last_step])} since the checkpoint at {place}"
+        share_of_run = f"{last_saved_step / max(1, self._num_steps):.0%} of {self._label}"
+        is_all_saved = self._has_stopped and last_saved_step == max(time_of_step)
+        if is_all_saved:
+            return f"a checkpoint was written at {share_of_run}, so nothing is lost"
+        lost_seconds = _seconds_since(time_of_step[last_saved_step])
+        return f"lost is the work of {lost_seconds} since the checkpoint at {share_of_run}"
 
 
 def _seconds_since(begin_time: float) -> str:

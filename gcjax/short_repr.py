@@ -24,10 +24,10 @@ def _field_text(value: Any) -> str:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         fields = ", ".join(f"{name}={_field_text(field)}" for name, field in value._asdict().items())
         return f"{type(value).__name__}({fields})"
-    leaves = [leaf for leaf in jax.tree.leaves(value) if hasattr(leaf, "shape")]
-    if not leaves:
+    arrays = [leaf for leaf in jax.tree.leaves(value) if hasattr(leaf, "shape")]
+    if not arrays:
         return repr(value)
     if isinstance(value, dict) and all(hasattr(item, "shape") for item in value.values()):
         return "{" + ", ".join(f"{name!r}: {_field_text(leaf)}" for name, leaf in value.items()) + "}"
-    num_numbers = sum(int(np.prod(leaf.shape)) for leaf in leaves)
-    return f"<{type(value).__name__} of {len(leaves)} arrays, {num_numbers:,} numbers>"
+    num_numbers = sum(int(np.prod(array.shape)) for array in arrays)
+    return f"<{type(value).__name__} of {len(arrays)} arrays, {num_numbers:,} numbers>"

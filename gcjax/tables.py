@@ -37,9 +37,9 @@ class RichTable:
         caption: str | None,
     ) -> None:
         """As `rich_table`: `keys` columns name the row; `left` are the heads of the other columns of text."""
-        self.title, self.caption, self.keys = title, caption, keys
+        self.title, self.caption, self.num_key_columns = title, caption, keys
         self.heads, self.rows = list(heads), [list(row) for row in rows]
-        self.left = {i for i, head in enumerate(heads) if i < keys or head in left}
+        self.left_columns = {column for column, head in enumerate(heads) if column < keys or head in left}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What rich calls to print the table: its title, its parts one below the other, its caption."""
@@ -47,56 +47,60 @@ class RichTable:
             yield Text(
                 self.title, style="italic"
             )  # not the title of a rich table, which is broken at the table's width
-        for i, part in enumerate(self.parts(options.max_width)):
-            if i > 0:
+        for number_above, columns in enumerate(self.parts(options.max_width)):
+            if number_above > 0:
                 yield Text()
-            yield self._part_table(part, self._column_widths(part, options.max_width))
+            yield self._part_table(columns, self._column_widths(columns, options.max_width))
         if self.caption:
             yield Text(self.caption)
 
     def parts(self, width: int) -> list[list[int]]:
         """The indices of the columns of each part, the key columns first, for a terminal of `width` characters."""
-        parts = [list(range(self.keys))]
-        for column in range(self.keys, len(self.heads)):
-            if len(parts[-1]) > self.keys and self._min_width([*parts[-1], column]) > width:
-                parts.append(list(range(self.keys)))
-            parts[-1].append(column)
-        return parts
+        key_columns = range(self.num_key_columns)
+        columns_of_parts = [list(key_columns)]
+        for column in range(self.num_key_columns, len(self.heads)):
+            has_more_than_keys = len(columns_of_parts[-1]) > self.num_key_columns
+            if has_more_than_keys and self._min_width([*columns_of_parts[-1], column]) > width:
+                columns_of_parts.append(list(key_columns))
+            columns_of_parts[-1].append(column)
+        return columns_of_parts
 
-    def _min_width(self, part: Sequence[int]) -> int:
+    def _min_width(self, columns: Sequence[int]) -> int:
         """The least width of a table of these columns, in characters."""
-        return sum(self._min_column_width(column) for column in part) + _GAP * (len(part) - 1)
+        return sum(self._min_column_width(column) for column in columns) + _GAP * (len(columns) - 1)
 
     def _min_column_width(self, column: int) -> int:
         """The least width of a column, in characters, at which no word, and no short cell, is broken."""
         longest_word_of_head = max(map(cell_len, self.heads[column].split()), default=0)
-        max_unbroken = _MIN_TEXT_WIDTH if column < self.keys else MAX_UNBROKEN_WIDTH
-        return max([longest_word_of_head, *(_min_line_width(line, max_unbroken) for line in self._lines(column))])
+        max_unbroken = _MIN_TEXT_WIDTH if column < self.num_key_columns else MAX_UNBROKEN_WIDTH
+        return max([longest_word_of_head, *(_min_line_width(line, max_unbroken) for line in self._cell_lines(column))])
 
-    def _lines(self, column: int) -> Iterator[str]:
+    def _cell_lines(self, column: int) -> Iterator[str]:
         """The lines of all cells of a column."""
         return itertools.chain.from_iterable(_rich_text(row[column]).plain.split("\n") for row in self.rows)
 
-    def _column_widths(self, part: Sequence[int], width: int) -> list[int]:
-        """The width of each column of a part that is printed at a width, all in characters.
+    def _column_widths(self, columns: Sequence[int], table_width: int) -> list[int]:
+        """The width of each of some columns that are printed at a width together, all in characters.
 
         Each has its least width; what remains is given out character by character, to the column that lacks most.
         """
-        widths = [self._min_column_width(column) for column in part]
-        full_widths = [max(map(cell_len, [self.heads[column], *self._lines(column)])) for column in part]
-        for _ in range(width - self._min_width(part)):
-            neediest = max(range(len(part)), key=lambda i: full_widths[i] - widths[i])
-            widths[neediest] += int(full_widths[neediest] > widths[neediest])
+        widths = [self._min_column_width(column) for column in columns]
+        full_widths = [max(map(cell_len, [self.heads[column], *self._cell_lines(column)])) for column in columns]
+        num_characters_left = table_width - self._min_width(columns)
+        for _ in range(num_characters_left):
+            lacking_widths = [full_width - width for full_width, width in zip(full_widths, widths, strict=True)]
+            neediest = max(range(len(columns)), key=lacking_widths.__getitem__)
+            widths[neediest] += int(lacking_widths[neediest] > 0)
         return widths
 
-    def _part_table(self, part: Sequence[int], widths: Sequence[int]) -> Table:
+    def _part_table(self, columns: Sequence[int], widths: Sequence[int]) -> Table:
         """A table of rich with some of the columns, at these widths."""
         table = Table(show_edge=False, pad_edge=False)
-        for column, width in zip(part, widths, strict=True):
-            justify: JustifyMethod = "left" if column in self.left else "right"
+        for column, width in zip(columns, widths, strict=True):
+            justify: JustifyMethod = "left" if column in self.left_columns else "right"
             table.add_column(Text(self.heads[column]), justify=justify, width=width, overflow="fold")
         for row in self.rows:
-            table.add_row(*(_rich_text(row[column]) for column in part))
+            table.add_row(*(_rich_text(row[column]) for column in columns))
         return table
 
 
@@ -133,8 +137,8 @@ def markdown_table(
       keys: how many columns name the row; they are to the left.
       left: the heads of the other columns that are to the left; numbers are to the right.
     """
-    rules = ["---" if i < keys or head in left else "---:" for i, head in enumerate(heads)]
-    return "\n".join(f"| {' | '.join(map(_escaped_cell, line))} |" for line in [heads, rules, *rows])
+    alignment_rules = ["---" if column < keys or head in left else "---:" for column, head in enumerate(heads)]
+    return "\n".join(f"| {' | '.join(map(_escaped_cell, line))} |" for line in [heads, alignment_rules, *rows])
 
 
 def _escaped_cell(cell: str) -> str:
@@ -162,11 +166,11 @@ def _row_dicts(lines: Sequence[str]) -> list[dict[str, str]]:
 
 def _table_of_lines(lines: Sequence[str]) -> RichTable:
     """A table from its lines in Markdown; the columns of text before the first one of numbers name the rows."""
-    heads, rules, *rows = [_row_cells(line) for line in lines]
-    is_left = [not rule.endswith(":") for rule in rules]
-    keys = max(1, is_left.index(False)) if False in is_left else 1
-    left = [head for head, head_is_left in zip(heads, is_left, strict=True) if head_is_left]
-    return rich_table("", heads, rows, keys=keys, left=left)
+    heads, alignment_rules, *rows = [_row_cells(line) for line in lines]
+    is_left = [not rule.endswith(":") for rule in alignment_rules]
+    num_columns_before_first_number = is_left.index(False) if False in is_left else 0
+    left_heads = [head for head, head_is_left in zip(heads, is_left, strict=True) if head_is_left]
+    return rich_table("", heads, rows, keys=max(1, num_columns_before_first_number), left=left_heads)
 
 
 def _row_cells(line: str) -> list[str]:
@@ -179,8 +183,9 @@ def _rich_text(cell: Cell) -> Text:
     """A cell as rich prints it; text between double asterisks is bold."""
     if isinstance(cell, Text):
         return cell
-    is_bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
-    return Text(cell[2:-2], style="bold") if is_bold else Text(cell)
+    inside_of_asterisks = cell.removeprefix("**").removesuffix("**")
+    is_bold = bool(inside_of_asterisks) and cell == f"**{inside_of_asterisks}**"
+    return Text(inside_of_asterisks, style="bold") if is_bold else Text(cell)
 
 
 def _min_line_width(line: str, max_unbroken: int) -> int:

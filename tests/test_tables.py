@@ -132,7 +132,7 @@ def test_nothing_is_cut_off_or_broken(shown, width):
         words = {word for cell in cells for word in cell.split()}
         for row in table.rows:
             for i, line in [(i, line) for i, cell in enumerate(row) for line in plain(cell).split("\n")]:
-                if len(line) <= (tables.MAX_UNBROKEN_WIDTH if i >= table.keys else 24):
+                if len(line) <= (tables.MAX_UNBROKEN_WIDTH if i >= table.num_key_columns else 24):
                     assert line.strip() in cells, line
                 assert set(line.split()) <= words
         assert {word for head in table.heads for word in head.split()} <= words
@@ -143,7 +143,7 @@ def test_every_part_names_its_rows(shown, width):
     for table in shown:
         parts = table.parts(width)
         assert sorted({column for part in parts for column in part}) == list(range(len(table.heads)))
-        assert all(part[: table.keys] == list(range(table.keys)) for part in parts)
+        assert all(part[: table.num_key_columns] == list(range(table.num_key_columns)) for part in parts)
         text = printed(table, width)
         for row in table.rows:
             first = plain(row[0]).split("\n")[0].split(" ")[0]

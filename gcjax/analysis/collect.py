@@ -43,18 +43,19 @@ def metric_columns(
     columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
-        is_made = evaluations.commit >= 0  # the others are padding
-        moments = evaluations.time[is_made].astype(np.float64)
+        is_padding = evaluations.commit < 0
+        moments = evaluations.time[~is_padding].astype(np.float64)
         run_costs = costs(run_schedule, durations[run], moments, code)._asdict()
-        numbers = run_costs.pop("messages") * num_params  # messages are counted in full gradients
-        reached = {
+        sent_full_gradients = run_costs.pop("messages")
+        label_columns = {name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()}
+        metric_values = {
             "scheme": np.full(moments.size, scheme, object),
-            **{name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()},
-            "commit": evaluations.commit[is_made],
+            **label_columns,
+            "commit": evaluations.commit[~is_padding],
             "time": moments,
-            **select(evaluations.metrics, is_made),
+            **select(evaluations.metrics, ~is_padding),
         }
-        columns_of_runs.append({**reached, **run_costs, "numbers": numbers})
+        columns_of_runs.append({**metric_values, **run_costs, "numbers": sent_full_gradients * num_params})
     return stack(columns_of_runs)
 
 
@@ -67,13 +68,14 @@ def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, sec
       durations: float[T, W] seconds.
       seconds: how far the timeline goes.
     """
-    unit, worker = np.nonzero(np.asarray(schedule.start) < seconds)
-    times = ("start", "compute_start", "compute_end", "send_start", "finish")  # fields of the schedule, [T, W]
+    begins_within_timeline = np.asarray(schedule.start) < seconds  # [T, W]
+    unit, worker = np.nonzero(begins_within_timeline)
+    time_fields = ("start", "compute_start", "compute_end", "send_start", "finish")  # of the schedule, [T, W]
     return {
         "scheme": np.full(unit.size, scheme, object),
         "worker": worker,
         "unit": unit,
-        **{name: np.asarray(getattr(schedule, name))[unit, worker] for name in times},
+        **{name: np.asarray(getattr(schedule, name))[unit, worker] for name in time_fields},
         "failed": np.isinf(np.asarray(durations))[unit, worker],
     }
 
@@ -87,13 +89,13 @@ def commit_columns(scheme: str, schedule: Schedule, seconds: float) -> Columns:
       seconds: how far the timeline goes.
     """
     is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < seconds)[:, None]  # [E, C]
-    commit, place = np.nonzero(is_contribution)
-    fields = ("worker", "unit", "work", "weight", "version")  # of the schedule, [E, C]
+    commit, contribution = np.nonzero(is_contribution)
+    contribution_fields = ("worker", "unit", "work", "weight", "version")  # of the schedule, [E, C]
     return {
         "scheme": np.full(commit.size, scheme, object),
         "commit": commit,
         "time": np.asarray(schedule.time, np.float64)[commit],
-        **{name: np.asarray(getattr(schedule, name))[commit, place] for name in fields},
+        **{name: np.asarray(getattr(schedule, name))[commit, contribution] for name in contribution_fields},
     }
 
 

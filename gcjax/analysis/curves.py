@@ -1,5 +1,6 @@
 """The figure of metrics against virtual time."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gcjax.analysis.styles import seed_curves, styles
 from gcjax.analysis.summary import reach_times
 
 _BAND_ALPHA = 0.13
+_MAX_LEGEND_COLUMNS_OF_PANEL = 4
 _MAX_LINEAR_RATIO = 30.0  # of the latest end of a run to the earliest time to the target, on a linear axis
 
 
@@ -24,9 +26,7 @@ def loss_vs_time(results: Results, path: Path) -> None:
     A cross marks the moment at which a scheme had come to a halt for all seeds. Where schemes differ much, time is
     logarithmic from the first evaluation on, and linear from zero to there.
     """
-    target = results.facts["target"]
-    losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
-    metrics = list(dict.fromkeys([*losses[:1], target["metric"]]))  # one panel if the target's metric is the loss
+    metrics = drawn_metrics(results)
     scheme_styles = styles(results, metrics[0])
     figure = files.figure(6.4 * len(metrics), 5.2)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
@@ -35,12 +35,19 @@ def loss_vs_time(results: Results, path: Path) -> None:
         for scheme, style in scheme_styles.items():
             _draw_scheme(panel, results, scheme, metric, style)
         _set_labels_and_scales(panel, metric, linear_until)
-    _draw_target(panels[-1], target)
-    handles = [*panels[0].get_legend_handles_labels()[0], *_extra_legend_handles(results)]
-    num_legend_rows = -(-len(handles) // (4 * len(metrics)))  # at most four columns a panel; rounded up
-    num_legend_columns = -(-len(handles) // num_legend_rows)
+    _draw_target(panels[-1], results.facts["target"])
+    scheme_handles, _ = panels[0].get_legend_handles_labels()
+    handles = [*scheme_handles, *_extra_legend_handles(results)]
+    num_legend_rows = math.ceil(len(handles) / (_MAX_LEGEND_COLUMNS_OF_PANEL * len(metrics)))
+    num_legend_columns = math.ceil(len(handles) / num_legend_rows)
     figure.legend(handles=handles, loc="outside lower center", ncols=num_legend_columns, frameon=False, handlelength=3)
     files.write_figure(path, figure)
+
+
+def drawn_metrics(results: Results) -> list[str]:
+    """The loss, if there is one, and the target's metric; one name if that is the loss."""
+    losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
+    return list(dict.fromkeys([*losses[:1], results.facts["target"]["metric"]]))
 
 
 def linear_time(results: Results) -> float | None:
@@ -51,9 +58,9 @@ def linear_time(results: Results) -> float | None:
 def _needs_logarithmic_time(results: Results) -> bool:
     """Whether the schemes differ so much that a linear time axis would hide the fast ones."""
     end_times = [seed["time"][-1] for scheme in results.schemes for seed in results.seeds(scheme)]
-    times = np.concatenate([reach_times(results, scheme) for scheme in results.schemes])
-    reach_moments = times[np.isfinite(times) & (times > 0)]
-    return bool(reach_moments.size) and max(end_times) > _MAX_LINEAR_RATIO * reach_moments.min()
+    times_to_target = np.concatenate([reach_times(results, scheme) for scheme in results.schemes])
+    positive_times = times_to_target[np.isfinite(times_to_target) & (times_to_target > 0)]
+    return bool(positive_times.size) and max(end_times) > _MAX_LINEAR_RATIO * positive_times.min()
 
 
 def _first_positive_time(results: Results) -> float:
@@ -83,15 +90,16 @@ def _draw_scheme(panel: Axes, results: Results, scheme: str, metric: str, style:
       metric: its name.
       style: colour, width and dashes of the curve.
     """
-    grid, values = seed_curves(results, scheme, metric)  # [V], [S, V]
-    mean = values.mean(axis=0)
-    colour = style["color"]
-    panel.plot(grid, mean, label=scheme, **style)
-    if len(values) > 1:
-        low, high = values.min(axis=0), values.max(axis=0)
-        panel.fill_between(grid, low, high, color=colour, alpha=_BAND_ALPHA, linewidth=0)
-    if all(results.facts["schemes"][scheme]["stalled"]):
-        panel.plot(grid[-1], mean[-1], marker="X", color=colour, markersize=9, markeredgecolor="white")
+    times, values_of_seeds = seed_curves(results, scheme, metric)  # [V], [S, V]
+    mean = values_of_seeds.mean(axis=0)
+    colour, num_seeds = style["color"], len(values_of_seeds)
+    panel.plot(times, mean, label=scheme, **style)
+    if num_seeds > 1:
+        lowest, highest = values_of_seeds.min(axis=0), values_of_seeds.max(axis=0)
+        panel.fill_between(times, lowest, highest, color=colour, alpha=_BAND_ALPHA, linewidth=0)
+    has_stalled_for_all_seeds = all(results.facts["schemes"][scheme]["stalled"])
+    if has_stalled_for_all_seeds:
+        panel.plot(times[-1], mean[-1], marker="X", color=colour, markersize=9, markeredgecolor="white")
 
 
 def _set_labels_and_scales(panel: Axes, metric: str, linear_until: float | None) -> None:
@@ -117,7 +125,7 @@ def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
     panel.axhline(value, color="#444444", linewidth=0.9, linestyle=(0, (1, 2)))
     panel.annotate(
         "target",
-        (1, value),
+        xy=(1, value),
         xycoords=("axes fraction", "data"),
         xytext=(3, 0),
         textcoords="offset points",
@@ -126,5 +134,10 @@ def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
         color="#444444",
     )
     if target["higher_is_better"]:
-        shown_range = max(6 * (1 - value), 0.2)  # so that the target is in the upper part, and not at the edge
-        panel.set_ylim(max(0.0, 1 - shown_range), 1.0)
+        panel.set_ylim(lowest_value_shown(value), 1.0)
+
+
+def lowest_value_shown(target_value: float) -> float:
+    """Where the axis of a metric of at most 1 begins, so that its target is in the upper part and not at the edge."""
+    distance_to_best = 1 - target_value
+    return max(0.0, 1 - max(6 * distance_to_best, 0.2))

@@ -1,5 +1,6 @@
 """The figure of who does what in the first rounds."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,33 +12,37 @@ from gcjax import files
 from gcjax.analysis.store import Columns, Results, select
 from gcjax.analysis.timelines.intervals import STATE_COLOURS, intervals
 
+_MAX_COLUMNS = 2
+
 
 def timeline(results: Results, path: Path) -> None:
     """Draws a Gantt chart of the first rounds of the first seed: a panel a scheme, a row a worker."""
     num_workers, seconds = int(results.facts["num_workers"]), results.facts["timeline_seconds"]
     num_panels = len(results.schemes)
-    columns, rows = min(2, num_panels), -(-num_panels // 2)  # at most two panels side by side
+    num_columns, num_rows = min(_MAX_COLUMNS, num_panels), math.ceil(num_panels / _MAX_COLUMNS)
     panel_height = 0.9 + min(0.085 * num_workers, 3.0)  # inches
-    figure = files.figure(7 * columns, panel_height * rows + 0.9)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    for i, scheme in enumerate(results.schemes):
+    figure = files.figure(7 * num_columns, panel_height * num_rows + 0.9)
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for panel, scheme in zip(panels, results.schemes, strict=False):  # the last panel may be empty
         units = select(results.timeline, results.timeline["scheme"] == scheme)
-        _draw_units(panels[i], units, seconds, num_workers)
-        panels[i].set_title(scheme, loc="left", fontsize=10)
-    _label_axes(panels, num_panels, columns)
+        _draw_units(panel, units, seconds, num_workers)
+        panel.set_title(scheme, loc="left", fontsize=10)
+    _label_outer_axes(panels, num_panels, num_columns)
     handles = [Patch(color=colour, label=state) for state, colour in STATE_COLOURS.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     files.write_figure(path, figure)
 
 
-def _label_axes(panels: np.ndarray, num_used: int, columns: int) -> None:
+def _label_outer_axes(panels: np.ndarray, num_used: int, num_columns: int) -> None:
     """Labels the outer axes of a grid of panels, row by row, and hides those behind the first `num_used`."""
-    for panel in panels[num_used:]:
+    unused_panels, first_panel_of_rows = panels[num_used:], panels[::num_columns]
+    last_panel_of_columns = panels[max(0, num_used - num_columns) : num_used]
+    for panel in unused_panels:
         panel.set_visible(False)
-    for panel in panels[max(0, num_used - columns) : num_used]:  # the lowest of each column
+    for panel in last_panel_of_columns:
         panel.set_xlabel("virtual time (s)")
         panel.tick_params(labelbottom=True)
-    for panel in panels[::columns]:
+    for panel in first_panel_of_rows:
         panel.set_ylabel("worker")
         panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
@@ -53,12 +58,14 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
     """
     panel.set_facecolor(STATE_COLOURS["waiting"])
     panel.set_xlim(0, seconds)
-    panel.set_ylim(num_workers - 0.5, -0.5)
+    panel.set_ylim(bottom=num_workers - 0.5, top=-0.5)
     panel.spines[["top", "right", "left"]].set_visible(False)
     for state, (begin, end) in intervals(units, seconds).items():
         has_length = np.isfinite(begin) & (end > begin)
         for worker in np.unique(units["worker"][has_length]):
-            of_worker = has_length & (units["worker"] == worker)
-            bars = np.stack([begin[of_worker], end[of_worker] - begin[of_worker]], axis=1).tolist()  # begin, length
+            is_bar = has_length & (units["worker"] == worker)
+            begin_and_length = np.stack([begin[is_bar], end[is_bar] - begin[is_bar]], axis=1).tolist()
             bottom_and_height = worker - 0.42, 0.84
-            panel.broken_barh(bars, bottom_and_height, facecolor=STATE_COLOURS[state], edgecolor="white", linewidth=0.3)
+            panel.broken_barh(
+                begin_and_length, bottom_and_height, facecolor=STATE_COLOURS[state], edgecolor="white", linewidth=0.3
+            )

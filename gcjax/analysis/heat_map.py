@@ -13,8 +13,8 @@ from gcjax.stragglers.traces.description.step_times import StepTimes, step_times
 
 _MAX_CELLS = 1000
 """Of each axis; where there are more steps or workers, a cell is the largest of those it stands for."""
-_RANGE = 4.0
-"""Colours go from 1 / _RANGE times the median to _RANGE times; what is beyond has the last colour."""
+_MAX_RATIO = 4.0
+"""Colours go from 1 / _MAX_RATIO times the median to _MAX_RATIO times; what is beyond has the last colour."""
 _MAX_NAMES = 40
 
 
@@ -33,38 +33,40 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
     if Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
         raise ValueError(f"the file of a heat map must end in .png, .pdf or .svg; got {path}.")
     times = step_times(trace)
-    ratio = _ratio(times)
-    height = 1.6 + min(0.25 * ratio.shape[0], 6.0)  # inches
+    ratio = _ratio_to_median(times)
+    num_workers, num_steps = ratio.shape
+    height = 1.6 + min(0.25 * num_workers, 6.0)  # inches
     figure = files.figure(9, height)
     panel = figure.subplots()
     panel.set_facecolor("#BBBBBB")
     cells = panel.imshow(
-        _pooled(_pooled(ratio, 0), 1), aspect="auto", interpolation="nearest", cmap="RdBu_r",
-        norm=LogNorm(1 / _RANGE, _RANGE, clip=True), extent=(-0.5, ratio.shape[1] - 0.5, ratio.shape[0] - 0.5, -0.5),
+        _max_pooled(_max_pooled(ratio, axis=0), axis=1), aspect="auto", interpolation="nearest", cmap="RdBu_r",
+        norm=LogNorm(1 / _MAX_RATIO, _MAX_RATIO, clip=True), extent=(-0.5, num_steps - 0.5, num_workers - 0.5, -0.5),
     )  # fmt: skip
-    bar = figure.colorbar(cells, ax=panel, extend="both", label="time / median of the step")
-    bar.ax.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 2, 4]))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    colour_bar = figure.colorbar(cells, ax=panel, extend="both", label="time / median of the step")
+    colour_bar.ax.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 2, 4]))
+    colour_bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
+    colour_bar.ax.yaxis.set_minor_formatter(NullFormatter())
     _label_axes(panel, times.steps, trace.workers)
     files.write_figure(path, figure)
 
 
-def _ratio(times: StepTimes) -> np.ndarray:
+def _ratio_to_median(times: StepTimes) -> np.ndarray:
     """float64[W, T]: each time over the median of its step; NaN where there is none."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.maximum(times.seconds / times.median[:, None], 1e-6).T
 
 
-def _pooled(values: np.ndarray, axis: int) -> np.ndarray:
+def _max_pooled(values: np.ndarray, *, axis: int) -> np.ndarray:
     """The largest of neighbouring values, so that there are at most `_MAX_CELLS` along an axis."""
     length = values.shape[axis]
     if length <= _MAX_CELLS:
         return values
-    return np.fmax.reduceat(values, np.linspace(0, length, _MAX_CELLS, endpoint=False).astype(int), axis=axis)
+    cell_begins = np.linspace(0, length, _MAX_CELLS, endpoint=False).astype(int)
+    return np.fmax.reduceat(values, cell_begins, axis=axis)
 
 
-def _label_axes(panel: Axes, steps: np.ndarray, names: tuple[str, ...]) -> None:
+def _label_axes(panel: Axes, steps: np.ndarray, worker_names: tuple[str, ...]) -> None:
     """Labels columns with the numbers of steps, and rows with the names of workers, if these are not too many."""
     panel.set_xlabel("step")
     panel.set_ylabel("worker")
@@ -72,7 +74,7 @@ def _label_axes(panel: Axes, steps: np.ndarray, names: tuple[str, ...]) -> None:
     panel.xaxis.set_major_formatter(
         FuncFormatter(lambda column, _: str(steps[int(column)]) if 0 <= column < len(steps) else "")
     )
-    if len(names) <= _MAX_NAMES:
-        panel.set_yticks(range(len(names)), labels=list(names))
+    if len(worker_names) <= _MAX_NAMES:
+        panel.set_yticks(range(len(worker_names)), labels=list(worker_names))
     else:
         panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

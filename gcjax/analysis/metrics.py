@@ -57,25 +57,26 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
     host_schedule: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
     num_workers = host_schedule.start.shape[1]
-    total_time = moments * num_workers  # of all workers
+    time_of_all_workers = moments * num_workers
     is_failed = np.isinf(np.asarray(durations))
     compute_end = np.where(is_failed, host_schedule.compute_start, host_schedule.compute_end)  # a failed worker waits
-    computing = _time_within(host_schedule.compute_start, compute_end, moments)
-    communicating = _time_within(host_schedule.start, host_schedule.compute_start, moments)
+    computing_time = _time_within(host_schedule.compute_start, compute_end, moments)
+    receiving_time = _time_within(host_schedule.start, host_schedule.compute_start, moments)
     send_end = np.where(np.isfinite(host_schedule.send_start), host_schedule.finish, np.inf)
-    communicating += _time_within(host_schedule.send_start, send_end, moments) - _sending_while_computing(
-        host_schedule, moments
-    )
-    completion = np.where(np.isfinite(host_schedule.finish), host_schedule.compute_end, np.inf)  # inf: cut off
-    mean_staleness, max_staleness = _staleness(host_schedule, moments)
+    sending_time = _time_within(host_schedule.send_start, send_end, moments)
+    communicating_time = receiving_time + (sending_time - _sending_while_computing(host_schedule, moments))
+    is_cut_off = ~np.isfinite(host_schedule.finish)
+    completion = np.where(is_cut_off, np.inf, host_schedule.compute_end)
+    mean_staleness, max_staleness = _staleness_so_far(host_schedule, moments)
     with np.errstate(invalid="ignore"):  # 0 / 0 at time 0
-        computing, communicating = computing / total_time, communicating / total_time
+        computing_share = computing_time / time_of_all_workers
+        communicating_share = communicating_time / time_of_all_workers
     return Costs(
-        computing=computing,
-        communicating=communicating,
-        waiting=1.0 - computing - communicating,
+        computing=computing_share,
+        communicating=communicating_share,
+        waiting=1.0 - computing_share - communicating_share,
         chunks=_num_passed(completion, moments) / num_workers,
-        messages=_messages(host_schedule, moments, code) / num_workers,
+        messages=_num_gradients_sent(host_schedule, moments, code) / num_workers,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
     )
@@ -90,8 +91,9 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
       target: the value to reach.
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
     """
-    reached = values >= target if higher_is_better else values <= target
-    return float(times[np.argmax(reached)]) if reached.any() else float("inf")
+    is_reached = values >= target if higher_is_better else values <= target
+    first_reached = np.argmax(is_reached)
+    return float(times[first_reached]) if is_reached.any() else float("inf")
 
 
 def is_stalled(schedule: Schedule) -> bool:
@@ -101,8 +103,8 @@ def is_stalled(schedule: Schedule) -> bool:
 
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V]: how much of all intervals [begin, end] lies before each moment; one without an end has no length."""
-    end = np.where(np.isfinite(end), end, begin)
-    return _time_since(begin, moments) - _time_since(end, moments)
+    end = np.where(np.isfinite(end), end, begin)  # so that their times since then cancel out
+    return _sum_of_times_since(begin, moments) - _sum_of_times_since(end, moments)
 
 
 def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
@@ -118,26 +120,29 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
     )
     for begin, end, send_begin, send_end in zip(*times_of_workers, strict=True):  # float[T]: of one worker's units
         is_computed, is_sent = np.isfinite(begin) & np.isfinite(end), np.isfinite(send_begin) & np.isfinite(send_end)
-        if not (send_end[:-1][is_sent[:-1]] > begin[1:][is_sent[:-1]]).any():
-            continue  # it never sends a unit while it computes the next
+        next_begin, has_next_and_is_sent = begin[1:], is_sent[:-1]
+        sends_while_computing_next = send_end[:-1][has_next_and_is_sent] > next_begin[has_next_and_is_sent]
+        if not sends_while_computing_next.any():
+            continue
         # The time computed so far is piecewise linear: it grows by a unit's length from its start to its end.
-        computed_time = np.cumsum(end[is_computed] - begin[is_computed], dtype=np.float64)
-        knots = np.stack([begin[is_computed], end[is_computed]], axis=1).ravel()
-        computed_time_at_knots = np.stack([np.append(0, computed_time[:-1]), computed_time], axis=1).ravel()
-        computed_until_begin, computed_until_end = (  # [V, units]: of the sending of each unit, cut at each moment
-            np.interp(np.minimum(x[is_sent][None], moments[:, None]), knots, computed_time_at_knots)
+        computed_until_end = np.cumsum(end[is_computed] - begin[is_computed], dtype=np.float64)
+        computed_until_begin = np.append(0, computed_until_end[:-1])
+        knot_times = np.stack([begin[is_computed], end[is_computed]], axis=1).ravel()
+        computed_until_knots = np.stack([computed_until_begin, computed_until_end], axis=1).ravel()
+        computed_until_send_begin, computed_until_send_end = (  # [V, units]: of each unit sent, cut at each moment
+            np.interp(np.minimum(x[is_sent][None], moments[:, None]), knot_times, computed_until_knots)
             for x in (send_begin, send_end)
         )
-        overlap += (computed_until_end - computed_until_begin).sum(axis=1)
+        overlap += (computed_until_send_end - computed_until_send_begin).sum(axis=1)
     return overlap
 
 
-def _time_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+def _sum_of_times_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V]: the sum over all finite times of max(0, moment - time)."""
     sorted_times = np.sort(times[np.isfinite(times)].astype(np.float64))
-    sums_of_earliest = np.concatenate([[0.0], np.cumsum(sorted_times)])
+    sums_of_first_times = np.concatenate([[0.0], np.cumsum(sorted_times)])
     num_passed = np.searchsorted(sorted_times, moments, side="right")
-    return moments * num_passed - sums_of_earliest[num_passed]
+    return moments * num_passed - sums_of_first_times[num_passed]
 
 
 def _num_passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
@@ -145,7 +150,7 @@ def _num_passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.sort(times, axis=None), moments, side="right")
 
 
-def _messages(schedule: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
+def _num_gradients_sent(schedule: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
     """float[V]: what all workers together have sent up to each moment, in full gradients.
 
     Args:
@@ -155,13 +160,14 @@ def _messages(schedule: Any, moments: np.ndarray, code: GradientCode | None) -> 
     """
     if code is None:
         return _num_passed(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
-    is_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(schedule.work.clip(0))))  # bool[E, W, M]: here C = W
-    gradients_sent = (schedule.worker >= 0) * is_sent.sum(axis=2) / code.num_blocks  # [E, W]
-    sent_by_commit = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])
-    return sent_by_commit[_num_passed(schedule.time, moments)]
+    is_contribution, progress = schedule.worker >= 0, schedule.work.clip(0)  # [E, W]: here C = W
+    is_block_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(progress)))  # bool[E, W, M]
+    gradients_sent = is_contribution * is_block_sent.sum(axis=2) / code.num_blocks  # [E, W]
+    sent_in_first_commits = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])
+    return sent_in_first_commits[_num_passed(schedule.time, moments)]
 
 
-def _staleness(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _staleness_so_far(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float[V] each: the mean and the largest staleness of the contributions up to each moment; NaN before the first.
 
     Args:
@@ -169,13 +175,14 @@ def _staleness(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarr
       moments: float[V] seconds.
     """
     is_contribution = schedule.worker >= 0
-    staleness = np.where(is_contribution, np.arange(schedule.time.size)[:, None] - schedule.version, 0)
+    commit = np.arange(schedule.time.size)[:, None]
+    staleness = np.where(is_contribution, commit - schedule.version, 0)
+    contributions_in_first_commits = np.concatenate([[0], np.cumsum(is_contribution.sum(axis=1))])
+    staleness_of_first_commits = np.concatenate([[0], np.cumsum(staleness.sum(axis=1))])
+    max_of_first_commits = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])
     num_commits = _num_passed(schedule.time, moments)
-    # Entry e of what is accumulated is that of the first e commits.
-    num_contributions, staleness_sum = (
-        np.concatenate([[0], np.cumsum(x.sum(axis=1))])[num_commits] for x in (is_contribution, staleness)
-    )
-    max_staleness = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])[num_commits]
-    mean_staleness = staleness_sum / np.maximum(num_contributions, 1)
-    has_any = num_contributions > 0
-    return np.where(has_any, mean_staleness, np.nan), np.where(has_any, max_staleness, np.nan)
+    num_contributions = contributions_in_first_commits[num_commits]
+    mean_staleness = staleness_of_first_commits[num_commits] / np.maximum(num_contributions, 1)
+    max_staleness = max_of_first_commits[num_commits]
+    has_contribution = num_contributions > 0
+    return np.where(has_contribution, mean_staleness, np.nan), np.where(has_contribution, max_staleness, np.nan)

@@ -31,15 +31,17 @@ def write(folder: Path, facts: dict[str, Any]) -> None:
       folder: of the run; hidden files and checkpoints in it are left out.
       facts: what `run.json` says; JSON.
     """
-    _write_run_json(folder, facts, {name: files.sha256(folder / name) for name in _files_to_seal(folder)})
+    digest_of_file = {name: files.sha256(folder / name) for name in _files_to_seal(folder)}
+    _write_run_json(folder, facts, digest_of_file)
 
 
 def complete(folder: Path) -> None:
     """Writes digests of all files into the `run.json` of a folder, if its experiment has not written all of them."""
-    content = _checked_content(folder)
-    digests = content.get(_FILE_DIGESTS, {})
-    if any(name not in digests for name in _files_to_seal(folder)):
-        write(folder, _facts_of(content))
+    content = _verified_run_json(folder)
+    digest_of_file = content.get(_FILE_DIGESTS, {})
+    is_incomplete = any(name not in digest_of_file for name in _files_to_seal(folder))
+    if is_incomplete:
+        write(folder, _without_file_digests(content))
 
 
 @contextlib.contextmanager
@@ -52,15 +54,15 @@ def rewriting(folder: Path, names: Collection[str]) -> Iterator[None]:
       folder: of the run.
       names: of the files, relative to the folder.
     """
-    content = _checked_content(folder)
+    content = _verified_run_json(folder)
     if _FILE_DIGESTS not in content:
         yield
         return
     other_digests = {name: digest for name, digest in content[_FILE_DIGESTS].items() if name not in names}
-    _write_run_json(folder, _facts_of(content), other_digests)
+    _write_run_json(folder, _without_file_digests(content), other_digests)
     yield
     new_digests = {name: files.sha256(folder / name) for name in names}
-    _write_run_json(folder, _facts_of(content), other_digests | new_digests)
+    _write_run_json(folder, _without_file_digests(content), other_digests | new_digests)
 
 
 def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str] = ()) -> dict[str, Any]:
@@ -77,23 +79,23 @@ def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str]
     Warns:
       UnsealedWarning: if there are no digests, as in folders of earlier versions.
     """
-    content = _checked_content(folder)
+    content = _verified_run_json(folder)
     if _FILE_DIGESTS not in content:
         hint = "an earlier version or an unfinished run has written it, so damage to its files cannot be noticed"
         warnings.warn(f"the folder {folder} has no digests: {hint}.", UnsealedWarning, stacklevel=3)
         return content
-    digests = content[_FILE_DIGESTS]
+    digest_of_file = content[_FILE_DIGESTS]
     for name in needed:
-        if name not in digests:
+        if name not in digest_of_file:
             raise _damage_error(folder / name, f"has no digest in {NAME}")
-    for name, digest in digests.items():
+    for name, written_digest in digest_of_file.items():
         exists = (folder / name).is_file()
         if not exists and name not in rebuilt:
             raise _damage_error(folder / name, f"is missing, and {NAME} lists it")
-        if exists and files.sha256(folder / name) != digest:
+        if exists and files.sha256(folder / name) != written_digest:
             hint = ", or delete it, and 'gcjax report' makes it anew" if name in rebuilt else ""
             raise _damage_error(folder / name, "has changed since it was written: its SHA-256 is another one", hint)
-    return _facts_of(content)
+    return _without_file_digests(content)
 
 
 def _files_to_seal(folder: Path) -> list[str]:
@@ -101,14 +103,18 @@ def _files_to_seal(folder: Path) -> list[str]:
 
     Left out are `run.json`, hidden files, checkpoints, and folders of other runs, which have their own digests.
     """
-    inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
-    all_files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
-    relative_paths = (path.relative_to(folder) for path in sorted(all_files))
+    folders_of_inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
+    own_files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(map(path.is_relative_to, folders_of_inner_runs))
+    ]
+    relative_paths = (path.relative_to(folder) for path in sorted(own_files))
     visible_paths = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
     return [path.as_posix() for path in visible_paths if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
 
 
-def _checked_content(folder: Path) -> dict[str, Any]:
+def _verified_run_json(folder: Path) -> dict[str, Any]:
     """All of `run.json` but its own digest; empty if there is no such file.
 
     Raises:
@@ -122,16 +128,16 @@ def _checked_content(folder: Path) -> dict[str, Any]:
         raise _damage_error(folder / NAME, f"is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise _damage_error(folder / NAME, "is no JSON object")
-    if (_FILE_DIGESTS in content or _OWN_DIGEST in content) and content.pop(_OWN_DIGEST, None) != _content_digest(
-        content
-    ):
+    is_sealed = _FILE_DIGESTS in content or _OWN_DIGEST in content
+    written_digest = content.pop(_OWN_DIGEST, None)
+    if is_sealed and written_digest != _content_digest(content):
         raise _damage_error(
             folder / NAME, "has changed since it was written: the SHA-256 of its content is another one"
         )
     return content
 
 
-def _facts_of(content: dict[str, Any]) -> dict[str, Any]:
+def _without_file_digests(content: dict[str, Any]) -> dict[str, Any]:
     """The content of `run.json` without the digests of the files."""
     return {name: value for name, value in content.items() if name != _FILE_DIGESTS}
 

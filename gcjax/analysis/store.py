@@ -81,12 +81,12 @@ def empty_folder(path: str | Path) -> Path:
         written to it.
     """
     folder = Path(path)
-    with writable(folder):
+    with os_errors_as_value_error(folder):
         return _new_empty_folder(folder)
 
 
 @contextmanager
-def writable(folder: Path) -> Iterator[None]:
+def os_errors_as_value_error(folder: Path) -> Iterator[None]:
     """Reraises errors of the operating system in the block as a `ValueError`: the folder cannot be written."""
     try:
         yield
@@ -102,11 +102,18 @@ def _new_empty_folder(folder: Path) -> Path:
 
     The lock of the process that is about to write there does not count.
     """
-    if folder.exists() and (not folder.is_dir() or any(path.name != locks.NAME for path in folder.iterdir())):
+    is_file = folder.exists() and not folder.is_dir()
+    if is_file or (folder.exists() and any(path.name != locks.NAME for path in folder.iterdir())):
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):  # fails in a folder that existed and is read-only
-        return folder
+    _raise_if_read_only(folder)
+    return folder
+
+
+def _raise_if_read_only(folder: Path) -> None:
+    """Raises the `OSError` of a file that cannot be written in the folder."""
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def unfinished_folder(path: str | Path) -> Path:
@@ -116,7 +123,7 @@ def unfinished_folder(path: str | Path) -> Path:
       ValueError: if something else is in it, for example a finished run.
     """
     folder = Path(path)
-    with writable(folder):
+    with os_errors_as_value_error(folder):
         if (folder / CHECKPOINTS).is_dir():
             return folder
         is_finished = (folder / "run.json").exists()
@@ -166,14 +173,17 @@ def load(path: str | Path) -> Results:
       UnsealedWarning: if the folder is of an earlier version, without digests of its files.
     """
     folder = Path(path)
-    missing = [name for name in (_METRICS, TIMELINE, seal.NAME) if not (folder / name).is_file()]
-    if missing:
-        runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{_METRICS}"))
-        hint = f" Runs here: {', '.join(runs)}." if runs else ""
-        raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing)}.{hint}")
+    missing_files = [name for name in (_METRICS, TIMELINE, seal.NAME) if not (folder / name).is_file()]
+    if missing_files:
+        run_folders = sorted(str(file.parent) for file in Path("runs").glob(f"*/{_METRICS}"))
+        hint = f" Runs here: {', '.join(run_folders)}." if run_folders else ""
+        raise ValueError(
+            f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing_files)}.{hint}"
+        )
     facts = seal.read(folder, needed=(_METRICS, TIMELINE), rebuilt=(*REPORT, PAGE))
     commits = table_columns(folder / COMMITS) if (folder / COMMITS).is_file() else None
-    return Results(table_columns(folder / _METRICS), table_columns(folder / TIMELINE), facts, commits)
+    metrics, timeline = table_columns(folder / _METRICS), table_columns(folder / TIMELINE)
+    return Results(metrics, timeline, facts=facts, commits=commits)
 
 
 def table_columns(file: Path) -> Columns:

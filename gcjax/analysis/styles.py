@@ -17,27 +17,29 @@ _MIN_TIME_SHARE = 0.3  # for which they do, of the time that they have in common
 _NUM_MOMENTS = 200
 
 
-def styles(results: Results, name: str) -> dict[str, dict[str, Any]]:
+def styles(results: Results, metric: str) -> dict[str, dict[str, Any]]:
     """Scheme -> colour, width and dashes of its curve.
 
     Of n curves that coincide, the k-th (from 0) is drawn for (n - k)/n of its length, with gaps for those before it.
 
     Args:
       results: of the run.
-      name: of the metric by which curves coincide.
+      metric: by which curves coincide.
     """
-    style_of = {}
-    for i, scheme in enumerate(results.schemes):
-        dashes = _DASHES[i // len(COLOURS) % len(_DASHES)]
-        style_of[scheme] = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
-    for group in coinciding(results, name):
-        for k, scheme in enumerate(group[1:], start=1):
-            # matplotlib's (offset, (dash, gap)), in widths of the line
-            style_of[scheme]["linestyle"] = (0, ((len(group) - k) * _DASH_LENGTH, k * _DASH_LENGTH))
-    return style_of
+    style_of_scheme = {}
+    for index, scheme in enumerate(results.schemes):
+        dashes = _DASHES[index // len(COLOURS) % len(_DASHES)]
+        style_of_scheme[scheme] = {"color": COLOURS[index % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
+    for group in coinciding(results, metric):
+        for num_curves_below, scheme in enumerate(group[1:], start=1):
+            dash = (len(group) - num_curves_below) * _DASH_LENGTH
+            gap_for_curves_below = num_curves_below * _DASH_LENGTH
+            offset_and_dashes = (0, (dash, gap_for_curves_below))  # of matplotlib, in widths of the line
+            style_of_scheme[scheme]["linestyle"] = offset_and_dashes
+    return style_of_scheme
 
 
-def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+def seed_curves(results: Results, scheme: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """The curve of a metric for each seed, all at the same times: those of any evaluation of any seed.
 
     Returns:
@@ -45,41 +47,42 @@ def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, n
     """
     seeds = results.seeds(scheme)
     times = np.unique(np.concatenate([seed["time"] for seed in seeds]))
-    return times, np.stack([np.interp(times, seed["time"], seed[name]) for seed in seeds])
+    return times, np.stack([np.interp(times, seed["time"], seed[metric]) for seed in seeds])
 
 
-def coinciding(results: Results, name: str) -> list[list[str]]:
-    """Groups of two or more schemes whose curves of the metric `name` lie on one another for much of the time.
+def coinciding(results: Results, metric: str) -> list[list[str]]:
+    """Groups of two or more schemes whose curves of the metric lie on one another for much of the time.
 
     A loss is compared by its logarithm, as it is drawn.
     """
-    curves = {scheme: seed_curves(results, scheme, name) for scheme in results.schemes}
-    scale = np.log if name.endswith("loss") else np.asarray
+    curves = {scheme: seed_curves(results, scheme, metric) for scheme in results.schemes}
+    scale = np.log if metric.endswith("loss") else np.asarray
     mean_curves = {scheme: (times, scale(values.mean(axis=0))) for scheme, (times, values) in curves.items()}
     finite_values = np.concatenate([values[np.isfinite(values)] for _, values in mean_curves.values()])
-    height = float(np.ptp(finite_values)) if finite_values.size else 0.0
+    panel_height = float(np.ptp(finite_values)) if finite_values.size else 0.0
     groups: list[list[str]] = []
-    for scheme, curve in mean_curves.items():  # joins all groups that this scheme's curve lies on
-        joined_groups = [
-            group for group in groups if any(_do_coincide(curve, mean_curves[other], height) for other in group)
+    for scheme, curve in mean_curves.items():
+        groups_on_this_curve = [
+            group for group in groups if any(_do_coincide(curve, mean_curves[other], panel_height) for other in group)
         ]
-        groups = [group for group in groups if group not in joined_groups] + [
-            [*itertools.chain(*joined_groups), scheme]
-        ]
+        other_groups = [group for group in groups if group not in groups_on_this_curve]
+        groups = [*other_groups, [*itertools.chain(*groups_on_this_curve), scheme]]
     return [group for group in groups if len(group) > 1]
 
 
 def _do_coincide(
-    curve: tuple[np.ndarray, np.ndarray], other_curve: tuple[np.ndarray, np.ndarray], height: float
+    curve: tuple[np.ndarray, np.ndarray], other_curve: tuple[np.ndarray, np.ndarray], panel_height: float
 ) -> bool:
     """Whether two curves, (times, values) each, are near one another for much of the time that they have in common.
 
     Args:
       curve: float[V] each, the times increasing.
       other_curve: likewise, at times of its own.
-      height: of the panel, in the unit of the values.
+      panel_height: the range of all curves, in the unit of the values.
     """
-    common_end = min(curve[0][-1], other_curve[0][-1])
+    (times, _), (other_times, _) = curve, other_curve
+    common_end = min(times[-1], other_times[-1])
     moments = np.linspace(0, common_end, _NUM_MOMENTS)
     distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other_curve))
-    return bool((distance <= _MAX_DISTANCE * height).mean() >= _MIN_TIME_SHARE)
+    is_near = distance <= _MAX_DISTANCE * panel_height
+    return bool(is_near.mean() >= _MIN_TIME_SHARE)

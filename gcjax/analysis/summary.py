@@ -51,7 +51,7 @@ def markdown(results: Results) -> str:
 
 def same_durations(results: Results) -> str | None:
     """A sentence if seeds had the same durations, so that ± is not, or not only, over stragglers; None if none had."""
-    num_seeds, num_distinct = (results.facts.get(name) for name in ("num_seeds", "distinct_durations"))
+    num_seeds, num_distinct = results.facts.get("num_seeds"), results.facts.get("distinct_durations")
     if num_distinct is None or num_distinct == num_seeds:
         return None
     if num_distinct == 1:
@@ -61,7 +61,10 @@ def same_durations(results: Results) -> str | None:
 
 def rows(results: Results) -> list[Row]:
     """One row a scheme, those that reach the target for most seeds, and soonest, first."""
-    return [_row(results, scheme) for scheme in sorted(results.schemes, key=lambda scheme: _sort_key(results, scheme))]
+    return [
+        _summary_row(results, scheme)
+        for scheme in sorted(results.schemes, key=lambda scheme: _sort_key(results, scheme))
+    ]
 
 
 def reach_times(results: Results, scheme: str) -> np.ndarray:
@@ -77,10 +80,9 @@ def reach_times(results: Results, scheme: str) -> np.ndarray:
 def best_value(results: Results) -> tuple[float, str]:
     """The best value of the target's metric that any scheme ever had, and which scheme that was."""
     target = results.facts["target"]
-    sign = 1 if target["higher_is_better"] else -1  # so that the best is the largest
-    values = sign * results.metrics[target["metric"]]
-    best_row = int(np.nanargmax(values))
-    return float(sign * values[best_row]), str(results.metrics["scheme"][best_row])
+    values = results.metrics[target["metric"]]
+    best_row = int(np.nanargmax(values if target["higher_is_better"] else -values))
+    return float(values[best_row]), str(results.metrics["scheme"][best_row])
 
 
 def heads(results: Results) -> Row:
@@ -103,20 +105,20 @@ def heads(results: Results) -> Row:
 
 def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
     """Puts a scheme before others: minus the number of seeds that reach the target, then their mean time to it."""
-    times = reach_times(results, scheme)
-    reached = np.isfinite(times)
-    return -reached.sum(), times[reached].mean() if reached.any() else 0.0
+    times_to_target = reach_times(results, scheme)
+    is_reached = np.isfinite(times_to_target)
+    return -is_reached.sum(), times_to_target[is_reached].mean() if is_reached.any() else 0.0
 
 
-def _row(results: Results, scheme: str) -> Row:
+def _summary_row(results: Results, scheme: str) -> Row:
     """The cells of one scheme in the summary table."""
     seeds, times_to_target = results.seeds(scheme), reach_times(results, scheme)
-    final = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}
+    final = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}  # column -> a value for each seed
     stalled = results.facts["schemes"][scheme]["stalled"]
     return Row(
         scheme=scheme,
         time=table_cells.time_to_target(times_to_target, np.array(final["time"]), stalled),
-        final=table_cells.mean_spread(final[results.facts["target"]["metric"]], 3),
+        final=table_cells.mean_spread(final[results.facts["target"]["metric"]], decimals=3),
         computing=table_cells.percent(final["computing"]),
         communicating=table_cells.percent(final["communicating"]),
         waiting=table_cells.percent(final["waiting"]),
@@ -138,7 +140,10 @@ def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, colum
       The text of a table's cell; if no seed reached the target, what was spent until the end, marked with >.
     """
     if not np.isfinite(times_to_target).any():
-        return "> " + table_cells.short(float(np.mean([seed[column][-1] for seed in seeds])))
-    pairs = zip(seeds, times_to_target, strict=True)
-    spent = [seed[column][seed["time"] == time][0] for seed, time in pairs if np.isfinite(time)]
-    return table_cells.short(float(np.mean(spent)))
+        return "> " + table_cells.three_digits(float(np.mean([seed[column][-1] for seed in seeds])))
+    spent_at_target = [
+        seed[column][seed["time"] == time][0]
+        for seed, time in zip(seeds, times_to_target, strict=True)
+        if np.isfinite(time)
+    ]
+    return table_cells.three_digits(float(np.mean(spent_at_target)))

@@ -18,12 +18,12 @@ def time_to_target(times: np.ndarray, ends: np.ndarray, stalled: list[bool]) -> 
       ends: float[S] seconds, when each run ended.
       stalled: for each seed, whether the run came to a halt.
     """
-    reached = np.isfinite(times)
-    if reached.any():
-        how_many = "" if reached.all() else f" ({reached.sum()} of {reached.size} seeds)"
-        mean = float(times[reached].mean())
-        decimals = max(0, 2 - int(np.floor(np.log10(mean)))) if mean > 0 else 2  # three digits in all
-        return mean_spread(times[reached], decimals) + how_many
+    is_reached = np.isfinite(times)
+    if is_reached.any():
+        how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
+        mean = float(times[is_reached].mean())
+        num_digits_before_point = int(np.floor(np.log10(mean))) + 1 if mean > 0 else 1
+        return mean_spread(times[is_reached], decimals=max(0, 3 - num_digits_before_point)) + how_many
     if all(stalled):
         return f"never (stopped at t={_range_text(ends)})"
     return f"not reached by t={_range_text(ends)}"
@@ -48,10 +48,11 @@ def staleness(mean: list[float] | np.ndarray, largest: list[float] | np.ndarray)
     return f"{np.asarray(mean)[has_commits].mean():.3g} ({np.asarray(largest)[has_commits].max():.0f})"
 
 
-def short(value: float) -> str:
+def three_digits(value: float) -> str:
     """A number with three digits and a suffix for thousands, millions, billions."""
     for suffix in ("", " k", " M", " G"):
-        if value < 999.5:  # what is more would be rounded to four digits
+        rounds_to_three_digits = value < 999.5
+        if rounds_to_three_digits:
             return f"{value:.3g}{suffix}"
         value /= 1000
     return f"{value:.3g} T"

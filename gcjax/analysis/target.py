@@ -1,5 +1,6 @@
 """What a comparison is to reach."""
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -34,8 +35,10 @@ def target(metric: str, value: float, known: Iterable[str], *, higher_is_better:
     """
     _validate.choice("metric", metric, known)
     is_share = "accuracy" in metric
-    low, high = (0.0, 1.0) if is_share else (-float("inf") if higher_is_better else 0.0, float("inf"))  # a loss is >= 0
-    if not low <= value <= high:
-        bounds = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+    lowest_possible = -math.inf if higher_is_better and not is_share else 0.0  # a loss is >= 0
+    highest_possible = 1.0 if is_share else math.inf
+    if not lowest_possible <= value <= highest_possible:
+        lowest, highest = f"{lowest_possible:g}", f"{highest_possible:g}"
+        bounds = f"between {lowest} and {highest}" if is_share else f"at least {lowest}"
         raise ValueError(f"The target for {metric} must be {bounds}; got {value:g}, which can never be reached.")
     return Target(metric, value, is_share if higher_is_better is None else higher_is_better)

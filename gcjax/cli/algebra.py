@@ -29,8 +29,9 @@ def laws(options: argparse.Namespace) -> int:
     )
     console = progress.console()
     console.print(program_laws.table(results))
-    for expected in (True, False):
-        console.print(program_laws.counterexamples(results, expected=expected), markup=False, highlight=False)
+    for is_expected in (True, False):
+        counterexamples = program_laws.counterexamples(results, expected=is_expected)
+        console.print(counterexamples, markup=False, highlight=False)
     num_unexpected = sum(not result.expected for result in results)
     console.print(f"{len(results)} laws, {num_unexpected} otherwise than expected.", highlight=False)
     return 1 if num_unexpected else 0

@@ -22,19 +22,20 @@ def keep() -> Path | None:
     if _has_cache_folder():
         return Path(_jax_setting("jax_compilation_cache_dir") or "")
     try:
-        path = folder()
-        path.mkdir(parents=True, exist_ok=True)
-        _remove_unfinished_programs(path)
+        cache_folder = folder()
+        cache_folder.mkdir(parents=True, exist_ok=True)
+        _remove_unfinished_programs(cache_folder)
     except (OSError, RuntimeError) as error:  # no home folder
         print(f"gcjax: compiled programs are not kept: {error}", file=sys.stderr)
         return None
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    if _jax_setting("jax_compilation_cache_max_size") == -1:  # JAX's default: no limit
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder))
+    has_no_size_limit = _jax_setting("jax_compilation_cache_max_size") == -1  # JAX's default
+    if has_no_size_limit:
         jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # also what compiles fast
-    return path
+    return cache_folder
 
 
 def _jax_setting(name: str) -> Any:
@@ -65,5 +66,6 @@ def _remove_unfinished_programs(folder: Path) -> None:
 
     with contextlib.suppress(filelock.Timeout), filelock.FileLock(folder / ".lockfile", timeout=_MAX_LOCK_WAIT_SECONDS):
         for program in folder.glob("*-cache"):
-            if not program.with_name(program.name.removesuffix("-cache") + "-atime").exists():
+            file_written_last = program.with_name(program.name.removesuffix("-cache") + "-atime")
+            if not file_written_last.exists():
                 program.unlink(missing_ok=True)

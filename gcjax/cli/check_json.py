@@ -14,7 +14,7 @@ def of_specification(result: Result) -> dict[str, Any]:
         "holds": bool(result),
         "specification": result.specification.name,
         "claim": result.specification.claim,
-        "findings": [{**_finding(finding), "result": result.said(finding)} for finding in findings],
+        "findings": [{**_finding_json(finding), "result": result.said(finding)} for finding in findings],
     }
 
 
@@ -22,11 +22,11 @@ def of_schedules(checks: Sequence[ScheduleCheck]) -> dict[str, Any]:
     """Whether each schedule keeps to what its protocol promises; null if that promises nothing that can be checked."""
     return {
         "holds": all(check.conformance is None or check.conformance for check in checks),
-        "schedules": [_schedule(check) for check in checks],
+        "schedules": [_verdict_json(check) for check in checks],
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding_json(finding: Finding) -> dict[str, Any]:
     """A finding, without its counterexample if it holds."""
     steps = [
         {"who": step.component, "does": step.action, "state": step.after._asdict()} for step in finding.counterexample
@@ -41,14 +41,15 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _schedule(check: ScheduleCheck) -> dict[str, Any]:
+def _verdict_json(check: ScheduleCheck) -> dict[str, Any]:
     """The verdict on one schedule: its steps, and the first that breaks the promise, if one does; null: no promise."""
-    verdict: dict[str, Any] = {"scheme": check.scheme, "setting": check.setting}
-    verdict |= {"holds": None, "claim": None, "steps": None}
+    scheme_and_setting = {"scheme": check.scheme, "setting": check.setting}
     conformance = check.conformance
-    if conformance is not None:
-        verdict |= {"holds": bool(conformance), "claim": conformance.specification.claim, "steps": conformance.events}
-    if conformance is not None and not conformance:
-        broken = {name: getattr(conformance, name) for name in ("violated", "time", "actor", "action", "unit")}
-        verdict["broken"] = broken
+    if conformance is None:
+        return {**scheme_and_setting, "holds": None, "claim": None, "steps": None}
+    claim, holds = conformance.specification.claim, bool(conformance)
+    verdict = {**scheme_and_setting, "holds": holds, "claim": claim, "steps": conformance.events}
+    if not holds:
+        violation_fields = ("violated", "time", "actor", "action", "unit")
+        verdict["broken"] = {name: getattr(conformance, name) for name in violation_fields}
     return verdict

@@ -1,6 +1,6 @@
 """What `gcjax check --schedule CONFIG` does: the schedules of a config, held against what the protocols promise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +10,25 @@ from rich.text import Text
 from gcjax import config
 from gcjax.config import errors, experiment_parts
 from gcjax.progress import console
-from gcjax.protocols import Conformance, Protocol, check
-from gcjax.stragglers import Absences, Network, sample_durations
+from gcjax.protocols import Conformance, Protocol, Schedule, check
+from gcjax.specifications import Specification
+from gcjax.stragglers import Absences, Network, RandomAbsences, StragglerModel, sample_durations
 from gcjax.study.inputs import absence_key
 from gcjax.tables import RichTable, rich_table
+
+
+class Setting(NamedTuple):
+    """What the schedules of all protocols are made of.
+
+    Attributes:
+      durations: float[T, W] seconds.
+      network: between workers and server.
+      absences: of the workers; None if nobody leaves.
+    """
+
+    durations: jax.Array
+    network: Network
+    absences: Absences | None
 
 
 class ScheduleCheck(NamedTuple):
@@ -54,31 +69,46 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> list[ScheduleCheck]:
         all_absences = experiment_parts.absences(experiment)
         num_units, num_workers = experiment_parts.shape(experiment, schemes)
     seed_keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
-    key = jax.random.fold_in(seed_keys[0], 0)  # with this key a study draws the durations of its first seed
-    durations_by_model = {name: sample_durations(model, key, num_units, num_workers) for name, model in models.items()}
-    drawn_absences = {  # as a study draws them for its first seed
-        name: None if absences is None else absences.sample(absence_key(seed_keys[0]), num_workers)
+    settings = _settings_of_seed(
+        seed_keys[0], models, networks, all_absences, num_units=num_units, num_workers=num_workers
+    )
+    checks: list[ScheduleCheck] = []
+    first_violations = []
+    for scheme, protocol in schemes.items():
+        conformances = _conformances(protocol, list(settings.values()))
+        checks += [ScheduleCheck(scheme, *pair) for pair in zip(settings, conformances, strict=True)]
+        violated = [conformance for conformance in conformances if conformance is not None and not conformance]
+        first_violations += [f"{scheme}: {conformance}" for conformance in violated[:1]]
+    title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
+    table_of_checks = table(title, [_table_row(check) for check in checks])
+    console().print(table_of_checks, "", *map(Text, first_violations), sep="\n")
+    return checks
+
+
+def _settings_of_seed(
+    seed_key: jax.Array,
+    models: dict[str, StragglerModel],
+    networks: dict[str, Network],
+    all_absences: dict[str, Absences | RandomAbsences | None],
+    *,
+    num_units: int,
+    num_workers: int,
+) -> dict[str, Setting]:
+    """Name -> setting, with the durations and absences that a study draws for a seed of this key."""
+    durations_key = jax.random.fold_in(seed_key, 0)
+    durations_by_model = {
+        name: sample_durations(model, durations_key, num_units, num_workers) for name, model in models.items()
+    }
+    drawn_absences = {
+        name: None if absences is None else absences.sample(absence_key(seed_key), num_workers)
         for name, absences in all_absences.items()
     }
-    settings = {
-        ", ".join(filter(None, (model_name, network_name, absences_name))): (durations, network, absences)
+    return {
+        ", ".join(filter(None, (model_name, network_name, absences_name))): Setting(durations, network, absences)
         for model_name, durations in durations_by_model.items()
         for network_name, network in networks.items()
         for absences_name, absences in drawn_absences.items()
     }
-    checks: list[ScheduleCheck] = []
-    rows, violations = [], []
-    for name, protocol in schemes.items():
-        conformances = _conformances(protocol, list(settings.values()))
-        for setting, conformance in zip(settings, conformances, strict=True):
-            checks.append(ScheduleCheck(name, setting, conformance))
-            num_events = f"{conformance.events:,}" if conformance else ""
-            rows.append([name, setting, num_events, _verdict(conformance)])
-        broken = [conformance for conformance in conformances if conformance is not None and not conformance]
-        violations += [f"{name}: {conformance}" for conformance in broken[:1]]
-    title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
-    console().print(table(title, rows), "", *(Text(line) for line in violations), sep="\n")
-    return checks
 
 
 def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
@@ -86,28 +116,36 @@ def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
-def _conformances(
-    protocol: Protocol, settings: Sequence[tuple[jax.Array, Network, Absences | None]]
-) -> list[Conformance | None]:
-    """For each (durations [T, W], network, absences): whether the schedule keeps to the protocol's specification.
+def _table_row(check: ScheduleCheck) -> list[str]:
+    """The cells of a check, as `table` has them."""
+    num_steps = f"{check.conformance.events:,}" if check.conformance else ""
+    return [check.scheme, check.setting, num_steps, _verdict(check.conformance)]
+
+
+def _conformances(protocol: Protocol, settings: Sequence[Setting]) -> list[Conformance | None]:
+    """For each setting: whether the schedule in it keeps to the protocol's specification.
 
     All are None if the protocol has no specification, or it says nothing of those who leave and there are absences.
     """
     if protocol.specification is None:
         return [None for _ in settings]
-    num_workers = settings[0][0].shape[1]
-    schedule_of = jax.jit(lambda *inputs: protocol(*inputs))
+    num_workers = settings[0].durations.shape[1]
+    compiled_protocol = jax.jit(lambda *inputs: protocol(*inputs))
     specification = protocol.specification(num_workers)
+    return [_conformance(compiled_protocol, specification, setting) for setting in settings]
 
-    def conformance(durations: jax.Array, network: Network, absences: Absences | None) -> Conformance | None:
-        """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
-        if absences is not None and specification.members is None:
-            return None
-        schedule = schedule_of(durations, network, absences)
-        memberships = None if absences is None else absences.memberships(schedule)
-        return check(schedule, specification, memberships=memberships)
 
-    return [conformance(*setting) for setting in settings]
+def _conformance(
+    protocol: Callable[..., Schedule], specification: Specification, setting: Setting
+) -> Conformance | None:
+    """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
+    durations, network, absences = setting
+    says_nothing_of_absences = specification.members is None
+    if absences is not None and says_nothing_of_absences:
+        return None
+    schedule = protocol(durations, network, absences)
+    memberships = None if absences is None else absences.memberships(schedule)
+    return check(schedule, specification, memberships=memberships)
 
 
 def _verdict(conformance: Conformance | None) -> str:

@@ -95,9 +95,12 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
             f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {num_workers} workers "
             f"with {load} chunks each have {(load + 1) ** num_workers}. Use a smaller code."
         )
-    progress = np.indices((load + 1,) * num_workers).reshape(num_workers, -1).T  # int[(K+1)^W, W]
-    residual = jax.lax.map(lambda state: code.plan(state).residual, jnp.asarray(progress, jnp.int32), batch_size=1024)
-    return np.asarray(residual <= tolerance).reshape((load + 1,) * num_workers)
+    table_shape = (load + 1,) * num_workers  # an axis a worker, along it the chunks that it has computed
+    all_progress = np.indices(table_shape).reshape(num_workers, -1).T  # int[(K+1)^W, W]
+    residuals = jax.lax.map(
+        lambda progress: code.plan(progress).residual, jnp.asarray(all_progress, jnp.int32), batch_size=1024
+    )
+    return np.asarray(residuals <= tolerance).reshape(table_shape)
 
 
 def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, int]) -> dict[str, int]:
@@ -109,41 +112,47 @@ def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, i
     known_parameters = ", ".join(
         f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items()
     )
-    words = [word for argument in arguments for word in argument.split("=", 1)]
-    flags, values = words[::2], words[1::2]
+    flags_and_values = [word for argument in arguments for word in argument.split("=", 1)]  # in turns
+    flags, values = flags_and_values[::2], flags_and_values[1::2]
     for flag in flags:
-        if not flag.startswith("--") or flag[2:].replace("-", "_") not in defaults:
+        if not flag.startswith("--") or _parameter_of_flag(flag) not in defaults:
             raise ValueError(f"{name} takes {known_parameters}; got {flag!r}.")
     if len(flags) > len(values):
         raise ValueError(f"{flags[-1]} needs a number. {name} takes {known_parameters}.")
     for flag, value in zip(flags, values, strict=True):
         if not value.lstrip("-").isdigit():
             raise ValueError(f"{flag} must be a whole number; got {value!r}. {name} takes {known_parameters}.")
-    return {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags, values, strict=True)}
+    return {_parameter_of_flag(flag): int(value) for flag, value in zip(flags, values, strict=True)}
+
+
+def _parameter_of_flag(flag: str) -> str:
+    """The parameter `num_workers` of the flag `--num-workers`."""
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def tables(result: Result) -> list[RichTable]:
     """For the terminal: a table of the findings, and one of the counterexample if there is one."""
     rows = []
     for finding in _distinct_findings(result):
-        counts = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
-        rows.append([finding.part, *counts, result.said(finding)])
+        count_cells = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
+        rows.append([finding.part, *count_cells, result.said(finding)])
     heads = ("Part", "States", "Transitions", "Result")
     return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample_tables(result)]
 
 
 def _distinct_findings(result: Result) -> list[Finding]:
     """All findings, where components of one sort ("worker 0 alone", "worker 1 alone") that gave the same are one."""
-    groups: dict[tuple[Any, ...], list[Finding]] = {}
+    findings_by_outcome: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in result.components:
-        component_sort = finding.part.split()[0]
+        component_sort = finding.part.split()[0]  # "worker" of "worker 0 alone"
         outcome = finding.holds, finding.states, finding.transitions, finding.reason
-        groups.setdefault((component_sort, *outcome), []).append(finding)
-    components = []
-    for (component_sort, *_), group in groups.items():
-        part = f"each of {len(group)} {component_sort}s alone" if len(group) > 1 else group[0].part
-        components.append(group[0]._replace(part=part))
-    return [*components, result.composition, result.product, result.progress]
+        findings_by_outcome.setdefault((component_sort, *outcome), []).append(finding)
+    distinct_components = []
+    for (component_sort, *_), same_findings in findings_by_outcome.items():
+        num_same, first = len(same_findings), same_findings[0]
+        part = f"each of {num_same} {component_sort}s alone" if num_same > 1 else first.part
+        distinct_components.append(first._replace(part=part))
+    return [*distinct_components, result.composition, result.product, result.progress]
 
 
 def _counterexample_tables(result: Result) -> list[RichTable]:
@@ -152,15 +161,17 @@ def _counterexample_tables(result: Result) -> list[RichTable]:
     The programs together come first, since in their counterexample only programs take steps.
     """
     findings = (result.product, result.progress, *result.components, result.composition)
-    failing = next((finding for finding in findings if not finding), None)
-    if failing is None:
+    failing_finding = next((finding for finding in findings if not finding), None)
+    if failing_finding is None:
         return []
-    title = f"A shortest counterexample ({failing.part}: {failing.reason})"
-    steps = failing.counterexample
+    title = f"A shortest counterexample ({failing_finding.part}: {failing_finding.reason})"
+    steps = failing_finding.counterexample
     initial_state = steps[0].before if steps else result.specification.initial
     heads = ["Step", "Who", "Does", *initial_state._fields]
     rows = [["", "", "", *_state_cells(initial_state)]]
-    rows += [[str(n), step.component, step.action, *_state_cells(step.after)] for n, step in enumerate(steps, 1)]
+    rows += [
+        [str(number), step.component, step.action, *_state_cells(step.after)] for number, step in enumerate(steps, 1)
+    ]
     return [rich_table(title, heads, rows, keys=3, left=heads)]
 
 

@@ -25,13 +25,16 @@ def _with_completers(parser: argparse.ArgumentParser) -> argparse.ArgumentParser
     """The parser of the command line, where each argument that names or writes something knows what to complete."""
     import shtab
 
-    completers = {**_name_completers(), ("", "CONFIG"): shtab.glob("*.gin")}
-    kinds_of_path = {"DIR": shtab.DIRECTORY, "RUN_DIR": shtab.DIRECTORY, "FILE": shtab.FILE}
-    for name, action in _actions(parser):
-        metavar = str(action.metavar)
-        completer = completers.get((name, metavar)) or completers.get(("", metavar)) or kinds_of_path.get(metavar)
+    completers = _name_completers()
+    completer_of_any_command = {"CONFIG": shtab.glob("*.gin")}
+    path_kinds = {"DIR": shtab.DIRECTORY, "RUN_DIR": shtab.DIRECTORY, "FILE": shtab.FILE}
+    for command_name, argument in _arguments_of_commands(parser):
+        metavar = str(argument.metavar)
+        completer = (
+            completers.get((command_name, metavar)) or completer_of_any_command.get(metavar) or path_kinds.get(metavar)
+        )
         if completer is not None:
-            action.complete = completer  # type: ignore[attr-defined]
+            argument.complete = completer  # type: ignore[attr-defined]
     return parser
 
 
@@ -41,22 +44,22 @@ def _name_completers() -> dict[tuple[str, str], Any]:
     from gcjax.cli import shipped
 
     kinds = registry.kinds()
-    entries = {name for kind in kinds.values() for name in kind.entries}
+    entry_names = {name for kind in kinds.values() for name in kind.entries}
     return {
-        ("init", "NAME"): _words(shipped.configs()),
-        ("list", "NAME"): _words({*kinds, *entries}),
-        ("check", "PROTOCOL"): _words(kinds["specification"].entries),
+        ("init", "NAME"): _names_completer(shipped.configs()),
+        ("list", "NAME"): _names_completer({*kinds, *entry_names}),
+        ("check", "PROTOCOL"): _names_completer(kinds["specification"].entries),
     }
 
 
-def _words(names: Iterable[str]) -> Any:
+def _names_completer(names: Iterable[str]) -> Any:
     """What completes one of these names, in each shell."""
     import shtab
 
     return shtab.cmd(shlex.join(["printf", "%s\\n", *sorted(names)]))
 
 
-def _actions(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.Action]]:
+def _arguments_of_commands(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.Action]]:
     """(name of the command, argument) for the arguments of all commands, and of the commands of these."""
     subparsers = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return [(name, action) for name, command in subparsers.choices.items() for action in _arguments(command)]

@@ -52,15 +52,15 @@ def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None
     """
     from gcjax import processes
 
-    values = group_options(options)
+    given_options = group_options(options)
     if options.distributed and processes.are_apart(options.config, options.bindings):
-        if values.pop("lost_after", None) is not None:
+        if given_options.pop("lost_after", None) is not None:
             raise ValueError("Processes that are apart do not lose each other; leave out --lost-after.")
-        return _with_stdout_of_first_only(processes.apart(**values))
+        return _only_first_prints(processes.apart(**given_options))
     if options.distributed:
-        return _with_stdout_of_first_only(processes.group(**values))
-    if values:
-        flags = ", ".join("--" + name.replace("_", "-") for name in values)
+        return _only_first_prints(processes.group(**given_options))
+    if given_options:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given_options)
         raise ValueError(f"Options for several processes need --distributed; got {flags} without it.")
     return contextlib.nullcontext()
 
@@ -72,12 +72,12 @@ def group_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _with_stdout_of_first_only(group: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+def _only_first_prints(group: contextlib.AbstractContextManager[None]) -> Iterator[None]:
     """Enters a group of processes and sends the stdout of all but the first nowhere, also that of libraries in C++."""
     from gcjax import processes
 
     with group:
         if not processes.is_first():
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), _STDOUT)
+            with open(os.devnull, "w") as null_device:
+                os.dup2(null_device.fileno(), _STDOUT)
         yield

@@ -14,15 +14,17 @@ from gcjax.cli import cached_programs, machine_errors
 
 _GIBIBYTE = 2**30
 _COLUMNS = 80  # also where there is no terminal
+_HEAD_WIDTH = 10
+_UNBREAKABLE_SPACE = "\0"  # where a line must not end
 
 
 def command(options: argparse.Namespace) -> int:
     """`gcjax doctor`: prints versions, devices, memory, the cache and problems; returns the exit status, 0 or 1."""
     packages = package_versions()
     problems = [package["problem"] for package in packages if package["problem"]]
-    devices, device_problem = ([], "") if problems else _devices()
-    memory_bytes, cache = _memory(devices), _cache()
-    problems += list(filter(None, (device_problem, cache["problem"])))
+    devices, device_problem = ([], "") if problems else _devices_and_problem()
+    memory_bytes, cache = _memory_bytes(devices), _cache_facts()
+    problems += [problem for problem in (device_problem, cache["problem"]) if problem]
     options.result = {
         "works": not problems,
         "python": platform.python_version(),
@@ -34,7 +36,7 @@ def command(options: argparse.Namespace) -> int:
         "problems": problems,
     }
     if not options.json:
-        print("\n".join(_lines(options.result)))
+        print("\n".join(_report_lines(options.result)))
     return 1 if problems else 0
 
 
@@ -45,12 +47,15 @@ def package_versions() -> list[dict[str, str | None]]:
 
         requirements = [Requirement(text) for text in metadata.requires("gcjax") or ()]
     except ImportError as error:  # of packaging, or gcjax itself is not installed
-        return [_package(str(error.name or "packaging"), None, version=None)]
-    needed = [requirement for requirement in requirements if requirement.marker is None]
-    return [_package(each.name, each.specifier, version=_version(each.name)) for each in needed]
+        return [_package_facts(str(error.name or "packaging"), None, version=None)]
+    unconditional = [requirement for requirement in requirements if requirement.marker is None]
+    return [
+        _package_facts(requirement.name, requirement.specifier, version=_installed_version(requirement.name))
+        for requirement in unconditional
+    ]
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     """The version of a package that is installed; None if it is not."""
     try:
         return metadata.version(name)
@@ -58,10 +63,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _package(name: str, specifier: Any | None, *, version: str | None) -> dict[str, str | None]:
+def _package_facts(name: str, specifier: Any | None, *, version: str | None) -> dict[str, str | None]:
     """A package by its name, the versions that are supported, and the one that is there, for `package_versions`."""
     supported = str(specifier or "")
-    if version is not None and (specifier is None or specifier.contains(version, prereleases=True)):
+    is_supported = version is not None and (specifier is None or specifier.contains(version, prereleases=True))
+    if is_supported:
         return {"name": name, "version": version, "supported": supported, "problem": ""}
     problem = (
         f"{name} must be {supported or 'installed'}; got {version or 'none'}. Install it with: "
@@ -70,7 +76,7 @@ def _package(name: str, specifier: Any | None, *, version: str | None) -> dict[s
     return {"name": name, "version": version, "supported": supported, "problem": problem}
 
 
-def _devices() -> tuple[list[dict[str, Any]], str]:
+def _devices_and_problem() -> tuple[list[dict[str, Any]], str]:
     """The devices that JAX would take, with their memory in bytes (None: that of the host), and what is wrong."""
     try:
         import jax
@@ -78,14 +84,14 @@ def _devices() -> tuple[list[dict[str, Any]], str]:
         devices = jax.devices()
     except Exception as error:
         return [], machine_errors.sentence(error) or f"JAX cannot start: {error}"
-    stats = [(device.memory_stats() or {}).get("bytes_limit") for device in devices]
+    memory_limits = [(device.memory_stats() or {}).get("bytes_limit") for device in devices]
     return [
         {"id": device.id, "platform": device.platform, "kind": device.device_kind, "memory": num_bytes}
-        for device, num_bytes in zip(devices, stats, strict=True)
+        for device, num_bytes in zip(devices, memory_limits, strict=True)
     ], ""
 
 
-def _memory(devices: list[dict[str, Any]]) -> dict[str, Any]:
+def _memory_bytes(devices: list[dict[str, Any]]) -> dict[str, Any]:
     """Bytes that this machine or container has, and those that arrays can have on the devices."""
     if not devices:
         return {"host": None, "arrays": None}
@@ -94,43 +100,52 @@ def _memory(devices: list[dict[str, Any]]) -> dict[str, Any]:
     return {"host": memory.machine_bytes(), "arrays": memory.limit()}
 
 
-def _cache() -> dict[str, Any]:
+def _cache_facts() -> dict[str, Any]:
     """The folder of compiled programs, its bytes, the free bytes of its disk; and what is wrong."""
     folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cached_programs.folder())
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    nearest_existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    is_writable = nearest_existing.is_dir() and os.access(nearest_existing, os.W_OK | os.X_OK)
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     advice = "Name another one with JAX_COMPILATION_CACHE_DIR, or run with --no-cache."
     return {
         "folder": str(folder),
-        "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0,
-        "free": shutil.disk_usage(existing).free,
-        "problem": "" if writable else f"The cache must be a folder that can be written; {folder} cannot. {advice}",
+        "bytes": sum(file.stat().st_size for file in files),
+        "free": shutil.disk_usage(nearest_existing).free,
+        "problem": "" if is_writable else f"The cache must be a folder that can be written; {folder} cannot. {advice}",
     }
 
 
-def _lines(result: dict[str, Any]) -> list[str]:
+def _report_lines(result: dict[str, Any]) -> list[str]:
     """What the command found, for a person."""
-    packages = [f"{package['name']} {package['version'] or 'missing'}" for package in result["packages"]]
-    devices = [f"{device['platform']} {device['id']} ({device['kind']})" for device in result["devices"]]
-    host, cache = result["memory"]["host"], result["cache"]
+    package_texts = [f"{package['name']} {package['version'] or 'missing'}" for package in result["packages"]]
+    device_texts = [f"{device['platform']} {device['id']} ({device['kind']})" for device in result["devices"]]
+    memory_bytes, cache = result["memory"], result["cache"]
     lines = [
         f"Python    {result['python']} on {result['platform']}",
-        *_paragraph("Packages", packages),
-        *_paragraph("Devices", devices),
-        f"Memory    {_gibibytes(host)} of this machine, {_gibibytes(result['memory']['arrays'])} for arrays",
-        f"Cache     {_gibibytes(cache['bytes'])} in {cache['folder']}; {_gibibytes(cache['free'])} free on its disk",
+        *_paragraph_lines("Packages", package_texts),
+        *_paragraph_lines("Devices", device_texts),
+        f"Memory    {_gibibytes_text(memory_bytes['host'])} of this machine, "
+        f"{_gibibytes_text(memory_bytes['arrays'])} for arrays",
+        f"Cache     {_gibibytes_text(cache['bytes'])} in {cache['folder']}; "
+        f"{_gibibytes_text(cache['free'])} free on its disk",
     ]
-    problems = [f"Problem   {problem}" for problem in result["problems"]]
-    return [*lines, *(problems or ["A run would work."])]
+    problem_lines = [f"Problem   {problem}" for problem in result["problems"]]
+    return [*lines, *(problem_lines or ["A run would work."])]
 
 
-def _paragraph(head: str, items: list[str]) -> list[str]:
+def _paragraph_lines(head: str, items: list[str]) -> list[str]:
     """Lines of at most 80 columns with a head and the items after it, none of them over two lines."""
-    unbroken = ", ".join(item.replace(" ", "\0") for item in items) or "none"
-    lines = textwrap.wrap(unbroken, _COLUMNS - 10, break_long_words=False, break_on_hyphens=False)
-    return [f"{'' if number else head:<10}{line}".replace("\0", " ") for number, line in enumerate(lines)]
+    unbreakable_items = [item.replace(" ", _UNBREAKABLE_SPACE) for item in items]
+    lines = textwrap.wrap(
+        ", ".join(unbreakable_items) or "none", _COLUMNS - _HEAD_WIDTH, break_long_words=False, break_on_hyphens=False
+    )
+    heads = [head, *[""] * (len(lines) - 1)]
+    return [
+        f"{line_head:<{_HEAD_WIDTH}}{line}".replace(_UNBREAKABLE_SPACE, " ")
+        for line_head, line in zip(heads, lines, strict=True)
+    ]
 
 
-def _gibibytes(num_bytes: int | None) -> str:
+def _gibibytes_text(num_bytes: int | None) -> str:
     """A number of bytes as text."""
     return "unknown" if num_bytes is None else f"{num_bytes / _GIBIBYTE:.2f} GiB"

@@ -52,7 +52,7 @@ _EXAMPLES = {
 _LITERALS: dict[Any, Any] = {float: 1.0, int: 1, str: None, Path: None, bool: True}
 """Type -> an example; None: the parameter's own name as text."""
 _MATRIX = [[0, 1], [1, 0]]
-_USUAL = ("sgd",)
+_USUAL_NAMES = ("sgd",)
 """Entries that are proposed before others of their type, however few arguments those need."""
 
 
@@ -64,13 +64,13 @@ def lines(kind: str, name: str) -> list[str]:
     kinds = registry.kinds()
     entry = kinds[kind].entries[name]
     signature = signature_of(entry.factory)
-    is_schedule = kind == "optimizer" and get_origin(signature.return_annotation) is Callable
-    use_line = _SCHEDULE_USE_LINE if is_schedule else _USE_LINES[kind]
+    is_learning_rate_schedule = kind == "optimizer" and get_origin(signature.return_annotation) is Callable
+    use_line = _SCHEDULE_USE_LINE if is_learning_rate_schedule else _USE_LINES[kind]
     selector = _selector(kinds[kind], name)
     config_lines = _ConfigLines(kinds)
     config_lines.add_entry(selector, entry)
     config_lines.lines += [f"{parameter} = {value!r}" for parameter, value in entry.also_needs]
-    return [use_line.format(selector, name), *config_lines.lines, *_optional_lines(selector, signature)]
+    return [use_line.format(selector, name), *config_lines.lines, *_comments_on_defaults(selector, signature)]
 
 
 class _ConfigLines:
@@ -85,7 +85,7 @@ class _ConfigLines:
         """No lines yet."""
         self.kinds = kinds
         self.lines: list[str] = []
-        self._selectors: set[str] = set()  # of the entries that have their lines
+        self._selectors_with_lines: set[str] = set()
 
     def add_entry(self, selector: str, entry: registry.Entry) -> None:
         """Adds a line for each required parameter of an entry, and those of the entries named there; once an entry.
@@ -94,18 +94,18 @@ class _ConfigLines:
           selector: the entry's name in gin.
           entry: of the registry.
         """
-        if selector in self._selectors:
+        if selector in self._selectors_with_lines:
             return
-        self._selectors.add(selector)
+        self._selectors_with_lines.add(selector)
         named_entries: list[tuple[str, registry.Entry]] = []
         for parameter in _required_parameters(signature_of(entry.factory)):
-            value = self._value_text(parameter.name, parameter.annotation, entry, named_entries)
-            value = f"[{value}]" if parameter.kind is parameter.VAR_POSITIONAL else value
-            self.lines.append(f"{selector}.{parameter.name} = {value}")
+            example = self._example_text(parameter.name, parameter.annotation, entry, named_entries)
+            takes_several = parameter.kind is parameter.VAR_POSITIONAL
+            self.lines.append(f"{selector}.{parameter.name} = {f'[{example}]' if takes_several else example}")
         for named_selector, named_entry in named_entries:
             self.add_entry(named_selector, named_entry)
 
-    def _value_text(
+    def _example_text(
         self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
     ) -> str:
         """An example of a value, as gin writes it: a number or text, a collection, another entry, or an array.
@@ -116,25 +116,28 @@ class _ConfigLines:
           owner: the entry that has the parameter, which is no example for itself.
           named_entries: gets the (selector, entry) that the value names, if it names one.
         """
-        options = alternatives(annotation)
+        accepted_types = alternatives(annotation)
         if parameter == "rng_key":
-            self._selectors.add("key")
+            self._selectors_with_lines.add("key")
             if "key.seed = 0" not in self.lines:
                 self.lines.append("key.seed = 0")
             return "@key()"
-        for literal_type, value in _LITERALS.items():
-            if literal_type in options:
-                return repr(_EXAMPLES.get(parameter, parameter if value is None else value))
-        for option in options:
-            if (text := self._collection_text(parameter, option, owner, named_entries)) is not None:
+        for literal_type, literal in _LITERALS.items():
+            if literal_type in accepted_types:
+                return repr(_EXAMPLES.get(parameter, parameter if literal is None else literal))
+        for accepted_type in accepted_types:
+            text = self._collection_text(parameter, accepted_type, owner, named_entries)
+            if text is not None:
                 return text
-        for option in options:
-            if named_entry := _simplest_entry(self.kinds, option, owner):
+        for accepted_type in accepted_types:
+            named_entry = _simplest_entry(self.kinds, accepted_type, owner)
+            if named_entry is not None:
                 named_entries.append(named_entry)
                 selector, _ = named_entry
-                return f"@{selector}" + ("" if get_origin(option) is Callable else "()")  # () calls it
+                takes_factory_itself = get_origin(accepted_type) is Callable
+                return f"@{selector}" if takes_factory_itself else f"@{selector}()"
         array_types = (Any, Parameter.empty, jax.Array, np.ndarray)
-        return repr(_MATRIX) if any(option in array_types for option in options) else "None"
+        return repr(_MATRIX) if any(accepted_type in array_types for accepted_type in accepted_types) else "None"
 
     def _collection_text(
         self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
@@ -147,14 +150,16 @@ class _ConfigLines:
           owner: the entry that has the parameter.
           named_entries: gets the (selector, entry) that the item names, if it names one.
         """
-        origin, item_types = get_origin(annotation), get_args(annotation)
-        if not isinstance(origin, type) or not item_types or origin is types.UnionType:
+        collection_type, item_types = get_origin(annotation), get_args(annotation)
+        if not isinstance(collection_type, type) or not item_types or collection_type is types.UnionType:
             return None
-        if issubclass(origin, Mapping):
-            return "{'name': " + self._value_text(parameter, item_types[1], owner, named_entries) + "}"
-        if issubclass(origin, Sequence):
-            pair = _pair_text(item_types[0])
-            return pair or f"[{self._value_text(parameter, item_types[0], owner, named_entries)}]"
+        if issubclass(collection_type, Mapping):
+            _, value_type = item_types
+            return "{'name': " + self._example_text(parameter, value_type, owner, named_entries) + "}"
+        if issubclass(collection_type, Sequence):
+            item_type = item_types[0]
+            pair = _pair_text(item_type)
+            return pair or f"[{self._example_text(parameter, item_type, owner, named_entries)}]"
         return None
 
 
@@ -164,25 +169,26 @@ def _pair_text(item_type: Any) -> str:
         return "(1, 2)"
     if item_type is float:
         return "(1.0, 2.0)"
-    return "((0, 1), (2, 3))" if get_args(item_type)[:1] == (int,) else ""
+    is_group_of_workers = get_args(item_type)[:1] == (int,)
+    return "((0, 1), (2, 3))" if is_group_of_workers else ""
 
 
 def _required_parameters(signature: Signature) -> Iterator[Parameter]:
     """The parameters of a factory that a config must bind; `out` and `progress` come from the command."""
     for parameter in signature.parameters.values():
-        by_command = parameter.name in ("out", "progress")
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and not by_command:
+        comes_from_command = parameter.name in ("out", "progress")
+        is_required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+        if is_required and not comes_from_command:
             yield parameter
 
 
-def _optional_lines(selector: str, signature: Signature) -> Iterator[str]:
+def _comments_on_defaults(selector: str, signature: Signature) -> Iterator[str]:
     """A comment for each parameter with a default that gin can write (it knows no inf and no NaN)."""
     for parameter in signature.parameters.values():
-        default = parameter.default
-        if default is None or isinstance(default, (bool, int, float, str, tuple)):
-            text = repr(default)
-            if "inf" not in text and "nan" not in text:
-                yield f"# {selector}.{parameter.name} = {text}"
+        default, default_text = parameter.default, repr(parameter.default)
+        is_literal = default is None or isinstance(default, (bool, int, float, str, tuple))
+        if is_literal and "inf" not in default_text and "nan" not in default_text:
+            yield f"# {selector}.{parameter.name} = {default_text}"
 
 
 def _selector(kind: registry.Kind, name: str) -> str:
@@ -198,28 +204,35 @@ def _simplest_entry(
     It is the usual one, or else the one with the fewest arguments. For a `Callable[..., T]` it is one that makes a
     T. None if there is none.
     """
-    is_callable = get_origin(annotation) is Callable and get_args(annotation)
-    product = get_args(annotation)[-1] if is_callable else annotation
-    if not isinstance(product, type):
+    is_factory_type = get_origin(annotation) is Callable and get_args(annotation)
+    needed_type = get_args(annotation)[-1] if is_factory_type else annotation
+    if not isinstance(needed_type, type):
         return None
-    candidates = [
-        (name not in _USUAL, _num_arguments(entry), _selector(kind, name), entry)
+    complexities_and_entries = [
+        ((name not in _USUAL_NAMES, _num_required_parameters(entry), _selector(kind, name)), entry)
         for kind in kinds.values()
         if kind.in_configs
         for name, entry in kind.entries.items()
-        if entry != owner and _makes(entry, product)
+        if entry != owner and _makes(entry, needed_type)
     ]
-    return min(candidates, key=lambda candidate: candidate[:3])[2:] if candidates else None
+    if not complexities_and_entries:
+        return None
+    (_, _, selector), simplest_entry = min(complexities_and_entries, key=lambda pair: pair[0])
+    return selector, simplest_entry
 
 
-def _makes(entry: registry.Entry, product: type) -> bool:
+def _makes(entry: registry.Entry, needed_type: type) -> bool:
     """Whether the factory of an entry says that it returns an instance of this type."""
-    returned = signature_of(entry.factory).return_annotation
-    return isinstance(returned, type) and get_origin(returned) is None and issubclass(returned, product)
+    returned_type = signature_of(entry.factory).return_annotation
+    is_plain_type = isinstance(returned_type, type) and get_origin(returned_type) is None
+    return is_plain_type and issubclass(returned_type, needed_type)
 
 
-def _num_arguments(entry: registry.Entry) -> tuple[int, int]:
+def _num_required_parameters(entry: registry.Entry) -> tuple[int, int]:
     """The required parameters of an entry: those that cannot be a number or text, and all of them."""
-    required = list(_required_parameters(signature_of(entry.factory)))
-    is_literal = [any(option in _LITERALS for option in alternatives(each.annotation)) for each in required]
-    return is_literal.count(False), len(required)
+    required_parameters = list(_required_parameters(signature_of(entry.factory)))
+    takes_literal = [
+        any(accepted_type in _LITERALS for accepted_type in alternatives(parameter.annotation))
+        for parameter in required_parameters
+    ]
+    return takes_literal.count(False), len(required_parameters)

@@ -39,22 +39,23 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     grid = combinations(over)
     for combination in grid:  # raises for any of them before the first is run
         config.load(path, [*bindings, *combination])
-    _check_folders([folder_name(combination) for combination in grid])
-    sweep_folders.begin(out, _identity(path, bindings, over, grid[0]))
+    _check_folder_names([folder_name(combination) for combination in grid])
+    sweep_folders.begin(out, _sweep_identity(path, bindings, over, grid[0]))
+    parameters = _parameter_names(grid[0])
     seed_rows, summary_rows = [], []
-    for i, combination in enumerate(grid):
+    for index, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
-        combination_progress = _combination_progress(progress, ", ".join(combination), i, len(grid))
+        combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
         results = _combination_results(out / folder_name(combination), combination_progress)
-        values = [binding.partition("=")[2].strip() for binding in combination]
-        summary_rows += [(*values, *row) for row in summary.rows(results)]
-        seed_rows.append(_seed_rows(_parameter_names(combination), values, results))
-    heads = [*_parameter_names(grid[0]), *summary.heads(results)]
+        parameter_values = _parameter_values(combination)
+        summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
+        seed_rows.append(_seed_rows(parameters, parameter_values, results))
     files.write_table(out / "sweep.parquet", analysis.stack(seed_rows))
-    keys = len(grid[0]) + 1  # the columns that name a row: the parameters and the scheme
-    table = analysis.markdown_table(heads, summary_rows, keys=keys)
+    heads = [*parameters, *summary.heads(results)]
+    num_key_columns = len(parameters) + 1  # the parameters and the scheme name a row
+    table = analysis.markdown_table(heads, summary_rows, keys=num_key_columns)
     files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
-    progress.show(analysis.rich_table(f"All combinations of {path}", heads, summary_rows, keys=keys))
+    progress.show(analysis.rich_table(f"All combinations of {path}", heads, summary_rows, keys=num_key_columns))
 
 
 def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
@@ -66,17 +67,16 @@ def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
     Raises:
       ValueError: if one of them has no parameter or no value, or a parameter is there twice.
     """
-    axes, names = [], []
+    bindings_by_parameter: dict[str, list[str]] = {}
     for text in over:
-        name, equals, values = (word.strip() for word in text.partition("="))
-        choices = [value.strip() for value in _split_at_commas(values)]
-        if not name or not equals or not all(choices):
+        name, equals_sign, comma_separated = (word.strip() for word in text.partition("="))
+        values = [value.strip() for value in _split_at_commas(comma_separated)]
+        if not name or not equals_sign or not all(values):
             raise ValueError(f"--over needs PARAMETER=VALUE,VALUE,..., as 'ssp.staleness=0,1,3'; got {text!r}.")
-        if name in names:
+        if name in bindings_by_parameter:
             raise ValueError(f"--over needs each parameter once; got {name} twice. List all its values together.")
-        names.append(name)
-        axes.append([f"{name} = {value}" for value in choices])
-    return list(itertools.product(*axes))
+        bindings_by_parameter[name] = [f"{name} = {value}" for value in values]
+    return list(itertools.product(*bindings_by_parameter.values()))
 
 
 def folder_name(combination: Sequence[str]) -> str:
@@ -85,10 +85,11 @@ def folder_name(combination: Sequence[str]) -> str:
     Args:
       combination: its bindings, `PARAMETER = VALUE` each.
     """
-    return analysis.file_name(", ".join(binding.replace(" = ", "=") for binding in combination))
+    bindings_without_spaces = (binding.replace(" = ", "=") for binding in combination)
+    return analysis.file_name(", ".join(bindings_without_spaces))
 
 
-def _check_folders(names: Sequence[str]) -> None:
+def _check_folder_names(names: Sequence[str]) -> None:
     """Checks that the names of all combinations' folders differ and are short enough, or raises `ValueError`."""
     for name in names:
         if names.count(name) > 1:
@@ -102,16 +103,16 @@ def _check_folders(names: Sequence[str]) -> None:
 def _split_at_commas(text: str) -> Iterator[str]:
     """The pieces of a text between those of its commas that are outside of brackets and quotes."""
     piece = ""
-    closers: list[str] = []  # what closes each open bracket or quote, the innermost last
+    awaited_closers: list[str] = []  # of each open bracket or quote, the innermost last
     for character in text:
-        in_quotes = bool(closers) and closers[-1] in "'\""
-        if closers and character == closers[-1]:
-            closers.pop()
-        elif character in "'\"" and not in_quotes:
-            closers.append(character)
-        elif character in _CLOSING_BRACKETS and not in_quotes:
-            closers.append(_CLOSING_BRACKETS[character])
-        if character == "," and not closers:
+        is_in_quotes = bool(awaited_closers) and awaited_closers[-1] in "'\""
+        if awaited_closers and character == awaited_closers[-1]:
+            awaited_closers.pop()
+        elif character in "'\"" and not is_in_quotes:
+            awaited_closers.append(character)
+        elif character in _CLOSING_BRACKETS and not is_in_quotes:
+            awaited_closers.append(_CLOSING_BRACKETS[character])
+        if character == "," and not awaited_closers:
             yield piece
             piece = ""
         else:
@@ -119,7 +120,7 @@ def _split_at_commas(text: str) -> Iterator[str]:
     yield piece
 
 
-def _identity(path: str, bindings: Sequence[str], over: Sequence[str], first_combination: Sequence[str]) -> str:
+def _sweep_identity(path: str, bindings: Sequence[str], over: Sequence[str], first_combination: Sequence[str]) -> str:
     """A text of all that a sweep's bits depend on: the swept values, and the config of its first combination."""
     config.load(path, [*bindings, *first_combination])
     return run_identity("\n".join([*over, config.text()]))
@@ -140,6 +141,11 @@ def _parameter_names(combination: Sequence[str]) -> list[str]:
     return [binding.partition("=")[0].strip() for binding in combination]
 
 
+def _parameter_values(combination: Sequence[str]) -> list[str]:
+    """The values that a combination's bindings, `PARAMETER = VALUE` each, give, as text."""
+    return [binding.partition("=")[2].strip() for binding in combination]
+
+
 def _combination_progress(sweep_progress: Progress, combination: str, index: int, num_combinations: int) -> Progress:
     """What combination `index` reports to, as its share of the sweep; what it would show is in its folder."""
 
@@ -147,7 +153,7 @@ def _combination_progress(sweep_progress: Progress, combination: str, index: int
         """Reports the fraction of this combination that is done as a fraction of the sweep."""
         sweep_progress.update(f"{combination}: {label}", (index + fraction) / num_combinations, detail)
 
-    return Progress(update, show=lambda _: None)
+    return Progress(update=update, show=lambda _: None)
 
 
 def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], results: analysis.Results) -> Columns:
@@ -161,8 +167,8 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
         seeds = results.seeds(scheme)
         named_values = zip(parameters, parameter_values, strict=True)
         parameter_columns = {name: np.full(len(seeds), value, object) for name, value in named_values}
-        metrics: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        last_values: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
         rows_of_schemes.append(
-            {**parameter_columns, **metrics, "time_to_target": analysis.reach_times(results, scheme)}
+            {**parameter_columns, **last_values, "time_to_target": analysis.reach_times(results, scheme)}
         )
     return analysis.stack(rows_of_schemes)

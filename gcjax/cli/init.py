@@ -10,7 +10,8 @@ from gcjax.cli import shipped
 
 def command(options: argparse.Namespace) -> None:
     """`gcjax init DIR`: copies a config, and the source of its experiment, to start from; `--list` shows which."""
-    if options.list == (options.folder is not None):
+    has_folder = options.folder is not None
+    if options.list == has_folder:
         raise ValueError("init takes either a DIR to write or --list; see gcjax init --help.")
     if options.list:
         _print_configs()
@@ -30,16 +31,16 @@ def copy(sources: dict[str, Path], folder: Path) -> None:
       ValueError: if one of them is there with another content, before any is written; or if nothing can be written.
     """
     try:
-        changed = [path for path, source in sources.items() if _is_something_else(folder / path, source)]
-        if changed:
+        different_files = [path for path, source in sources.items() if _is_something_else(folder / path, source)]
+        if different_files:
             raise ValueError(
-                f"Files that are there are not overwritten; {folder} has {', '.join(changed)} with another content. "
-                "Choose another DIR, or move them away."
+                f"Files that are there are not overwritten; {folder} has {', '.join(different_files)} with another "
+                "content. Choose another DIR, or move them away."
             )
         for path, source in sources.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            with files.atomic_write(folder / path) as part:
-                part.write_bytes(source.read_bytes())
+            with files.atomic_write(folder / path) as temporary_path:
+                temporary_path.write_bytes(source.read_bytes())
             print(folder / path)
     except OSError as error:
         raise ValueError(f"DIR must be one that can be written; {folder} cannot: {error.strerror}.") from error

@@ -3,6 +3,7 @@
 import os
 import traceback
 
+_MAX_MESSAGE_CHARACTERS = 300
 _GIN_CALL_SUFFIX = "\n  In call to configurable "
 
 
@@ -18,12 +19,14 @@ def lines(error: Exception) -> str:
     """
     message, *gin_calls = str(error).split(_GIN_CALL_SUFFIX)
     first_line = (message.strip().splitlines() or ["without a message"])[0]
-    configurables = [call.split("'")[1] for call in gin_calls if call.count("'") > 1]
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f"gcjax: unexpected {type(error).__name__}: {first_line[:300]}"]
+    configurables = [call.split("'")[1] for call in gin_calls if call.count("'") > 1]  # the innermost first
+    frames = traceback.extract_tb(error.__traceback__)  # the innermost last
+    lines = [f"gcjax: unexpected {type(error).__name__}: {first_line[:_MAX_MESSAGE_CHARACTERS]}"]
     if configurables:
-        lines.append(f"  (in {configurables[0]} of the config)")
+        innermost_configurable = configurables[0]
+        lines.append(f"  (in {innermost_configurable} of the config)")
     if frames:
-        lines.append(f"  (at {frames[-1].filename} line {frames[-1].lineno})")
+        innermost_frame = frames[-1]
+        lines.append(f"  (at {innermost_frame.filename} line {innermost_frame.lineno})")
     lines.append("  Nobody foresaw this. The option --traceback, or GCJAX_TRACEBACK=1, shows all of it.")
     return "\n".join(lines)

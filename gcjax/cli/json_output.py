@@ -25,22 +25,25 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def printed(options: argparse.Namespace) -> Iterator[None]:
     """Runs a command in this block: with `--json` its prints go to stderr, and its result to stdout at the end."""
-    if not getattr(options, "json", False):
+    is_json_wanted = getattr(options, "json", False)
+    if not is_json_wanted:
         yield
         return
     with contextlib.redirect_stdout(sys.stderr):
         yield
     result = getattr(options, "result", None)
     if result is not None:  # of several processes only the first has one
-        print(json.dumps(_plain({"command": options.name_of_command, "gcjax": gcjax.__version__, **result})))
+        command_and_version = {"command": options.name_of_command, "gcjax": gcjax.__version__}
+        print(json.dumps(_as_json({**command_and_version, **result})))
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A value as JSON has it: no tuples, no numbers of NumPy, and null for what is infinite or not a number."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _as_json(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [_as_json(item) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return _as_json(value.tolist())
+    is_no_json_number = isinstance(value, float) and not math.isfinite(value)
+    return None if is_no_json_number else value

@@ -1,5 +1,6 @@
 """What `gcjax list --json` prints."""
 
+from inspect import Parameter
 from typing import Any
 
 from gcjax import config, registry
@@ -16,35 +17,33 @@ def of(name: str | None) -> dict[str, Any]:
     config.register()
     kinds = registry.kinds()
     check_name(name, kinds)
-    entries_by_kind = {
-        title: {key: entry for key, entry in kind.entries.items() if name in (None, title, key)}
-        for title, kind in kinds.items()
-    }
-    return {
-        "kinds": {
-            title: {key: _entry(kinds[title], key) for key in sorted(entries)}
-            for title, entries in entries_by_kind.items()
-            if entries or title == name
-        }
-    }
+    shown_kinds = {}
+    for kind_name, kind in kinds.items():
+        entry_names = [entry_name for entry_name in kind.entries if name in (None, kind_name, entry_name)]
+        if entry_names or kind_name == name:
+            shown_kinds[kind_name] = {entry_name: _entry_json(kind, entry_name) for entry_name in sorted(entry_names)}
+    return {"kinds": shown_kinds}
 
 
-def _entry(kind: registry.Kind, name: str) -> dict[str, Any]:
+def _entry_json(kind: registry.Kind, name: str) -> dict[str, Any]:
     """An entry: its first sentence, its paper, its module, and its parameters."""
     entry = kind.entries[name]
     signature = signature_of(entry.factory)
-    parameters = {
-        parameter.name: {
-            "type": None if parameter.annotation is parameter.empty else in_short(parameter.annotation),
-            "required": parameter.default is parameter.empty and "VAR" not in parameter.kind.name,
-            "default": None if parameter.default is parameter.empty else default_text(parameter.default),
-        }
-        for parameter in signature.parameters.values()
-    }
     return {
         "summary": entry.summary,
         "paper": entry.paper,
         "module": entry.factory.__module__,
         "in_configs": kind.in_configs,
-        "parameters": parameters,
+        "parameters": {parameter.name: _parameter_json(parameter) for parameter in signature.parameters.values()},
+    }
+
+
+def _parameter_json(parameter: Parameter) -> dict[str, Any]:
+    """The type and the default of a parameter, null where it has none, and whether a call must give it."""
+    has_default = parameter.default is not parameter.empty
+    takes_any_number = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return {
+        "type": None if parameter.annotation is parameter.empty else in_short(parameter.annotation),
+        "required": not has_default and not takes_any_number,
+        "default": default_text(parameter.default) if has_default else None,
     }

@@ -3,6 +3,7 @@
 import inspect
 import textwrap
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,13 @@ MAX_WIDTH = 100
 """Characters of a line of text; tables take the width of the terminal."""
 
 
+class StyledLine(NamedTuple):
+    """A line of text, and how rich is to print it."""
+
+    text: str
+    style: str = ""
+
+
 def run(name: str | None = None) -> None:
     """Prints all kinds, or what is called `name`: a kind with the parameters of its entries, and an entry of each kind.
 
@@ -26,13 +34,14 @@ def run(name: str | None = None) -> None:
     config.register()
     kinds, screen = registry.kinds(), console()
     check_name(name, kinds)
-    kinds_of_entry = {title: kind for title, kind in kinds.items() if name is not None and name in kind.entries}
-    for title, kind in kinds.items():
-        if title == name or (name is None and kind.entries):
-            screen.print(_kind_table(title, kind, with_parameters=name is not None), "")
+    for kind_name, kind in kinds.items():
+        is_listed = kind_name == name or (name is None and kind.entries)
+        if is_listed:
+            screen.print(_kind_table(kind_name, kind, with_parameters=name is not None), "")
     width = min(screen.width, MAX_WIDTH)
-    for title, kind in kinds_of_entry.items():
-        _print_lines(screen, _entry_lines(title, kind, str(name), width))
+    for kind_name, kind in kinds.items():
+        if name is not None and name in kind.entries:
+            _print_styled_lines(screen, _entry_lines(kind_name, kind, name, width))
 
 
 def check_name(name: str | None, kinds: dict[str, registry.Kind]) -> None:
@@ -42,28 +51,29 @@ def check_name(name: str | None, kinds: dict[str, registry.Kind]) -> None:
         raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, names)}")
 
 
-def _kind_table(title: str, kind: registry.Kind, *, with_parameters: bool) -> Table:
+def _kind_table(kind_name: str, kind: registry.Kind, *, with_parameters: bool) -> Table:
     """A row for each entry of a kind: its name, and below one another its summary, its parameters and its module.
 
     Two columns leave room for sentences on a narrow terminal.
     """
-    module = f": {kind.module}.…" if kind.module else ""
-    table = Table(title=f"{title}{module}", title_justify="left", show_edge=False, pad_edge=False)
+    module_text = f": {kind.module}.…" if kind.module else ""
+    table = Table(title=f"{kind_name}{module_text}", title_justify="left", show_edge=False, pad_edge=False)
     table.add_column("Name", no_wrap=True, style="bold")
     table.add_column("What it is, and its parameters" if with_parameters else "What it is")
     for name, entry in sorted(kind.entries.items()):
-        text = Text(_summary(entry))
+        description = Text(_summary_with_paper(entry))
         if with_parameters:
-            text.append(f"\n{_parameters_text(entry) or 'no parameters'}", style="dim")
-        if name in kind.outside:
-            text.append(f"\nin {entry.factory.__module__}", style="dim")
-        table.add_row(name, text)
+            description.append(f"\n{_parameters_text(entry) or 'no parameters'}", style="dim")
+        is_of_another_package = name in kind.outside
+        if is_of_another_package:
+            description.append(f"\nin {entry.factory.__module__}", style="dim")
+        table.add_row(name, description)
     if not kind.entries:
-        table.add_row("", f"There is none yet; @gcjax.register('{title}') makes one.")
+        table.add_row("", f"There is none yet; @gcjax.register('{kind_name}') makes one.")
     return table
 
 
-def _summary(entry: registry.Entry) -> str:
+def _summary_with_paper(entry: registry.Entry) -> str:
     """The first line of the docstring, and the paper where it does not name it."""
     return entry.summary if entry.paper in entry.summary else f"{entry.summary} {entry.paper}."
 
@@ -85,83 +95,97 @@ def default_text(value: object) -> str:
     return value.__name__ if inspect.isfunction(value) else repr(value)
 
 
-def _entry_lines(title: str, kind: registry.Kind, name: str, width: int) -> Iterator[tuple[str, str]]:
-    """All about the entry `name` of a kind called `title`, as lines of at most `width` characters with rich's style."""
+def _entry_lines(kind_name: str, kind: registry.Kind, name: str, width: int) -> Iterator[StyledLine]:
+    """All about the entry `name` of a kind, as lines of at most `width` characters."""
     entry = kind.entries[name]
-    yield f"{title} {name}, in {entry.factory.__module__}", "bold"
-    yield "", ""
-    yield from ((line, "") for line in _signature_lines(name, entry, width))
-    yield "", ""
-    yield from ((line, "") for line in _reflowed(inspect.getdoc(entry.factory) or "It has no docstring.", width))
-    yield "", ""
+    docstring = inspect.getdoc(entry.factory) or "It has no docstring."
+    yield StyledLine(f"{kind_name} {name}, in {entry.factory.__module__}", style="bold")
+    yield StyledLine("")
+    yield from map(StyledLine, _signature_lines(name, entry, width))
+    yield StyledLine("")
+    yield from map(StyledLine, _rewrapped_lines(docstring, width))
+    yield StyledLine("")
     if entry.paper:
-        yield from ((f"Paper: {entry.paper}", ""), ("", ""))
+        yield from (StyledLine(f"Paper: {entry.paper}"), StyledLine(""))
     if kind.in_configs:
-        yield "In a config file, with values of yours:", "bold"
-        yield from ((f"  {line}", "") for line in gin_lines.lines(title, name))
+        yield StyledLine("In a config file, with values of yours:", style="bold")
+        yield from (StyledLine(f"  {line}") for line in gin_lines.lines(kind_name, name))
     else:
-        yield "On the command line:", "bold"
-        yield f"  {_check_command(name, entry)}", ""
-    yield "", ""
+        yield StyledLine("On the command line:", style="bold")
+        yield StyledLine(f"  {_check_command(name, entry)}")
+    yield StyledLine("")
 
 
-def _print_lines(screen: Console, lines: Iterator[tuple[str, str]]) -> None:
+def _print_styled_lines(screen: Console, lines: Iterator[StyledLine]) -> None:
     """Prints lines, each with its rich style, as they are; the terminal breaks those that are too long."""
-    for line, style in lines:
-        screen.print(Text(line, style=style), soft_wrap=True)
+    for line in lines:
+        screen.print(Text(line.text, style=line.style), soft_wrap=True)
 
 
 def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
     """The signature with the types in short, on one line or with a line for each parameter."""
     signature = signature_of(entry.factory)
-    parameters: list[str] = []
+    parameter_texts: list[str] = []
     for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
-            parameters.append("*")
-        stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
-        typed = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
-        default = "" if parameter.default is parameter.empty else f" = {default_text(parameter.default)}"
-        parameters.append(f"{stars}{parameter.name}{typed}{default}")
-    returned = signature.return_annotation
-    closing = ")" if returned is signature.empty else f") -> {in_short(returned)}"
-    line = f"{name}({', '.join(parameters)}{closing}"
-    return [line] if len(line) <= width else [f"{name}(", *(f"    {text}," for text in parameters), closing]
+        has_star = any(text.startswith("*") for text in parameter_texts)
+        if parameter.kind is parameter.KEYWORD_ONLY and not has_star:
+            parameter_texts.append("*")
+        parameter_texts.append(_parameter_text(parameter))
+    return_type = signature.return_annotation
+    closing = ")" if return_type is signature.empty else f") -> {in_short(return_type)}"
+    one_line = f"{name}({', '.join(parameter_texts)}{closing}"
+    several_lines = [f"{name}(", *(f"    {text}," for text in parameter_texts), closing]
+    return [one_line] if len(one_line) <= width else several_lines
+
+
+def _parameter_text(parameter: inspect.Parameter) -> str:
+    """A parameter as in a signature, with the type in short."""
+    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+    type_text = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
+    default = "" if parameter.default is parameter.empty else f" = {default_text(parameter.default)}"
+    return f"{stars}{parameter.name}{type_text}{default}"
 
 
 def _check_command(name: str, entry: registry.Entry) -> str:
     """The command that checks a specification, with its whole numbers at their defaults."""
     parameters = signature_of(entry.factory).parameters.values()
-    numbers = {parameter.name: parameter.default for parameter in parameters if isinstance(parameter.default, int)}
-    options = (f"--{parameter.replace('_', '-')} {value}" for parameter, value in numbers.items())
+    defaults = {parameter.name: parameter.default for parameter in parameters if isinstance(parameter.default, int)}
+    options = (f"--{parameter.replace('_', '-')} {value}" for parameter, value in defaults.items())
     return f"gcjax check {name} " + " ".join(options)
 
 
-def _reflowed(text: str, width: int) -> Iterator[str]:
+def _rewrapped_lines(text: str, width: int) -> Iterator[str]:
     """A docstring's lines at another width; each paragraph and each entry of `Args:` and the like is wrapped alone."""
     paragraph: list[str] = []
     for line in text.splitlines():
-        if paragraph and not _continues(paragraph, line):
-            yield from _wrapped(paragraph, width)
+        if paragraph and not _continues_paragraph(line, paragraph):
+            yield from _wrapped_lines(paragraph, width)
             paragraph = []
         if line.strip():
             paragraph.append(line)
         else:
             yield ""
-    yield from _wrapped(paragraph, width) if paragraph else ()
+    yield from _wrapped_lines(paragraph, width) if paragraph else ()
 
 
-def _continues(paragraph: list[str], line: str) -> bool:
+def _continues_paragraph(line: str, paragraph: list[str]) -> bool:
     """Whether a line belongs to the paragraph of the lines before it, by its indent and its first character."""
-    first_indent, indent = (len(text) - len(text.lstrip()) for text in (paragraph[0], line))
-    if not line.strip() or line.lstrip()[0] in "-*|>`" or paragraph[0].rstrip().endswith(":"):
+    first_line = paragraph[0]
+    if not line.strip() or line.lstrip()[0] in "-*|>`" or first_line.rstrip().endswith(":"):
         return False
-    return indent > first_indent if first_indent else indent == 0
+    first_indent, indent = len(_indent(first_line)), len(_indent(line))
+    is_hanging = indent > first_indent  # as the further lines of an entry of `Args:` are
+    return is_hanging if first_indent else indent == 0
 
 
-def _wrapped(paragraph: list[str], width: int) -> list[str]:
+def _indent(line: str) -> str:
+    """The spaces at the begin of a line."""
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _wrapped_lines(paragraph: list[str], width: int) -> list[str]:
     """The lines of one paragraph at this width; an indented one (of `Args:`) keeps a hanging indent."""
-    indent = paragraph[0][: len(paragraph[0]) - len(paragraph[0].lstrip())]
+    indent = _indent(paragraph[0])
+    hanging_indent = f"{indent}  " if indent else ""
     text = " ".join(line.strip() for line in paragraph)
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=indent + "  " * bool(indent), break_on_hyphens=False
-    )
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=hanging_indent, break_on_hyphens=False)

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from gcjax import interrupts
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # how XLA, Arrow and orbax say it
-_NO_BACKEND = "Unable to initialize backend"
+_MAX_MESSAGE_CHARACTERS = 300
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # how XLA, Arrow and orbax say it
+_NO_BACKEND_PREFIX = "Unable to initialize backend"
 
 
 def sentence(error: BaseException) -> str | None:
@@ -36,15 +37,16 @@ def quiet_checkpoints() -> None:
 def quiet_plugins() -> None:
     """Has JAX's plugins that find no device of theirs, where JAX goes on without, say so in a line on stderr."""
     logger = logging.getLogger("jax._src.xla_bridge")
-    if _is_no_plugin_error not in logger.filters:
-        logger.addFilter(_is_no_plugin_error)
+    if _keep_unless_plugin_error not in logger.filters:
+        logger.addFilter(_keep_unless_plugin_error)
 
 
-def _is_no_plugin_error(record: logging.LogRecord) -> bool:
+def _keep_unless_plugin_error(record: logging.LogRecord) -> bool:
     """A filter of log records: false for a plugin that cannot start, of which it prints a line instead."""
-    if not record.getMessage().startswith("Jax plugin configuration error") or not record.exc_info:
+    is_plugin_error = record.getMessage().startswith("Jax plugin configuration error")
+    if not is_plugin_error or not record.exc_info:
         return True
-    error = record.exc_info[1]
+    _, error, _ = record.exc_info
     print(
         f"gcjax: JAX goes on without a device, whose plugin says: {error} (JAX_PLATFORMS=cpu takes the CPU at once.)",
         file=sys.stderr,
@@ -62,19 +64,21 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _is_disk_full(error: BaseException) -> bool:
     """Whether an error says that a disk or a quota is full."""
     number = error.errno if isinstance(error, OSError) else None
-    return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
+    return number in _DISK_FULL_ERRNOS or any(text in str(error) for text in _DISK_FULL_TEXTS)
 
 
 def _is_without_device(error: BaseException) -> bool:
     """Whether JAX could not start with the devices that it is to use; of some it only asserts that they are there."""
     frames = traceback.extract_tb(error.__traceback__)
     is_starting = bool(frames) and os.path.basename(frames[-1].filename) == "xla_bridge.py"
-    return str(error).startswith(_NO_BACKEND) or (isinstance(error, AssertionError) and is_starting)
+    return str(error).startswith(_NO_BACKEND_PREFIX) or (isinstance(error, AssertionError) and is_starting)
 
 
-def _no_device_sentence(lines: list[str]) -> str:
-    """What to do without the device that JAX is to use; `lines` are those of its error."""
-    reason = f" JAX says: {lines[0].partition(' (')[0][:300].rstrip('.')}." if lines and lines[0].strip() else ""
+def _no_device_sentence(error_lines: list[str]) -> str:
+    """What to do without the device that JAX is to use."""
+    first_line = error_lines[0] if error_lines else ""
+    message, _, _ = first_line.partition(" (")
+    reason = f" JAX says: {message[:_MAX_MESSAGE_CHARACTERS].rstrip('.')}." if first_line.strip() else ""
     platforms = os.environ.get("JAX_PLATFORMS")
     if platforms:
         return (

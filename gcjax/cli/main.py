@@ -40,28 +40,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 status: int | None = options.command(options)
                 sys.stdout.flush()
         except BrokenPipeError:
-            return _output_closed()
+            return _status_of_closed_output()
         except Exception as error:
-            return _failure(error, options)
+            return _status_after_printing(error, options)
         return status or 0
 
 
-def _output_closed() -> int:
+def _status_of_closed_output() -> int:
     """The status of a command whose reader has had enough, as `head` has; what is still to be printed goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OUTPUT_CLOSED
 
 
-def _failure(error: Exception, options: argparse.Namespace) -> int:
+def _status_after_printing(error: Exception, options: argparse.Namespace) -> int:
     """Prints on stderr what went wrong and returns the exit status.
 
     A command without the option --traceback (then `options` has no `traceback`) lets unforeseen errors through.
     """
     if internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
         traceback.print_exception(error)
-    problem = machine_errors.sentence(error) or (str(error) if isinstance(error, ValueError) else None)
-    if problem is not None:
-        print(f"gcjax: {problem}", file=sys.stderr)
+    sentence_for_user = machine_errors.sentence(error) or (str(error) if isinstance(error, ValueError) else None)
+    if sentence_for_user is not None:
+        print(f"gcjax: {sentence_for_user}", file=sys.stderr)
         return USER_ERROR
     if not hasattr(options, "traceback"):
         raise error

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="name_of_command", parser_class=_CommandParser
     )
-    for add in (
+    for add_command in (
         _add_init,
         _add_run,
         _add_sweep,
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         _add_doctor,
         _add_completion,
     ):
-        add(commands)
+        add_command(commands)
     return parser
 
 
@@ -62,10 +62,11 @@ class _ParametersAndFlags(argparse.Action):
 
     def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         """Puts the words into `options`, without these two, which it sets."""
-        flags = {"--json": "json", "--traceback": "traceback"}
-        for word in set(values) & set(flags):
-            setattr(options, flags[word], True)
-        setattr(options, self.dest, [word for word in values if word not in flags])
+        option_of_flag = {"--json": "json", "--traceback": "traceback"}
+        for flag in set(values) & set(option_of_flag):
+            setattr(options, option_of_flag[flag], True)
+        words_of_specification = [word for word in values if word not in option_of_flag]
+        setattr(options, self.dest, words_of_specification)
 
 
 def _add_init(commands: Any) -> None:

@@ -16,19 +16,20 @@ def command(options: argparse.Namespace) -> None:
 
     folder = Path(options.folder)
     report_files.check(options)
-    _rebuild(folder)
+    _rebuild_report(folder)
     report_files.write(options, folder)
     _set_result(options, folder)
 
 
-def _rebuild(folder: Path) -> None:
+def _rebuild_report(folder: Path) -> None:
     """Rebuilds the summary and the figures, if the run is a comparison, and prints the table."""
     from gcjax import analysis, locks, progress, tables
     from gcjax.analysis import seal
 
-    if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
+    is_comparison, has_summary = (folder / "metrics.parquet").exists(), (folder / "summary.md").exists()
+    if has_summary and not is_comparison:
         with warning_lines.printed():
-            seal.read(folder, rebuilt=(analysis.store.PAGE,))
+            seal.read(folder, rebuilt=(analysis.store.PAGE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
     with warning_lines.printed():

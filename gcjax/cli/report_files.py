@@ -24,16 +24,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--scheme", metavar="NAME", action="append", default=[],
         help="a scheme of the timeline, instead of all; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--window", metavar="A:B", type=_window, help="the timeline from A to B seconds")
+    parser.add_argument("--window", metavar="A:B", type=_parse_window, help="the timeline from A to B seconds")
     parser.add_argument("--workers", metavar="N", type=int, help="so many workers in the timeline, evenly spaced")
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises a `ValueError` if options do not go together, before anything is written."""
     if options.timeline is None:
-        given = [name for name in ("scheme", "window", "workers") if getattr(options, name)]
-        if given:
-            raise ValueError(f"--{given[0]} is for a timeline. Add --timeline FILE, or leave it out.")
+        timeline_options = [name for name in ("scheme", "window", "workers") if getattr(options, name)]
+        if timeline_options:
+            raise ValueError(f"--{timeline_options[0]} is for a timeline. Add --timeline FILE, or leave it out.")
         return
     from gcjax.analysis.timelines import writing
 
@@ -47,15 +47,15 @@ def write(options: argparse.Namespace, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that has been said
         if options.timeline is not None:
-            with _writable(options.timeline):
+            with _os_errors_as_value_error(options.timeline):
                 _write_timeline(options, folder)
         if options.html is not None:
-            with _writable(options.html or folder):
+            with _os_errors_as_value_error(options.html or folder):
                 _write_page(options, folder)
 
 
 @contextlib.contextmanager
-def _writable(path: str | Path) -> Iterator[None]:
+def _os_errors_as_value_error(path: str | Path) -> Iterator[None]:
     """Reraises errors of the operating system in the block as a `ValueError`: the file cannot be written."""
     try:
         yield
@@ -73,9 +73,12 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
 
     runs = folders.activities(folder, schemes=options.scheme)
     max_units = max(1, activity.MAX_UNITS // len(runs))
-    parts = [activity.part(run, window=options.window, workers=options.workers, max_units=max_units) for run in runs]
-    writing.write_activities(parts, options.timeline)
-    shown = "; ".join(f"{words}: {', '.join(names)}" for words, names in _by_words(parts).items())
+    limited_runs = [
+        activity.limit(run, window=options.window, workers=options.workers, max_units=max_units) for run in runs
+    ]
+    writing.write_activities(limited_runs, options.timeline)
+    names_by_shown_part = _run_names_by_shown_part(limited_runs).items()
+    shown = "; ".join(f"{shown_part}: {', '.join(names)}" for shown_part, names in names_by_shown_part)
     progress.console().print(f"Timeline written to {options.timeline} ({shown})", markup=False, highlight=False)
 
 
@@ -89,15 +92,15 @@ def _write_page(options: argparse.Namespace, folder: Path) -> None:
     progress.console().print(f"Page written to {path}", markup=False, highlight=False)
 
 
-def _by_words(parts: Sequence[Any]) -> dict[str, list[str]]:
+def _run_names_by_shown_part(runs: Sequence[Any]) -> dict[str, list[str]]:
     """Which part is shown -> the names of the runs of which it is."""
     names: dict[str, list[str]] = {}
-    for part in parts:
-        names.setdefault(part.words, []).append(part.name)
+    for run in runs:
+        names.setdefault(run.shown_part, []).append(run.name)
     return names
 
 
-def _window(text: str) -> tuple[float, float]:
+def _parse_window(text: str) -> tuple[float, float]:
     """The two numbers of a window."""
     begin, _, end = text.partition(":")
     try:

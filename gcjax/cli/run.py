@@ -22,7 +22,8 @@ def command(options: argparse.Namespace) -> None:
         out = _locked_out_folder(options, lock_stack)
         is_complete, is_resumable = analysis.is_complete, analysis.is_resumable  # advice must import nothing
         interrupts.advise(lambda: _advice(options, out, complete=is_complete(out), resumable=is_resumable(out)))
-        with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as run_progress:
+        no_bar = contextlib.nullcontext(progress.silent())
+        with progress.bar() if processes.is_first() else no_bar as run_progress:
             config.start(out, run_progress)
             if processes.is_first():
                 seal.complete(out)
@@ -58,12 +59,13 @@ def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable
     """
     if complete:
         return f"; everything was written to {out} before"
-    lost_work = saved_progress.sentence()  # empty if no run has begun
-    lost_work = lost_work and f"; {lost_work}"
+    lost_work_or_nothing = saved_progress.sentence()
+    lost_work = f"; {lost_work_or_nothing}" if lost_work_or_nothing else ""
     if resumable:
         everywhere = " in all processes" if options.distributed else ""
         return f"{lost_work}; go on{everywhere} with: {_resume_command(options, out)}"
-    if options.out and any(out.iterdir()):
+    must_be_emptied_first = options.out and any(out.iterdir())
+    if must_be_emptied_first:
         return f"{lost_work}; there is no checkpoint to resume, so empty {out} and start it again"
     return f"{lost_work}; there is no checkpoint yet, so start it again"
 
@@ -73,9 +75,10 @@ def _resume_command(options: argparse.Namespace, out: Path) -> str:
     words = ["gcjax", "run", options.config]
     words += [word for binding in options.bindings for word in ("--set", binding)]
     words += ["--distributed"] if options.distributed else []
-    for flag, value in distributed.group_options(options).items():
-        value_words = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
-        words += ["--" + flag.replace("_", "-"), *value_words]
+    for option, value in distributed.group_options(options).items():
+        value_text = f"{value:g}" if isinstance(value, float) else str(value)
+        is_switch = value is True
+        words += ["--" + option.replace("_", "-"), *([] if is_switch else [value_text])]
     return shlex.join([*words, "--resume", "--out", str(out)])
 
 
@@ -86,8 +89,8 @@ def _config_and_versions() -> str:
 
     import gcjax
 
-    floats = jax.dtypes.canonicalize_dtype("float64")  # float32 unless jax_enable_x64, which is not in the config
-    return f"# gcjax {gcjax.__version__}, jax {jax.__version__}, {floats}\n{gin.config_str()}"
+    float_width = jax.dtypes.canonicalize_dtype("float64")  # float32 unless jax_enable_x64, which is in no config
+    return f"# gcjax {gcjax.__version__}, jax {jax.__version__}, {float_width}\n{gin.config_str()}"
 
 
 def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitStack) -> Path:
@@ -95,16 +98,18 @@ def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitS
     from gcjax import processes
     from gcjax.cli import run_folders
 
-    if processes.place_apart() is not None and not processes.is_first():  # it writes nothing that is kept
+    writes_nothing_that_is_kept = processes.place_apart() is not None and not processes.is_first()
+    if writes_nothing_that_is_kept:
         return Path(lock_stack.enter_context(tempfile.TemporaryDirectory()))
 
-    def make_folder() -> list[str]:
-        """[path as given, absolute path] of the folder that the command's `options` ask for, in process 0; else []."""
+    def path_and_absolute_path() -> list[str]:
+        """Of the folder that the command's `options` ask for, in process 0; else []."""
         if not processes.is_first():
             return []
-        choose = run_folders.unfinished if options.resume else run_folders.new
-        folder = choose(options.out, Path(options.config).stem, lock_stack)
+        choose_folder = run_folders.unfinished if options.resume else run_folders.new
+        folder = choose_folder(options.out, Path(options.config).stem, lock_stack)
         return [str(folder), str(folder.absolute())]
 
-    path, absolute_path = processes.share(make_folder)[0]  # of process 0
+    paths_of_processes = processes.share(path_and_absolute_path)
+    path, absolute_path = paths_of_processes[0]
     return Path(path if processes.is_first() else absolute_path)  # the others may run in another directory

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gcjax import locks
-from gcjax.analysis.store import CHECKPOINTS, empty_folder, unfinished_folder, writable
+from gcjax.analysis.store import CHECKPOINTS, empty_folder, os_errors_as_value_error, unfinished_folder
 
 _RUNS = Path("runs")
-_TIME_SUFFIX = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
+_TIME_AND_NUMBER = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
 
 
 def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
@@ -29,9 +29,9 @@ def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
       ValueError: if the folder holds something, or another process writes to it.
     """
     if out is None:
-        _remove_when_empty(_missing_folders(_RUNS), lock_stack)
+        _remove_empty_at_close(_missing_folders(_RUNS), lock_stack)
         folder = _new_unique_folder(name)
-        _remove_when_empty([folder], lock_stack)
+        _remove_empty_at_close([folder], lock_stack)
         lock_stack.enter_context(locks.lock(folder))
         return folder
     return _locked_folder(Path(out), empty_folder, lock_stack)
@@ -53,28 +53,30 @@ def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> 
     for folder in _unfinished_folders(name):
         with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt_stack:
             attempt_stack.enter_context(locks.lock(folder))
-            if (folder / CHECKPOINTS).is_dir():  # not finished meanwhile
+            is_still_unfinished = (folder / CHECKPOINTS).is_dir()
+            if is_still_unfinished:
                 lock_stack.push(attempt_stack.pop_all())
                 return folder
-    return new(None, name, lock_stack)
+    return new(out=None, name=name, lock_stack=lock_stack)
 
 
-def _locked_folder(folder: Path, check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:
+def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:
     """The folder, locked.
 
     Args:
       folder: its path.
-      check: makes the folder if there is none, and raises `ValueError` if a command must not write there.
+      make_or_check: makes the folder if there is none, and raises `ValueError` if a command must not write there.
       lock_stack: gets the lock if the check passes; closing it releases the folder, and removes it if it is new and
         empty.
     """
-    with writable(folder):
-        _remove_when_empty(_missing_folders(folder), lock_stack)
-        if not (folder / locks.NAME).exists():  # so that no lock file is put where something else is
-            check(folder)
+    with os_errors_as_value_error(folder):
+        _remove_empty_at_close(_missing_folders(folder), lock_stack)
+        has_lock_file = (folder / locks.NAME).exists()
+        if not has_lock_file:  # so that none is put where something else is
+            make_or_check(folder)
         with contextlib.ExitStack() as attempt_stack:
             attempt_stack.enter_context(locks.lock(folder))
-            check(folder)  # again: now nobody else can change it
+            make_or_check(folder)  # again: now nobody else can change it
             lock_stack.push(attempt_stack.pop_all())
     return folder
 
@@ -84,7 +86,7 @@ def _missing_folders(folder: Path) -> list[Path]:
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
-def _remove_when_empty(folders: list[Path], stack: contextlib.ExitStack) -> None:
+def _remove_empty_at_close(folders: list[Path], stack: contextlib.ExitStack) -> None:
     """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
 
     Args:
@@ -92,20 +94,20 @@ def _remove_when_empty(folders: list[Path], stack: contextlib.ExitStack) -> None
       stack: of the command that makes them.
     """
 
-    def remove() -> None:
+    def remove_empty_folders() -> None:
         for folder in folders:
             with contextlib.suppress(OSError):  # it holds something, or is not there
                 folder.rmdir()
 
-    stack.callback(remove)
+    stack.callback(remove_empty_folders)
 
 
 def _new_unique_folder(name: str) -> Path:
     """Makes `runs/NAME-TIME`, or `runs/NAME-TIME-2` and so on if another process has made that one, and returns it."""
     _RUNS.mkdir(exist_ok=True)
     name_and_time = f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    for suffix in itertools.count(1):
-        folder = _RUNS / (name_and_time if suffix == 1 else f"{name_and_time}-{suffix}")
+    for number in itertools.count(1):
+        folder = _RUNS / (name_and_time if number == 1 else f"{name_and_time}-{number}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
@@ -114,10 +116,11 @@ def _new_unique_folder(name: str) -> Path:
 
 def _unfinished_folders(name: str) -> list[Path]:
     """The folders `runs/NAME-TIME` and `runs/NAME-TIME-NUMBER` that have checkpoints, the newest first."""
-    folders = []
+    time_number_and_folder = []
     for checkpoints in _RUNS.glob(f"*/{CHECKPOINTS}"):
         folder = checkpoints.parent
-        suffix = _TIME_SUFFIX.fullmatch(folder.name.removeprefix(name)) if folder.name.startswith(name) else None
+        suffix = _TIME_AND_NUMBER.fullmatch(folder.name.removeprefix(name)) if folder.name.startswith(name) else None
         if suffix:
-            folders.append((suffix[1], int(suffix[2] or 1), folder))  # time, number
-    return [folder for _, _, folder in sorted(folders, reverse=True)]
+            time, number = suffix[1], int(suffix[2] or 1)
+            time_number_and_folder.append((time, number, folder))
+    return [folder for _, _, folder in sorted(time_number_and_folder, reverse=True)]

@@ -53,11 +53,11 @@ def needed_files(name: str) -> dict[str, Path]:
     """
     if name not in configs():
         raise ValueError(f"There is no config '{name}' to begin with. {registry.nearest(name, configs())}")
-    paths = dict.fromkeys(_config_paths(f"{CONFIGS}/{name}.gin"))
-    modules = [module for path in paths for module in _IMPORT.findall(_text(root() / path))]
-    sources = sorted({path for module in modules for path in _module_paths(module)})
-    licence = {LICENCE: _licence_file()} if sources else {}
-    return {**{path: root() / path for path in [*paths, *sources]}, **licence}
+    config_paths = list(dict.fromkeys(_config_paths(f"{CONFIGS}/{name}.gin")))
+    imported_modules = [module for path in config_paths for module in _IMPORT.findall(_text(root() / path))]
+    source_paths = sorted({path for module in imported_modules for path in _paths_of_module_and_imports(module)})
+    licence = {LICENCE: _licence_file()} if source_paths else {}
+    return {**{path: root() / path for path in [*config_paths, *source_paths]}, **licence}
 
 
 def _text(file: Path) -> str:
@@ -72,23 +72,23 @@ def _config_paths(path: str) -> Iterator[str]:
         yield from _config_paths(included)
 
 
-def _module_paths(module: str) -> set[str]:
+def _paths_of_module_and_imports(module: str) -> set[str]:
     """The files below `root()` that a module of `experiments` needs: its own, and those of what it imports there."""
     paths: set[str] = set()
-    waiting = [module]
-    while waiting:
-        for path in _own_paths(waiting.pop()):
+    modules_to_visit = [module]
+    while modules_to_visit:
+        for path in _paths_of_module_and_packages(modules_to_visit.pop()):
             if path not in paths:
                 paths.add(path)
-                waiting += _imported_modules(_text(root() / path))
+                modules_to_visit += _imported_modules(_text(root() / path))
     return paths
 
 
-def _own_paths(module: str) -> list[str]:
+def _paths_of_module_and_packages(module: str) -> list[str]:
     """The files of a module, or of a name in it, and of the packages that it is in, as paths below `root()`."""
-    words = module.split(".")
-    modules = ["/".join(words[:i]) for i in range(1, len(words) + 1)]
-    candidates = [f"{module}{ending}" for module in modules for ending in ("/__init__.py", ".py")]
+    names = module.split(".")
+    module_and_packages = ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
+    candidates = [f"{path}{ending}" for path in module_and_packages for ending in ("/__init__.py", ".py")]
     return [path for path in candidates if (root() / path).is_file()]
 
 
@@ -96,17 +96,22 @@ def _imported_modules(source: str) -> Iterator[str]:
     """What a source imports of `experiments`: modules, and names that may be modules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "experiments")
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "experiments":
+            yield from (alias.name for alias in node.names if _is_of_experiments(alias.name))
+        elif isinstance(node, ast.ImportFrom) and _is_of_experiments(node.module or ""):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _is_of_experiments(module: str) -> bool:
+    """Whether a module is `experiments` or in it."""
+    return module.split(".")[0] == "experiments"
 
 
 def _licence_file() -> Path:
     """The licence of gcjax, in the repository or in what an installation says of itself."""
     from importlib import metadata
 
-    in_repository = root() / LICENCE
-    if in_repository.is_file():
-        return in_repository
-    licences = [path for path in metadata.files("gcjax") or () if path.name == LICENCE]
-    return Path(str(licences[0].locate()))
+    licence_in_repository = root() / LICENCE
+    if licence_in_repository.is_file():
+        return licence_in_repository
+    installed_licences = [path for path in metadata.files("gcjax") or () if path.name == LICENCE]
+    return Path(str(installed_licences[0].locate()))

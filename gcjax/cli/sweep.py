@@ -18,8 +18,8 @@ def command(options: argparse.Namespace) -> None:
 
     grid.combinations(options.over)  # raises for wrong values before a folder is made
     with contextlib.ExitStack() as lock_stack, progress.bar() as sweep_progress:
-        choose = run_folders.unfinished if options.resume else run_folders.new
-        out = choose(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
+        choose_folder = run_folders.unfinished if options.resume else run_folders.new
+        out = choose_folder(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
         is_begun = sweep_folders.is_begun  # advice must import nothing
         interrupts.advise(lambda: _advice(options, out) if is_begun(out) else "; start it again")
         grid.run(options.config, options.bindings, options.over, out, sweep_progress)
@@ -31,9 +31,10 @@ def command(options: argparse.Namespace) -> None:
 
 def _advice(options: argparse.Namespace, out: Path) -> str:
     """What an interrupted sweep has lost, and how to go on, as the end of the sentence "gcjax: interrupted"."""
-    lost_work = saved_progress.sentence()
+    lost_work_or_nothing = saved_progress.sentence()
+    lost_work = f"; {lost_work_or_nothing}" if lost_work_or_nothing else ""
     words = ["gcjax", "sweep", options.config]
-    words += [word for text in options.over for word in ("--over", text)]
+    words += [word for parameter_and_values in options.over for word in ("--over", parameter_and_values)]
     words += [word for binding in options.bindings for word in ("--set", binding)]
-    command = shlex.join([*words, "--resume", "--out", str(out)])
-    return f"{lost_work and f'; {lost_work}'}; combinations that are done are kept; go on with: {command}"
+    resume_command = shlex.join([*words, "--resume", "--out", str(out)])
+    return f"{lost_work}; combinations that are done are kept; go on with: {resume_command}"

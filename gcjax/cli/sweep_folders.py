@@ -25,15 +25,15 @@ def begin(out: Path, identity: str) -> None:
     Raises:
       ValueError: if the folder is that of something else.
     """
-    file = out / CHECKPOINTS / _IDENTITY_FILE
-    file.parent.mkdir(exist_ok=True)
-    if file.exists():
-        _check_identity(out, file.read_text(), identity)
+    identity_file = out / CHECKPOINTS / _IDENTITY_FILE
+    identity_file.parent.mkdir(exist_ok=True)
+    if identity_file.exists():
+        _check_identity(out, identity_file.read_text(), identity)
         return
-    other_files = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
-    if other_files:
+    checkpoints_of_run = [path.name for path in identity_file.parent.iterdir() if not path.name.startswith(".")]
+    if checkpoints_of_run:
         raise ValueError(f"The folder must be that of a sweep; {out} is that of a run. Choose another one with --out.")
-    files.write_text(file, identity)
+    files.write_text(identity_file, identity)
 
 
 def is_begun(out: Path) -> bool:
@@ -50,9 +50,10 @@ def _check_identity(out: Path, written_identity: str, identity: str) -> None:
     """Raises `ValueError`, with the difference, unless the sweep in `out` was begun with this identity."""
     if written_identity == identity:
         return
-    texts = written_identity.splitlines(), identity.splitlines()
-    difference = itertools.islice(difflib.unified_diff(*texts, "begun", "now", n=0, lineterm=""), _MAX_DIFFERENCE_LINES)
-    difference_text = "\n".join(difference)
+    difference_lines = difflib.unified_diff(
+        written_identity.splitlines(), identity.splitlines(), fromfile="begun", tofile="now", n=0, lineterm=""
+    )
+    difference_text = "\n".join(itertools.islice(difference_lines, _MAX_DIFFERENCE_LINES))
     raise ValueError(
         f"The folder {out} belongs to another sweep:\n{difference_text}\nGo on with what it was begun with, or choose "
         "another folder."

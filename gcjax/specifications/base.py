@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.equality import frozen
+from gcjax.equality import as_hashable
 from gcjax.specifications.events import Event
 
 State = Any
@@ -162,7 +162,7 @@ class Specification(NamedTuple):
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same states and were made from equal arguments."""
-        return isinstance(other, Specification) and frozen(tuple(self)) == frozen(tuple(other))
+        return isinstance(other, Specification) and as_hashable(tuple(self)) == as_hashable(tuple(other))
 
     def __ne__(self, other: object) -> bool:
         """The opposite of `==`; a tuple has its own."""
@@ -170,7 +170,7 @@ class Specification(NamedTuple):
 
     def __hash__(self) -> int:
         """Of the contents, so that what is compiled for a specification is there for an equal one."""
-        return hash(frozen(tuple(self)))
+        return hash(as_hashable(tuple(self)))
 
     @property
     def num_components(self) -> int:

@@ -12,11 +12,11 @@ def test_many_cells_are_pooled_by_their_largest():
     values = np.ones((3, 2500))
     values[1, 1234] = 7.0
     values[2, 600:610] = np.nan
-    pooled = heat_map._pooled(values, 1)
+    pooled = heat_map._max_pooled(values, axis=1)
     assert pooled.shape == (3, 1000)
     assert pooled[1].max() == 7.0 and (pooled[1] == 7).sum() == 1
     assert np.isnan(pooled[2]).sum() == 4 and not np.isnan(pooled[:2]).any()
-    assert heat_map._pooled(values, 0) is values
+    assert heat_map._max_pooled(values, axis=0) is values
 
 
 def test_a_slow_worker_is_a_red_row(tmp_path):

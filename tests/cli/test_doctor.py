@@ -110,5 +110,5 @@ def test_many_packages_are_shown_in_80_columns(capsys, requirements, monkeypatch
 
 
 def test_a_device_with_a_long_name_stays_on_one_line():
-    assert doctor._paragraph("Devices", ["x y" * 40, "z"]) == [f"Devices   {'x y' * 40},", "          z"]
-    assert doctor._paragraph("Devices", []) == ["Devices   none"]
+    assert doctor._paragraph_lines("Devices", ["x y" * 40, "z"]) == [f"Devices   {'x y' * 40},", "          z"]
+    assert doctor._paragraph_lines("Devices", []) == ["Devices   none"]

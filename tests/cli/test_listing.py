@@ -99,7 +99,7 @@ def test_80_columns_are_enough(narrow, name):
 
 def test_paragraphs_and_items_are_wrapped_and_nothing_is_lost():
     text = "One line\nthat goes on.\n\nArgs:\n  a: first\n    second part.\n  b: other.\n\n- a list\n- of two"
-    assert list(listing_tables._reflowed(text, 22)) == [
+    assert list(listing_tables._rewrapped_lines(text, 22)) == [
         "One line that goes on.",
         "",
         "Args:",
@@ -113,7 +113,7 @@ def test_paragraphs_and_items_are_wrapped_and_nothing_is_lost():
     for kind in registry.kinds().values():
         for entry in kind.entries.values():
             doc = entry.factory.__doc__
-            assert " ".join(listing_tables._reflowed(doc, 80)).split() == doc.split()
+            assert " ".join(listing_tables._rewrapped_lines(doc, 80)).split() == doc.split()
 
 
 def test_an_unknown_name_says_what_is_near(capsys):

@@ -39,7 +39,7 @@ def test_a_parameter_twice_is_refused():
 )
 def test_combinations_that_cannot_have_folders_are_refused(over, match):
     with pytest.raises(ValueError, match=match):
-        grid._check_folders([grid.folder_name(combination) for combination in grid.combinations([over])])
+        grid._check_folder_names([grid.folder_name(combination) for combination in grid.combinations([over])])
 
 
 def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):

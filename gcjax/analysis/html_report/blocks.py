@@ -29,7 +29,7 @@ class Section(NamedTuple):
 
 def paragraph(text: str, kind: str = "") -> str:
     """A paragraph of text; `kind` is a class of the style sheet."""
-    return f"<p{_class(kind)}>{html.escape(text)}</p>"
+    return f"<p{_class_attribute(kind)}>{html.escape(text)}</p>"
 
 
 def preformatted(text: str) -> str:
@@ -52,11 +52,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, keys: int = 1,
       left: the heads of the other columns of text; numbers are to the right.
     """
     is_left = [i < keys or head in left for i, head in enumerate(heads)]
-    lines = [_row("th", heads, is_left), *(_row("td", row, is_left) for row in rows)]
-    return (
-        f'<div class="wide" tabindex="0"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table>'
-        "</div>"
-    )
+    head_row = _table_row("th", heads, is_left)
+    body_rows = "".join(_table_row("td", row, is_left) for row in rows)
+    return f'<div class="wide" tabindex="0"><table><thead>{head_row}</thead><tbody>{body_rows}</tbody></table></div>'
 
 
 def image(file: Path) -> str:
@@ -68,36 +66,41 @@ def image(file: Path) -> str:
 def markdown(page: str) -> str:
     """A Markdown page of ours: headings, paragraphs, lists, tables; bold, emphasis, code."""
     blocks = itertools.groupby(page.splitlines(), _kind_of_line)
-    return "".join(_block(kind, [line for line in lines if line.strip()]) for kind, lines in blocks)
+    return "".join(_block_html(kind, [line for line in lines if line.strip()]) for kind, lines in blocks)
 
 
 def inline(text: str) -> str:
     """A text with what Markdown has within a line."""
-    parts = html.escape(text).split("`")
-    if len(parts) % 2 == 0:  # the last one is never closed
-        parts[-2:] = ["`".join(parts[-2:])]
-    return "".join(f"<code>{part}</code>" if i % 2 else _marked(part) for i, part in enumerate(parts))
+    text_and_code = html.escape(text).split("`")  # in turns
+    is_last_never_closed = len(text_and_code) % 2 == 0
+    if is_last_never_closed:
+        text_and_code[-2:] = ["`".join(text_and_code[-2:])]
+    return "".join(
+        f"<code>{part}</code>" if is_code else _with_bold_and_emphasis(part)
+        for part, is_code in zip(text_and_code, itertools.cycle([False, True]), strict=False)
+    )
 
 
-def _marked(escaped: str) -> str:
+def _with_bold_and_emphasis(escaped_text: str) -> str:
     """HTML of text in which asterisks make bold and emphasis."""
     for pattern, tag in ((_BOLD, "b"), (_EMPHASIS, "em")):
-        escaped = re.sub(pattern, rf"<{tag}>\1</{tag}>", escaped)
-    return escaped
+        escaped_text = re.sub(pattern, rf"<{tag}>\1</{tag}>", escaped_text)
+    return escaped_text
 
 
-def _class(kind: str) -> str:
+def _class_attribute(kind: str) -> str:
     """The attribute of a class, if there is one."""
     return f' class="{kind}"' if kind else ""
 
 
-def _row(tag: str, cells: Sequence[str], is_left: Sequence[bool]) -> str:
+def _table_row(tag: str, cells: Sequence[str], is_left: Sequence[bool]) -> str:
     """A row of a table; the first cell of one in the body is a head, too."""
-    tags = ["th" if i == 0 else tag for i in range(len(cells))]
-    return "<tr>" + "".join(
-        f"<{t}{_class('' if left else 'number')}>{html.escape(str(cell))}</{t}>"
-        for t, cell, left in zip(tags, cells, is_left, strict=True)
-    ) + "</tr>"  # fmt: skip
+    tags = ["th" if column == 0 else tag for column in range(len(cells))]
+    html_cells = [
+        f"<{cell_tag}{_class_attribute('' if cell_is_left else 'number')}>{html.escape(str(cell))}</{cell_tag}>"
+        for cell_tag, cell, cell_is_left in zip(tags, cells, is_left, strict=True)
+    ]
+    return f"<tr>{''.join(html_cells)}</tr>"
 
 
 def _kind_of_line(line: str) -> str:
@@ -111,24 +114,22 @@ def _kind_of_line(line: str) -> str:
     return "text" if line.strip() else "nothing"
 
 
-def _block(kind: str, lines: list[str]) -> str:
+def _block_html(kind: str, lines: list[str]) -> str:
     """Lines of one kind as HTML."""
     if kind == "table":
-        return _markdown_table(lines)
+        return _markdown_table_html(lines)
     if kind == "heading":
         return "".join(f"<h3>{inline(line.lstrip('# '))}</h3>" for line in lines)
     if kind == "list":
-        items = re.split(r"^- ", "\n".join(lines), flags=re.MULTILINE)
-        return (
-            "<ul>" + "".join(f"<li>{inline(' '.join(item.split()))}</li>" for item in items if item.strip()) + "</ul>"
-        )
+        items = [" ".join(item.split()) for item in re.split(r"^- ", "\n".join(lines), flags=re.MULTILINE)]
+        return "<ul>" + "".join(f"<li>{inline(item)}</li>" for item in items if item) + "</ul>"
     return f"<p>{inline(' '.join(lines))}</p>" if lines else ""
 
 
-def _markdown_table(lines: list[str]) -> str:
+def _markdown_table_html(lines: list[str]) -> str:
     """A table of Markdown, whose second line says which columns are of numbers; nothing if it has no row."""
     rows = tables.page_rows("\n".join(lines))[0]
     heads = list(rows[0]) if rows else []
     rules = [rule.strip() for rule in lines[1].strip().strip("|").split("|")]
-    left = [head for head, rule in zip(heads, rules, strict=False) if not rule.endswith(":")]
-    return table(heads, [list(row.values()) for row in rows], left=left) if rows else ""
+    left_heads = [head for head, rule in zip(heads, rules, strict=False) if not rule.endswith(":")]
+    return table(heads, [list(row.values()) for row in rows], left=left_heads) if rows else ""

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from gcjax.analysis.curves import linear_time
+from gcjax.analysis.curves import drawn_metrics, linear_time, lowest_value_shown
 from gcjax.analysis.store import Columns, Results
 from gcjax.analysis.styles import COLOURS, seed_curves, styles
-from gcjax.analysis.timelines.activity import Activity, part
+from gcjax.analysis.timelines.activity import Activity, limit
 from gcjax.analysis.timelines.intervals import STATE_COLOURS
-from gcjax.analysis.timelines.slices import SERVER, slices
+from gcjax.analysis.timelines.slices import SERVER, Slices, slices
 
 MAX_POINTS = 400
 """Points of a curve."""
@@ -23,15 +23,15 @@ MAX_UNITS = 6_000
 MAX_TIMELINES = 12
 """Schemes whose timelines are on a page."""
 
-_DARK = {"waiting": "#3A3D42", "failed": "#D8D8D8"}  # of the states that are grey, on a dark page
-_STEPS = 1_000_000  # into which the time of a timeline is divided
+_DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2], [8, 2, 2, 2])  # of runs that share a colour, in pixels
+_DARK_PAGE_COLOURS = {"waiting": "#3A3D42", "failed": "#D8D8D8"}  # of the states that are grey, on a dark page
+_NUM_TIME_STEPS = 1_000_000  # into which the time of a timeline is divided
 
 
 def charts(results: Results) -> list[dict[str, Any]]:
     """The loss, and the target's metric, against virtual time: a chart each, with a curve a scheme."""
-    goal = results.facts["target"]
-    losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
-    metrics = list(dict.fromkeys([*losses[:1], goal["metric"]]))
+    target = results.facts["target"]
+    metrics = drawn_metrics(results)
     scheme_styles = styles(results, metrics[0])
     return [
         {
@@ -40,9 +40,9 @@ def charts(results: Results) -> list[dict[str, Any]]:
             "clock": "virtual time (s)",
             "logarithmic": metric.endswith("loss"),
             "linearUntil": linear_time(results),
-            "target": goal["value"] if metric == goal["metric"] else None,
-            "from": _lowest_shown(goal) if metric == goal["metric"] else None,
-            "curves": [_curve(results, scheme, metric, style) for scheme, style in scheme_styles.items()],
+            "target": target["value"] if metric == target["metric"] else None,
+            "from": _lowest_shown(target) if metric == target["metric"] else None,
+            "curves": [_seeds_curve(results, scheme, metric, style) for scheme, style in scheme_styles.items()],
         }
         for metric in metrics
     ]
@@ -50,19 +50,19 @@ def charts(results: Results) -> list[dict[str, Any]]:
 
 def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
     """The loss of the commits of live runs against time, a chart; none if no run has one."""
-    known = [(activity.name, activity.loss) for activity in activities if activity.loss and len(activity.loss["time"])]
-    curves = [_single_curve(name, loss, i, len(known)) for i, (name, loss) in enumerate(known)]
+    losses = [(activity.name, activity.loss) for activity in activities if activity.loss and len(activity.loss["time"])]
+    curves = [_run_curve(name, loss, index=i, num_curves=len(losses)) for i, (name, loss) in enumerate(losses)]
     chart = {"title": "loss of the commits against time", "metric": "loss", "clock": "time (s)", "logarithmic": True,
              "linearUntil": None, "target": None, "from": None, "curves": curves}  # fmt: skip
     return [chart] if curves else []
 
 
-def _single_curve(name: str, loss: Columns, number: int, count: int) -> dict[str, Any]:
-    """The curve of one run of `count`, in the colour and the dashes of its number."""
-    shown = _thinned(len(loss["time"]), points_a_curve(count))
-    times, values = ([_rounded(x) for x in loss[column][shown]] for column in ("time", "value"))
-    dashes = [[], [6, 3], [2, 2], [8, 2, 2, 2]][number // len(COLOURS) % 4]
-    return {"name": name, "colour": COLOURS[number % len(COLOURS)], "dashes": dashes, "halted": False, "band": False,
+def _run_curve(name: str, loss: Columns, *, index: int, num_curves: int) -> dict[str, Any]:
+    """The loss of one of some runs, in the colour and the dashes of its index."""
+    shown_points = _thinned_indices(len(loss["time"]), points_a_curve(num_curves))
+    times, values = ([_rounded(x) for x in loss[column][shown_points]] for column in ("time", "value"))
+    colour, dashes = COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
+    return {"name": name, "colour": colour, "dashes": dashes, "halted": False, "band": False,
             "time": times, "mean": values, "low": values, "high": values}  # fmt: skip
 
 
@@ -71,29 +71,29 @@ def points_a_curve(num_curves: int) -> int:
     return min(MAX_POINTS, max(20, MAX_POINTS_OF_CHART // max(1, num_curves)))
 
 
-def _thinned(count: int, most: int) -> np.ndarray:
-    """The indices of the points that are drawn: all, or `most` evenly spaced ones, the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+def _thinned_indices(num_points: int, max_points: int) -> np.ndarray:
+    """The indices of the points that are drawn: all, or `max_points` evenly spaced ones, the last among them."""
+    return np.unique(np.linspace(0, num_points - 1, min(num_points, max_points)).round().astype(int))
 
 
-def _lowest_shown(goal: dict[str, Any]) -> float | None:
+def _lowest_shown(target: dict[str, Any]) -> float | None:
     """Where the axis of a metric that is to rise to a target of at most 1 begins; None if it shows all values."""
-    return max(0.0, 1 - max(6 * (1 - goal["value"]), 0.2)) if goal["higher_is_better"] else None
+    return lowest_value_shown(target["value"]) if target["higher_is_better"] else None
 
 
-def _curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
+def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
     """The mean over seeds, and their range."""
     times, values = seed_curves(results, scheme, metric)  # [V], [S, V]
-    shown = _thinned(times.size, points_a_curve(len(results.schemes)))
+    shown_points = _thinned_indices(times.size, points_a_curve(len(results.schemes)))
     columns = {"time": times, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
-    dashes = style["linestyle"][1] if isinstance(style["linestyle"], tuple) else []
+    dash_lengths = style["linestyle"][1] if isinstance(style["linestyle"], tuple) else []
     return {
         "name": scheme,
         "colour": style["color"],
-        "dashes": [round(style["linewidth"] * length, 2) for length in dashes],
+        "dashes": [round(style["linewidth"] * length, 2) for length in dash_lengths],
         "halted": all(results.facts["schemes"][scheme]["stalled"]),
         "band": len(values) > 1,
-        **{name: [_rounded(x) for x in column[shown]] for name, column in columns.items()},
+        **{name: [_rounded(x) for x in column[shown_points]] for name, column in columns.items()},
     }
 
 
@@ -104,40 +104,43 @@ def _rounded(value: float) -> float | None:
 
 def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
     """Who did what when: for each scheme the bars of its workers, in steps of a millionth of the time."""
-    shown = activities[:MAX_TIMELINES]
-    parts = [part(activity, max_units=max(1, MAX_UNITS // len(shown))) for activity in shown]
-    seconds = max((activity.end for activity in parts), default=1.0)
+    shown_activities = activities[:MAX_TIMELINES]
+    max_units = max(1, MAX_UNITS // max(1, len(shown_activities)))
+    limited_activities = [limit(activity, max_units=max_units) for activity in shown_activities]
+    seconds = max((activity.end for activity in limited_activities), default=1.0)
     return {
-        "states": [[state, colour, _DARK.get(state, colour)] for state, colour in STATE_COLOURS.items()],
+        "states": [[state, colour, _DARK_PAGE_COLOURS.get(state, colour)] for state, colour in STATE_COLOURS.items()],
         "seconds": seconds,
-        "steps": _STEPS,
-        "runs": [_bars(activity, seconds) for activity in parts],
+        "steps": _NUM_TIME_STEPS,
+        "runs": [_bars(activity, seconds) for activity in limited_activities],
     }
 
 
 def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
     """The bars of one scheme: columns `row`, `lane`, `state`, `begin`, `end`, `unit`; and the times of its commits."""
-    drawn = slices(activity)
-    is_server = drawn.worker == SERVER
-    is_bar = ~is_server & (drawn.name != "waiting")
-    place = {state: i for i, state in enumerate(STATE_COLOURS)}
-    commits = drawn.begin[is_server & (drawn.unit >= 0)]
+    track_slices = slices(activity)
+    is_server = track_slices.worker == SERVER
+    is_bar = ~is_server & (track_slices.name != "waiting")
+    bars = Slices(*(column[is_bar] for column in track_slices))
+    state_index = {state: index for index, state in enumerate(STATE_COLOURS)}
+    commit_times = track_slices.begin[is_server & (track_slices.unit_or_commit >= 0)]
     return {
         "name": activity.name,
-        "words": activity.words,
+        "words": activity.shown_part,
         "seconds": activity.end,
         "workers": activity.workers.tolist(),
-        "row": np.searchsorted(activity.workers, drawn.worker[is_bar]).tolist(),
-        "lane": drawn.lane[is_bar].tolist(),
-        "state": [place[name] for name in drawn.name[is_bar]],
-        "begin": _steps(drawn.begin[is_bar], seconds),
-        "end": _steps(drawn.end[is_bar], seconds),
-        "unit": drawn.unit[is_bar].tolist(),
-        "commits": _steps(commits[_thinned(commits.size, MAX_TICKS)], seconds),
+        "row": np.searchsorted(activity.workers, bars.worker).tolist(),
+        "lane": bars.lane.tolist(),
+        "state": [state_index[state] for state in bars.name],
+        "begin": _time_steps(bars.begin, seconds),
+        "end": _time_steps(bars.end, seconds),
+        "unit": bars.unit_or_commit.tolist(),
+        "commits": _time_steps(commit_times[_thinned_indices(commit_times.size, MAX_TICKS)], seconds),
     }
 
 
-def _steps(nanoseconds: np.ndarray, seconds: float) -> list[int]:
-    """Times in steps."""
-    steps: list[int] = np.rint(nanoseconds / 1e9 / seconds * _STEPS).astype(int).tolist()
-    return steps
+def _time_steps(nanoseconds: np.ndarray, timeline_seconds: float) -> list[int]:
+    """Times in steps of the timeline."""
+    share_of_timeline = nanoseconds / 1e9 / timeline_seconds
+    time_steps: list[int] = np.rint(share_of_timeline * _NUM_TIME_STEPS).astype(int).tolist()
+    return time_steps

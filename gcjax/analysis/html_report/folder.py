@@ -30,54 +30,55 @@ def write_html(folder: str | Path, path: str | Path | None = None) -> Path:
       ValueError: if the folder is not that of a finished run, or a file of it is damaged.
     """
     folder = Path(folder)
-    text = _comparison(folder) if (folder / "metrics.parquet").is_file() else _other(folder)
+    is_comparison = (folder / "metrics.parquet").is_file()
+    page_html = _comparison_page(folder) if is_comparison else _summary_page(folder)
     if path is not None:
-        files.write_text(path, text)
+        files.write_text(path, page_html)
         return Path(path)
     with seal.rewriting(folder, (PAGE,)):
-        files.write_text(folder / PAGE, text)
+        files.write_text(folder / PAGE, page_html)
     return folder / PAGE
 
 
-def _comparison(folder: Path) -> str:
+def _comparison_page(folder: Path) -> str:
     """The page of a comparison."""
     results = load(folder)
-    order = [row.scheme for row in summary.rows(results)]
-    activities = [activity for activity in timelines.activities(folder, schemes=order) if len(activity.units["unit"])]
-    parts = [
+    schemes = [row.scheme for row in summary.rows(results)]
+    activities = [activity for activity in timelines.activities(folder, schemes=schemes) if len(activity.units["unit"])]
+    page_sections = [
         sections.results_section(results),
         sections.curves_section(results),
         sections.timelines_section(activities),
-        *_common(folder, results.facts),
+        *_sections_of_any_run(folder, results.facts),
     ]
-    drawn = {"charts": figures.charts(results), "timelines": figures.timelines(activities)}
-    return page(f"Comparison: {folder.resolve().name}", verdict(results), parts, figures=drawn)
+    figures_data = {"charts": figures.charts(results), "timelines": figures.timelines(activities)}
+    return page(f"Comparison: {folder.resolve().name}", verdict(results), page_sections, figures=figures_data)
 
 
-def _other(folder: Path) -> str:
+def _summary_page(folder: Path) -> str:
     """The page of an experiment that is no comparison: its summary, its timelines if it has some, its figures."""
     if not (folder / "summary.md").is_file():
         raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no summary.md. Choose another one.")
     facts = seal.read(folder, rebuilt=(PAGE,))
     heading, _, summary_text = (folder / "summary.md").read_text().strip().removeprefix("# ").partition("\n")
     activities = timelines.activities(folder) if (folder / TIMELINE).is_file() else []
-    images = sections.images_section(folder)
+    images_section = sections.images_section(folder)
     charts, calibrations = figures.loss_charts(activities), facts.get("calibrations")
-    parts = [
+    page_sections = [
         sections.page_section(summary_text),
         *([sections.loss_section(len(activities))] if charts else []),
         *([sections.timelines_section(activities)] if activities else []),
         *([sections.calibration_section(calibrations)] if calibrations else []),
-        *([images] if images else []),
-        *_common(folder, facts),
+        *([images_section] if images_section else []),
+        *_sections_of_any_run(folder, facts),
     ]
-    drawn: dict[str, Any] = {"timelines": figures.timelines(activities)} if activities else {}
-    drawn |= {"charts": charts} if charts else {}
-    return page(f"{heading}: {folder.resolve().name}", facts.get("verdict", _first_paragraph(summary_text)), parts,
-                figures=drawn)  # fmt: skip
+    figures_data: dict[str, Any] = {"timelines": figures.timelines(activities)} if activities else {}
+    figures_data |= {"charts": charts} if charts else {}
+    verdict_text = facts.get("verdict", _first_paragraph(summary_text))
+    return page(f"{heading}: {folder.resolve().name}", verdict_text, page_sections, figures=figures_data)
 
 
-def _common(folder: Path, facts: dict[str, Any]) -> list[Section]:
+def _sections_of_any_run(folder: Path, facts: dict[str, Any]) -> list[Section]:
     """The sections of any run."""
     config = folder / "operative.gin"
     return [

@@ -10,37 +10,39 @@ from gcjax.analysis.html_report.blocks import Section
 from gcjax.analysis.store import Results
 from gcjax.analysis.timelines.activity import Activity
 
-_MAX_CONFIG = 200_000  # characters
-_MAX_IMAGES = 3_000_000  # bytes
-_PLACES = ("platform", "device", "num_devices", "cores")
-_LEFT_OUT = (*_PLACES, "versions", "schemes", "target", "verdict", "calibrations", "files", "sha256")
+_MAX_CONFIG_CHARACTERS = 200_000
+_MAX_IMAGE_BYTES = 3_000_000
+_MACHINE_FACTS = ("platform", "device", "num_devices", "cores")
+_FACTS_ELSEWHERE = (*_MACHINE_FACTS, "versions", "schemes", "target", "verdict", "calibrations", "files", "sha256")
 
 
 def results_section(results: Results) -> Section:
     """The summary table, and what its columns mean."""
     warning = summary.same_durations(results)
-    note = "" if warning is None else blocks.paragraph(warning, "note")
-    notes = blocks.folded("What the columns mean", blocks.markdown(summary.NOTES))
-    return Section("Results", blocks.table(summary.heads(results), summary.rows(results)) + note + notes, "results")
+    warning_paragraph = "" if warning is None else blocks.paragraph(warning, kind="note")
+    column_notes = blocks.folded("What the columns mean", blocks.markdown(summary.NOTES))
+    table = blocks.table(summary.heads(results), summary.rows(results))
+    return Section("Results", table + warning_paragraph + column_notes, name="results")
 
 
 def curves_section(results: Results) -> Section:
     """The place of the charts of a comparison."""
     has_band = any(len(results.seeds(scheme)) > 1 for scheme in results.schemes)
-    return _charts(
-        f"Mean over seeds{', and a band from the lowest to the highest' if has_band else ''}", len(results.schemes)
-    )
+    band_note = ", and a band from the lowest to the highest" if has_band else ""
+    return _charts_section(f"Mean over seeds{band_note}", num_curves=len(results.schemes))
 
 
 def loss_section(num_runs: int) -> Section:
     """The place of the chart of live runs."""
-    return _charts("The training loss of each commit, on the batches of its pushes", num_runs)
+    return _charts_section("The training loss of each commit, on the batches of its pushes", num_curves=num_runs)
 
 
-def _charts(note: str, num_curves: int) -> Section:
+def _charts_section(note: str, *, num_curves: int) -> Section:
     """The place of charts, with a note."""
-    said = blocks.paragraph(f"{note}; at most {figures.points_a_curve(num_curves)} points a curve.", "note")
-    return Section("Loss against time", f'<div id="charts-here"></div>{said}', "curves")
+    note_paragraph = blocks.paragraph(
+        f"{note}; at most {figures.points_a_curve(num_curves)} points a curve.", kind="note"
+    )
+    return Section("Loss against time", f'<div id="charts-here"></div>{note_paragraph}', name="curves")
 
 
 def timelines_section(activities: Sequence[Activity]) -> Section:
@@ -52,23 +54,23 @@ def timelines_section(activities: Sequence[Activity]) -> Section:
     ]
     if len(activities) > figures.MAX_TIMELINES:
         notes.append(f"{figures.MAX_TIMELINES} of {len(activities)} timelines.")
-    body = '<div id="timelines-here"></div>' + blocks.paragraph(" ".join(notes), "note")
-    return Section("Timeline", body, "timeline")
+    body = '<div id="timelines-here"></div>' + blocks.paragraph(" ".join(notes), kind="note")
+    return Section("Timeline", body, name="timeline")
 
 
 def page_section(markdown: str) -> Section:
     """The summary of an experiment that is no comparison."""
-    return Section("Results", blocks.markdown(markdown), "results")
+    return Section("Results", blocks.markdown(markdown), name="results")
 
 
 def images_section(folder: Path) -> Section | None:
     """The figures of a folder, as far as they are not too large; None if there are none."""
-    images, num_bytes = [], 0
+    images, total_bytes = [], 0
     for file in sorted(folder.glob("*.png")):
-        num_bytes += file.stat().st_size
-        if num_bytes <= _MAX_IMAGES:
+        total_bytes += file.stat().st_size
+        if total_bytes <= _MAX_IMAGE_BYTES:
             images.append(blocks.image(file))
-    return Section("Figures", "".join(images), "figures") if images else None
+    return Section("Figures", "".join(images), name="figures") if images else None
 
 
 def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Section:
@@ -80,12 +82,14 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
     heads = ("Run", "Worker", "Unit (ms)", "Send (ms)", "Receive (ms)", "Service (ms)")
     rows = []
     for run, measured in calibrations.items():
-        columns = zip(*(measured[f"{name}_seconds"] for name in ("unit", "send", "receive")), strict=True)
-        for worker, seconds in enumerate(columns):
-            cells = [_milliseconds(value) for value in (*seconds, measured["service_seconds"])]
+        seconds_of_workers = zip(
+            measured["unit_seconds"], measured["send_seconds"], measured["receive_seconds"], strict=True
+        )
+        for worker, unit_send_receive in enumerate(seconds_of_workers):
+            cells = [_milliseconds(seconds) for seconds in (*unit_send_receive, measured["service_seconds"])]
             rows.append([run, str(worker), *cells])
-    note = blocks.paragraph("Medians on the real clock: the simulator's input for its predictions.", "note")
-    return Section("Calibration", blocks.table(heads, rows, keys=2) + note, "calibration")
+    note = blocks.paragraph("Medians on the real clock: the simulator's input for its predictions.", kind="note")
+    return Section("Calibration", blocks.table(heads, rows, keys=2) + note, name="calibration")
 
 
 def trace_section(
@@ -98,35 +102,54 @@ def trace_section(
       tables: (title, heads, rows) each.
       title: of the section.
     """
-    parts = [f"<h3>{blocks.inline(name)}</h3>{blocks.table(heads, rows)}" for name, heads, rows in tables]
-    return Section(title, blocks.markdown(text) + "".join(parts), "trace")
+    titled_tables = [
+        f"<h3>{blocks.inline(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
+    ]
+    return Section(title, blocks.markdown(text) + "".join(titled_tables), name="trace")
 
 
 def run_section(facts: Mapping[str, Any]) -> Section:
     """What ran where: the machine, the versions, the numbers of the run, the seconds of each scheme."""
-    plain = {
-        name: value for name, value in facts.items() if name not in _LEFT_OUT and not isinstance(value, dict | list)
+    machine = {name: facts[name] for name in _MACHINE_FACTS if name in facts}
+    numbers = {
+        name: value
+        for name, value in facts.items()
+        if name not in _FACTS_ELSEWHERE and not isinstance(value, dict | list)
     }
-    places = {name: facts[name] for name in _PLACES if name in facts}
-    parts = [_pairs("Ran on", places), _pairs("Versions", facts.get("versions", {})), _pairs("Numbers", plain)]
-    schemes = facts.get("schemes", {})
-    if schemes:
-        rows = [
-            [name, *(str(facts_of.get(f"{kind}_seconds", "-")) for kind in ("compile", "run"))]
-            for name, facts_of in schemes.items()
-        ]
-        parts.append(blocks.table(("Scheme", "Compiling (s)", "Training (s)"), rows))
-    return Section("Run", f'<div class="pairs">{"".join(parts)}</div>', "run")
+    tables = [
+        _name_value_table("Ran on", machine),
+        _name_value_table("Versions", facts.get("versions", {})),
+        _name_value_table("Numbers", numbers),
+        _scheme_seconds_table(facts.get("schemes") or {}),
+    ]
+    return Section("Run", f'<div class="pairs">{"".join(tables)}</div>', name="run")
+
+
+def _scheme_seconds_table(facts_of_schemes: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table of the seconds that each scheme took; nothing if there are no schemes."""
+    rows = [
+        [scheme, str(facts.get("compile_seconds", "-")), str(facts.get("run_seconds", "-"))]
+        for scheme, facts in facts_of_schemes.items()
+    ]
+    return blocks.table(("Scheme", "Compiling (s)", "Training (s)"), rows) if rows else ""
 
 
 def config_section(text: str) -> Section:
     """The config in all its parts."""
-    shown = text[:_MAX_CONFIG]
-    cut = blocks.paragraph(f"The first {_MAX_CONFIG} of {len(text)} characters.", "note") if shown != text else ""
-    return Section("Config", blocks.folded("operative.gin: all parameters", blocks.preformatted(shown)) + cut, "config")
+    shown_text = text[:_MAX_CONFIG_CHARACTERS]
+    cut_note = (
+        blocks.paragraph(f"The first {_MAX_CONFIG_CHARACTERS} of {len(text)} characters.", kind="note")
+        if shown_text != text
+        else ""
+    )
+    return Section(
+        "Config",
+        blocks.folded("operative.gin: all parameters", blocks.preformatted(shown_text)) + cut_note,
+        name="config",
+    )
 
 
-def _pairs(title: str, values: Mapping[str, Any]) -> str:
+def _name_value_table(title: str, values: Mapping[str, Any]) -> str:
     """A small table of names and values; nothing if there are none."""
     if not values:
         return ""

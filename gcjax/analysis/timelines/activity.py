@@ -36,8 +36,8 @@ class Activity(NamedTuple):
       end: seconds, of the window.
       workers: int[shown], those that are shown.
       num_workers: W.
-      words: which part of the record this is.
-      without: what is not known, as the end of a sentence.
+      shown_part: which part of the record this is, in words.
+      unknown: what is not known, as the end of a sentence.
       has_all_commits: whether all commits within the window are among `contributions`.
     """
 
@@ -49,8 +49,8 @@ class Activity(NamedTuple):
     end: float
     workers: np.ndarray
     num_workers: int
-    words: str
-    without: str = ""
+    shown_part: str
+    unknown: str = ""
     has_all_commits: bool = True
 
 
@@ -77,25 +77,43 @@ def of_schedule(
     Raises:
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.
     """
-    host: Any = on_host(jax.device_get(schedule))
-    seconds, num_workers = _last_moment(host), host.start.shape[1]
-    never_ending = np.zeros(host.start.shape) if durations is None else _fitting("durations", durations, host.start)
-    curve = None if loss is None else _loss_curve(host.time, _fitting("loss", loss, host.time))
-    whole = Activity(name, {}, None, curve, 0.0, seconds, np.arange(num_workers), num_workers, "")
-    is_large = np.isfinite(host.start).sum() > MAX_UNITS
-    shown = _spread(num_workers, MAX_WORKERS) if is_large and workers is None else _checked_workers(workers, whole)
-    of_shown = jax.tree.map(lambda x: x[:, shown] if x.shape == host.start.shape else x, host)
-    units = timeline_columns(name, of_shown, never_ending[:, shown], np.inf)
-    whole = whole._replace(units=units | {"worker": shown[units["worker"]]})
-    shown_part = part(whole, window=window, workers=shown.tolist())
-    num_commits = int(np.searchsorted(host.time, shown_part.end, side="right"))
-    commits = {field: getattr(host, field)[:num_commits] for field in ("time", "worker", "unit", "work", "weight")}
-    return _with_fewer_commits(
-        shown_part._replace(contributions=commit_columns(name, host._replace(**commits), np.inf))
+    record: Any = on_host(jax.device_get(schedule))
+    seconds, num_workers = _last_moment(record), record.start.shape[1]
+    without_failures = np.zeros(record.start.shape)
+    unit_durations = (
+        without_failures if durations is None else _array_of_shape("durations", durations, record.start.shape)
     )
+    loss_curve = None if loss is None else _loss_curve(record.time, _array_of_shape("loss", loss, record.time.shape))
+    whole = Activity(
+        name, units={}, contributions=None, loss=loss_curve, begin=0.0, end=seconds, workers=np.arange(num_workers),
+        num_workers=num_workers, shown_part="",
+    )  # fmt: skip
+    is_large = np.isfinite(record.start).sum() > MAX_UNITS
+    shown_workers = (
+        _evenly_spaced(num_workers, MAX_WORKERS) if is_large and workers is None else _worker_indices(workers, whole)
+    )
+    units = _units_of_workers(name, record, unit_durations, shown_workers)
+    limited = limit(whole._replace(units=units), window=window, workers=shown_workers.tolist())
+    return _with_fewer_commits(limited._replace(contributions=_contributions_until(name, record, limited.end)))
 
 
-def part(
+def _units_of_workers(name: str, record: Schedule, durations: np.ndarray, workers: np.ndarray) -> Columns:
+    """The columns `units` of an `Activity`, of these workers int[shown] of a record."""
+    record_of_workers = jax.tree.map(lambda x: x[:, workers] if x.shape == record.start.shape else x, record)
+    units = timeline_columns(name, record_of_workers, durations[:, workers], np.inf)
+    return units | {"worker": workers[units["worker"]]}
+
+
+def _contributions_until(name: str, record: Schedule, seconds: float) -> Columns:
+    """The columns `contributions` of an `Activity`, of all commits until then."""
+    num_commits = int(np.searchsorted(record.time, seconds, side="right"))
+    fields_by_commit: Any = {
+        field: getattr(record, field)[:num_commits] for field in ("time", "worker", "unit", "work", "weight")
+    }
+    return commit_columns(name, record._replace(**fields_by_commit), np.inf)
+
+
+def limit(
     whole: Activity,
     *,
     window: tuple[float, float] | None = None,
@@ -107,44 +125,52 @@ def part(
     Raises:
       ValueError: if the window is empty, or there is no such worker.
     """
-    begin, end = _checked_window(window, whole)
-    shown = _checked_workers(workers, whole)
+    begin, end = _window_within(window, whole)
+    shown_workers = _worker_indices(workers, whole)
     is_large = len(whole.units["unit"]) > max_units
-    if is_large and workers is None and len(shown) > MAX_WORKERS:
-        shown = _spread(whole.num_workers, MAX_WORKERS)
-    units = select(whole.units, _is_shown(whole.units, shown, begin, end))
+    if is_large and workers is None and len(shown_workers) > MAX_WORKERS:
+        shown_workers = _evenly_spaced(whole.num_workers, MAX_WORKERS)
+    units = select(whole.units, _is_shown(whole.units, shown_workers, begin, end))
     if is_large and window is None and len(units["start"]) > max_units:
-        end = float(np.sort(units["start"])[max_units])
-        units = select(units, units["start"] < end)
-    words = _words(shown, whole.num_workers, begin, end, whole.end) + whole.without
-    return _with_fewer_commits(whole._replace(units=units, begin=begin, end=end, workers=shown, words=words))
+        start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
+        end, units = start_of_first_unit_too_many, select(units, units["start"] < start_of_first_unit_too_many)
+    shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.unknown
+    return _with_fewer_commits(
+        whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part=shown_part)
+    )
 
 
 def _with_fewer_commits(activity: Activity) -> Activity:
     """Without the commits of other workers only, if there are more than MAX_COMMITS in the window of some workers."""
     if activity.contributions is None or len(activity.workers) == activity.num_workers:
         return activity
-    times, commit = activity.contributions["time"], activity.contributions["commit"]
-    is_inside = (times >= activity.begin) & (times <= activity.end)
-    count = np.unique(commit[is_inside]).size
-    if count <= MAX_COMMITS:
+    commits, times = activity.contributions["commit"], activity.contributions["time"]
+    is_in_window = (times >= activity.begin) & (times <= activity.end)
+    num_commits_in_window = np.unique(commits[is_in_window]).size
+    if num_commits_in_window <= MAX_COMMITS:
         return activity
-    own = np.unique(commit[is_inside & np.isin(activity.contributions["worker"], activity.workers)])
-    loss = activity.loss
-    if loss is not None:
-        points = np.unique(np.linspace(0, len(loss["time"]) - 1, MAX_COMMITS).round().astype(int))
-        loss = select(loss, points)
+    is_of_shown_worker = np.isin(activity.contributions["worker"], activity.workers)
+    kept_commits = np.unique(commits[is_in_window & is_of_shown_worker])
+    kept_text = f"the {kept_commits.size} of {num_commits_in_window} commits that took a push of them"
     return activity._replace(
-        contributions=select(activity.contributions, np.isin(commit, own)), loss=loss, has_all_commits=False,
-        words=f"{activity.words}, and the {own.size} of {count} commits that took a push of them",
-    )  # fmt: skip
+        contributions=select(activity.contributions, np.isin(commits, kept_commits)),
+        loss=None if activity.loss is None else _thinned_curve(activity.loss, MAX_COMMITS),
+        has_all_commits=False,
+        shown_part=f"{activity.shown_part}, and {kept_text}",
+    )
 
 
-def _fitting(name: str, values: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """The values as an array; a `ValueError` unless they have the shape of `like`, a part of the record."""
+def _thinned_curve(curve: Columns, max_points: int) -> Columns:
+    """At most so many points of a curve, evenly spaced, the first and the last among them."""
+    rows = np.unique(np.linspace(0, len(curve["time"]) - 1, max_points).round().astype(int))
+    return select(curve, rows)
+
+
+def _array_of_shape(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The values as an array; a `ValueError` unless they have this shape, that of the record."""
     array = np.asarray(values)
-    if array.shape != like.shape:
-        raise ValueError(f"{name} must have the shape {like.shape} as the record has; got {array.shape}. Pass its own.")
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape} as the record has; got {array.shape}. Pass its own.")
     return array
 
 
@@ -154,14 +180,15 @@ def _loss_curve(times: np.ndarray, loss: np.ndarray) -> Columns:
     return {"time": times[is_made].astype(np.float64), "value": loss[is_made].astype(np.float64)}
 
 
-def _last_moment(host: Schedule) -> float:
+def _last_moment(record: Schedule) -> float:
     """Seconds, when all is over that has a time; a little later if somebody is waited for for ever."""
-    times = [host.time, host.start, host.compute_start, host.compute_end, host.finish]
-    last = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=1.0)
-    return min(1.05 * last, float(host.horizon)) if np.isinf(host.horizon) else last
+    times = [record.time, record.start, record.compute_start, record.compute_end, record.finish]
+    last_finite_time = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=1.0)
+    waits_for_ever = np.isinf(record.horizon)
+    return min(1.05 * last_finite_time, float(record.horizon)) if waits_for_ever else last_finite_time
 
 
-def _checked_window(window: tuple[float, float] | None, whole: Activity) -> tuple[float, float]:
+def _window_within(window: tuple[float, float] | None, whole: Activity) -> tuple[float, float]:
     """The window, or all of the time; a `ValueError` if it has no length, or none of it is known."""
     begin, end = (whole.begin, whole.end) if window is None else (float(window[0]), min(float(window[1]), whole.end))
     if not whole.begin <= begin < end:
@@ -172,31 +199,32 @@ def _checked_window(window: tuple[float, float] | None, whole: Activity) -> tupl
     return begin, end
 
 
-def _checked_workers(workers: int | Sequence[int] | None, whole: Activity) -> np.ndarray:
+def _worker_indices(workers: int | Sequence[int] | None, whole: Activity) -> np.ndarray:
     """int[shown]: the workers, sorted; a `ValueError` if one is none of the run."""
     if workers is None:
         return whole.workers
     if isinstance(workers, int):
-        return _spread(whole.num_workers, _validate.integer("workers", workers, minimum=1))
-    chosen = np.unique(np.asarray(list(workers), int))
-    if not chosen.size or chosen[0] < 0 or chosen[-1] >= whole.num_workers:
+        return _evenly_spaced(whole.num_workers, _validate.integer("workers", workers, minimum=1))
+    sorted_workers = np.unique(np.asarray(list(workers), int))
+    if not sorted_workers.size or sorted_workers[0] < 0 or sorted_workers[-1] >= whole.num_workers:
         raise ValueError(f"workers must be among 0 to {whole.num_workers - 1}, and one at least; got {list(workers)}.")
-    return chosen
+    return sorted_workers
 
 
-def _spread(num_workers: int, count: int) -> np.ndarray:
+def _evenly_spaced(num_workers: int, count: int) -> np.ndarray:
     """int[at most count]: workers, evenly spaced, the first one among them."""
-    return np.unique(np.arange(min(count, num_workers)) * num_workers // min(count, num_workers))
+    num_chosen = min(count, num_workers)
+    return np.unique(np.arange(num_chosen) * num_workers // num_chosen)
 
 
 def _is_shown(units: Columns, workers: np.ndarray, begin: float, end: float) -> np.ndarray:
     """bool[units]: whether a unit is one of these workers and may be under way in the window."""
-    last = np.where(np.isfinite(units["finish"]), units["finish"], units["compute_end"])  # inf if it never ends
-    return np.isin(units["worker"], workers) & (units["start"] < end) & (last > begin)
+    unit_end = np.where(np.isfinite(units["finish"]), units["finish"], units["compute_end"])  # inf if it never ends
+    return np.isin(units["worker"], workers) & (units["start"] < end) & (unit_end > begin)
 
 
-def _words(workers: np.ndarray, num_workers: int, begin: float, end: float, last: float) -> str:
+def _shown_part_text(workers: np.ndarray, num_workers: int, begin: float, end: float, last_moment: float) -> str:
     """Which part is shown, for a person."""
     who = f"all {num_workers} workers" if len(workers) == num_workers else f"{len(workers)} of {num_workers} workers"
-    until = f" of the {last:.4g} s that are known" if end < last else ""
-    return f"{who}, from {begin:.4g} to {end:.4g} s{until}"
+    of_known = f" of the {last_moment:.4g} s that are known" if end < last_moment else ""
+    return f"{who}, from {begin:.4g} to {end:.4g} s{of_known}"

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+import numpy as np
+
 import gcjax
 from gcjax.analysis.timelines.activity import Activity
 from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flows, slices
@@ -14,12 +16,13 @@ from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flo
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
     """Writes a file with a process for each activity, an event a line."""
-    about = {"written by": f"gcjax {gcjax.__version__}", **{activity.name: activity.words for activity in activities}}
-    head = json.dumps({"displayTimeUnit": "ms", "otherData": about})
-    file.write(head[:-1].encode() + b', "traceEvents": [')
+    shown_parts = {activity.name: activity.shown_part for activity in activities}
+    notes = {"written by": f"gcjax {gcjax.__version__}", **shown_parts}
+    head_object = json.dumps({"displayTimeUnit": "ms", "otherData": notes})
+    file.write(head_object.removesuffix("}").encode() + b', "traceEvents": [')
     separator = b"\n"
-    for process, activity in enumerate(activities, start=1):
-        for event in _events(process, activity):
+    for process_id, activity in enumerate(activities, start=1):
+        for event in _process_events(process_id, activity):
             file.write(separator + json.dumps(event, allow_nan=False).encode())
             separator = b",\n"
     file.write(b"\n]}\n")
@@ -32,44 +35,55 @@ def track_name(worker: int, lane: int) -> str:
     return f"worker {worker}" if lane == 0 else f"worker {worker}, messages" + (f" {lane}" if lane > 1 else "")
 
 
-def _events(process: int, activity: Activity) -> Iterator[dict[str, Any]]:
+def _process_events(process_id: int, activity: Activity) -> Iterator[dict[str, Any]]:
     """The events of one process."""
-    drawn = slices(activity)
-    tracks = sorted(set(zip(drawn.worker.tolist(), drawn.lane.tolist(), strict=True)))
-    threads = {track: number for number, track in enumerate(tracks, start=1)}
-    yield _named("process_name", process, 0, activity.name)
-    yield {"ph": "M", "name": "process_labels", "pid": process, "args": {"labels": activity.words}}
-    for track, thread in threads.items():
-        yield _named("thread_name", process, thread, track_name(*track))
-        yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}
-    places = [threads[track] for track in zip(drawn.worker.tolist(), drawn.lane.tolist(), strict=True)]
-    yield from _slice_events(process, drawn, places)
-    yield from _flow_events(process, drawn, flows(activity, drawn), places)
+    track_slices = slices(activity)
+    track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
+    thread_of_track = {track: thread for thread, track in enumerate(sorted(set(track_of_slice)), start=1)}
+    yield _name_event("process_name", process_id, 0, activity.name)
+    yield {"ph": "M", "name": "process_labels", "pid": process_id, "args": {"labels": activity.shown_part}}
+    for track, thread in thread_of_track.items():
+        sort_index = {"sort_index": thread}
+        yield _name_event("thread_name", process_id, thread, track_name(*track))
+        yield {"ph": "M", "name": "thread_sort_index", "pid": process_id, "tid": thread, "args": sort_index}
+    thread_of_slice = [thread_of_track[track] for track in track_of_slice]
+    yield from _slice_events(process_id, track_slices, thread_of_slice)
+    yield from _flow_events(process_id, track_slices, flows(activity, track_slices), thread_of_slice)
     for name, curve in counters(activity).items():
-        for time, value in zip(curve["time"].tolist(), curve["value"].tolist(), strict=True):
-            yield {"ph": "C", "name": name, "pid": process, "ts": time / 1000, "args": {"value": value}}
+        for time, value in zip(_microseconds(curve["time"]), curve["value"].tolist(), strict=True):
+            yield {"ph": "C", "name": name, "pid": process_id, "ts": time, "args": {"value": value}}
 
 
-def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+def _name_event(kind: str, process_id: int, thread: int, name: str) -> dict[str, Any]:
     """The event that names a process or a thread."""
-    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+    return {"ph": "M", "name": kind, "pid": process_id, "tid": thread, "args": {"name": name}}
 
 
-def _slice_events(process: int, drawn: Slices, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _microseconds(nanoseconds: np.ndarray) -> list[float]:
+    """The unit of the format, as Python numbers."""
+    return [number / 1000 for number in nanoseconds.tolist()]
+
+
+def _slice_events(process_id: int, track_slices: Slices, thread_of_slice: Sequence[int]) -> Iterator[dict[str, Any]]:
     """An event for each slice."""
-    rows = zip(places, *(column.tolist() for column in drawn), strict=True)
-    for thread, worker, _, begin, end, name, unit in rows:
-        event = {"ph": "X", "cat": "server" if worker == SERVER else "worker", "name": name, "pid": process,
-                 "tid": thread, "ts": begin / 1000, "dur": (end - begin) / 1000}  # fmt: skip
-        if unit >= 0:
-            event["args"] = {"commit" if worker == SERVER else "unit": unit}
+    begins, durations = _microseconds(track_slices.begin), _microseconds(track_slices.end - track_slices.begin)
+    names, numbers = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
+    for index, thread in enumerate(thread_of_slice):
+        is_server = track_slices.worker[index] == SERVER
+        event = {"ph": "X", "cat": "server" if is_server else "worker", "name": names[index], "pid": process_id,
+                 "tid": thread, "ts": begins[index], "dur": durations[index]}  # fmt: skip
+        if numbers[index] >= 0:
+            event["args"] = {"commit" if is_server else "unit": numbers[index]}
         yield event
 
 
-def _flow_events(process: int, drawn: Slices, arrows: Flows, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _flow_events(
+    process_id: int, track_slices: Slices, arrows: Flows, thread_of_slice: Sequence[int]
+) -> Iterator[dict[str, Any]]:
     """Two events for each flow: in the slice that it comes from, and at the begin of the one that it goes to."""
+    middles = _microseconds((track_slices.begin + track_slices.end) // 2)
+    begins = _microseconds(track_slices.begin)
     for number, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):
-        flow = {"cat": "push", "name": "push", "pid": process, "id": f"{process}.{number}"}
-        middle = (int(drawn.begin[source]) + int(drawn.end[source])) // 2
-        yield {**flow, "ph": "s", "tid": places[source], "ts": middle / 1000}
-        yield {**flow, "ph": "f", "bp": "e", "tid": places[target], "ts": int(drawn.begin[target]) / 1000}
+        event = {"cat": "push", "name": "push", "pid": process_id, "id": f"{process_id}.{number}"}
+        yield {**event, "ph": "s", "tid": thread_of_slice[source], "ts": middles[source]}
+        yield {**event, "ph": "f", "bp": "e", "tid": thread_of_slice[target], "ts": begins[target]}

@@ -11,8 +11,8 @@ from gcjax.analysis import seal
 from gcjax.analysis.store import COMMITS, PAGE, REPORT, TIMELINE, Columns, select, table_columns
 from gcjax.analysis.timelines.activity import Activity
 
-_TIMES = ("start", "compute_start", "compute_end", "finish")
-_LOSSES = ("train_loss", "loss", "test_loss", "suboptimality")
+_TIME_COLUMNS = ("start", "compute_start", "compute_end", "finish")
+_LOSS_COLUMNS = ("train_loss", "loss", "test_loss", "suboptimality")
 
 
 def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
@@ -31,9 +31,9 @@ def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
         )
     units, commits = table_columns(folder / TIMELINE), _table_or_none(folder / COMMITS)
     metrics, facts = _table_or_none(folder / "metrics.parquet"), seal.read(folder, rebuilt=(*REPORT, PAGE))
-    known = list(dict.fromkeys(units["scheme"].tolist()))
-    chosen = [_validate.choice("scheme", scheme, known) for scheme in schemes] or known
-    return [_activity(scheme, units, commits, metrics, facts) for scheme in chosen]
+    all_schemes = list(dict.fromkeys(units["scheme"].tolist()))
+    chosen_schemes = [_validate.choice("scheme", scheme, all_schemes) for scheme in schemes] or all_schemes
+    return [_activity(scheme, units, commits, metrics, facts) for scheme in chosen_schemes]
 
 
 def _table_or_none(file: Path) -> Columns | None:
@@ -45,31 +45,39 @@ def _activity(
     scheme: str, units: Columns, commits: Columns | None, metrics: Columns | None, facts: dict[str, Any]
 ) -> Activity:
     """That of one scheme."""
-    own = select(units, units["scheme"] == scheme)
+    scheme_units = select(units, units["scheme"] == scheme)
     contributions = None if commits is None else select(commits, commits["scheme"] == scheme)
-    times = [own[name][np.isfinite(own[name])] for name in _TIMES]
-    end = facts.get("timeline_seconds", max((float(x.max()) for x in times if x.size), default=1.0))
+    end = float(facts.get("timeline_seconds", _last_time(scheme_units)))
     num_workers = int(facts.get("num_workers", units["worker"].max(initial=0) + 1))
     unknown = "" if commits is not None else f"; without commits and arrows, since there is no {COMMITS}"
     loss = _loss_of_commits(contributions) or _loss_of_evaluations(scheme, metrics)
     return Activity(
-        scheme, own, contributions, loss, 0.0, float(end), np.arange(num_workers), num_workers, "", without=unknown
-    )
+        scheme, scheme_units, contributions, loss, begin=0.0, end=end, workers=np.arange(num_workers),
+        num_workers=num_workers, shown_part="", unknown=unknown,
+    )  # fmt: skip
+
+
+def _last_time(units: Columns) -> float:
+    """Seconds: the last finite time of all units; 1 if there is none."""
+    finite_times = [units[name][np.isfinite(units[name])] for name in _TIME_COLUMNS]
+    return max((float(times.max()) for times in finite_times if times.size), default=1.0)
 
 
 def _loss_of_commits(contributions: Columns | None) -> Columns | None:
     """The loss of each commit, if the table has it."""
     if contributions is None or "loss" not in contributions:
         return None
-    _, first = np.unique(contributions["commit"], return_index=True)
-    return {"time": contributions["time"][first], "value": contributions["loss"][first].astype(np.float64)}
+    _, first_row_of_commit = np.unique(contributions["commit"], return_index=True)
+    commits = select(contributions, first_row_of_commit)
+    return {"time": commits["time"], "value": commits["loss"].astype(np.float64)}
 
 
 def _loss_of_evaluations(scheme: str, metrics: Columns | None) -> Columns | None:
     """The loss at each evaluation of the first seed, if it is known."""
-    name = next((name for name in _LOSSES if metrics is not None and name in metrics), None)
-    if metrics is None or name is None:
+    loss_column = next((name for name in _LOSS_COLUMNS if metrics is not None and name in metrics), None)
+    if metrics is None or loss_column is None:
         return None
-    own = select(metrics, metrics["scheme"] == scheme)
-    first = select(own, own["seed"] == own["seed"].min()) if own["seed"].size else own
-    return {"time": first["time"].astype(np.float64), "value": first[name].astype(np.float64)}
+    evaluations = select(metrics, metrics["scheme"] == scheme)
+    if evaluations["seed"].size:
+        evaluations = select(evaluations, evaluations["seed"] == evaluations["seed"].min())
+    return {"time": evaluations["time"].astype(np.float64), "value": evaluations[loss_column].astype(np.float64)}

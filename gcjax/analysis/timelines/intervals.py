@@ -22,14 +22,16 @@ def intervals(units: dict[str, np.ndarray], seconds: float) -> dict[str, tuple[n
       units: a row for each unit, with the columns of `gcjax.analysis.Results.timeline`.
       seconds: how far the timeline goes.
     """
-    begin, end = units["compute_start"], np.minimum(units["compute_end"], seconds)
+    compute_begin, compute_end = units["compute_start"], np.minimum(units["compute_end"], seconds)
+    receive_end = np.where(np.isfinite(compute_begin), compute_begin, units["start"])
+    send_end = np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)
     is_failed = units["failed"]
     is_cut_off = ~is_failed & ~np.isfinite(units["finish"])
     is_completed = ~is_failed & ~is_cut_off
     return {
-        "computing": (np.where(is_completed, begin, np.nan), end),
-        "cut off": (np.where(is_cut_off, begin, np.nan), end),
-        "failed": (np.where(is_failed, begin, np.nan), end),
-        "receiving": (units["start"], np.where(np.isfinite(begin), begin, units["start"])),
-        "sending": (units["send_start"], np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)),
+        "computing": (np.where(is_completed, compute_begin, np.nan), compute_end),
+        "cut off": (np.where(is_cut_off, compute_begin, np.nan), compute_end),
+        "failed": (np.where(is_failed, compute_begin, np.nan), compute_end),
+        "receiving": (units["start"], receive_end),
+        "sending": (units["send_start"], send_end),
     }

@@ -4,6 +4,7 @@ A worker has a track; where it sends or receives while it computes, its messages
 On the server's track a slice is a version of the parameters: it begins with the commit that made it.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,11 @@ from gcjax.analysis.timelines.intervals import intervals
 
 SERVER = -1
 """The worker that a slice of the server has."""
-_MESSAGES = ("receiving", "sending")
+NO_UNIT = -1
+"""The unit or commit of a slice that is of none."""
+_MESSAGE_STATES = ("receiving", "sending")
 _ROUNDING = 1e-5  # of float32, relative
+_MICROSECOND = 1000  # in nanoseconds
 
 
 class Slices(NamedTuple):
@@ -27,7 +31,8 @@ class Slices(NamedTuple):
       begin: int64[slices] nanoseconds.
       end: int64[slices] nanoseconds.
       name: str[slices]: the state of the worker, or the version of the server.
-      unit: int[slices]; -1 if it is of none. Of a slice of the server: the commit, -1 if there is none.
+      unit_or_commit: int[slices]; the unit of a worker, or the commit with which a slice of the server begins; NO_UNIT
+        if there is none.
     """
 
     worker: np.ndarray
@@ -35,7 +40,7 @@ class Slices(NamedTuple):
     begin: np.ndarray
     end: np.ndarray
     name: np.ndarray
-    unit: np.ndarray
+    unit_or_commit: np.ndarray
 
 
 class Flows(NamedTuple):
@@ -52,40 +57,32 @@ class Flows(NamedTuple):
 
 def slices(activity: Activity) -> Slices:
     """All slices of workers and server, within the window."""
-    of_workers = _with_lanes(_states(activity))
-    waiting, server = _waiting(of_workers, activity), _versions(activity)
-    columns = [np.concatenate(parts) for parts in zip(of_workers, waiting, server, strict=True)]
-    order = np.lexsort((columns[3], columns[2], columns[1], columns[0]))  # by worker, lane, begin, end
-    return Slices(*(column[order] for column in columns))
+    worker_slices = _with_lanes(_state_slices(activity))
+    waiting_slices, server_slices = _waiting_slices(worker_slices, activity), _version_slices(activity)
+    return _concatenate_sorted([worker_slices, waiting_slices, server_slices], by=("worker", "lane", "begin", "end"))
 
 
-def flows(activity: Activity, drawn: Slices) -> Flows:
+def flows(activity: Activity, track_slices: Slices) -> Flows:
     """The arrow of each message of a shown worker that a commit within the window took."""
     contributions = activity.contributions
     if contributions is None:
         return Flows(np.zeros(0, int), np.zeros(0, int))
-    commit, worker, unit = _messages(activity.units, contributions)
-    source_of = {  # a later state of the unit wins: sending
-        (int(w), int(u)): i
-        for state in ("computing", "sending")
-        for i in np.flatnonzero((drawn.name == state) & (drawn.unit >= 0))
-        for w, u in [(drawn.worker[i], drawn.unit[i])]
-    }
-    target_of = {int(drawn.unit[i]): i for i in np.flatnonzero((drawn.worker == SERVER) & (drawn.unit >= 0))}
-    pairs = [
-        (source_of[w, u], target_of[e])
-        for e, w, u in zip(commit.tolist(), worker.tolist(), unit.tolist(), strict=True)
-        if (w, u) in source_of and e in target_of
+    messages = zip(*(column.tolist() for column in _messages_in_commits(activity.units, contributions)), strict=True)
+    slice_of_unit, slice_of_commit = _slice_of_sent_unit(track_slices), _slice_of_commit(track_slices)
+    source_and_target = [
+        (slice_of_unit[worker, unit], slice_of_commit[commit])
+        for commit, worker, unit in messages
+        if (worker, unit) in slice_of_unit and commit in slice_of_commit
     ]
-    return Flows(*np.array(pairs, int).reshape(-1, 2).T)
+    return Flows(*np.array(source_and_target, int).reshape(-1, 2).T)
 
 
 def counters(activity: Activity) -> dict[str, Columns]:
     """Name -> `time` (int64 nanoseconds) and `value`: the staleness of the commits and the loss, within the window."""
-    curves = dict(_staleness(activity.contributions)) if activity.contributions is not None else {}
+    curves = dict(_staleness_curves(activity.contributions)) if activity.contributions is not None else {}
     if activity.loss is not None:
         curves["loss"] = activity.loss
-    shown = {name: _within(curve, activity) for name, curve in curves.items()}
+    shown = {name: _within_window(curve, activity) for name, curve in curves.items()}
     return {name: {**curve, "time": nanoseconds(curve["time"])} for name, curve in shown.items() if len(curve["time"])}
 
 
@@ -94,21 +91,52 @@ def nanoseconds(seconds: Any) -> np.ndarray:
     return np.rint(np.asarray(seconds, np.float64) * 1e9).astype(np.int64)
 
 
-def _states(activity: Activity) -> Slices:
+def _concatenate_sorted(groups: Sequence[Slices], *, by: Sequence[str]) -> Slices:
+    """The slices of all groups, sorted by the first of these fields, then by the second, and so on."""
+    together = Slices(*(np.concatenate(columns) for columns in zip(*groups, strict=True)))
+    order = np.lexsort([getattr(together, field) for field in reversed(by)])
+    return Slices(*(column[order] for column in together))
+
+
+def _slice_of_sent_unit(track_slices: Slices) -> dict[tuple[int, int], int]:
+    """(worker, unit) -> index of the slice in which it is sent; in which it is computed, if sending takes no time."""
+    slice_of_computing = _slice_of_unit_in_state(track_slices, "computing")
+    slice_of_sending = _slice_of_unit_in_state(track_slices, "sending")
+    return slice_of_computing | slice_of_sending
+
+
+def _slice_of_unit_in_state(track_slices: Slices, state: str) -> dict[tuple[int, int], int]:
+    """(worker, unit) -> index of the slice of a worker in which the unit is in the state."""
+    indices = np.flatnonzero((track_slices.name == state) & (track_slices.unit_or_commit != NO_UNIT)).tolist()
+    return {(int(track_slices.worker[i]), int(track_slices.unit_or_commit[i])): i for i in indices}
+
+
+def _slice_of_commit(track_slices: Slices) -> dict[int, int]:
+    """Commit -> index of the slice of the server that begins with it."""
+    begins_with_commit = (track_slices.worker == SERVER) & (track_slices.unit_or_commit != NO_UNIT)
+    return {int(track_slices.unit_or_commit[i]): i for i in np.flatnonzero(begins_with_commit).tolist()}
+
+
+def _state_slices(activity: Activity) -> Slices:
     """The slices of the workers' units, each within the window; the lane is 1 for messages."""
-    parts = []
+    slices_of_states = []
     units = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in activity.units.items()}
-    for state, (begin, end) in intervals(units, activity.end).items():
+    for state, (state_begin, state_end) in intervals(units, activity.end).items():
         with np.errstate(invalid="ignore"):
-            begin, end = np.maximum(begin, activity.begin), np.minimum(end, activity.end)
-            has_length = np.isfinite(begin) & (end > begin)
-        count = int(has_length.sum())
-        lane, name = np.full(count, int(state in _MESSAGES)), np.full(count, state, object)
-        worker, unit = units["worker"][has_length], units["unit"][has_length]
-        parts.append((worker, lane, nanoseconds(begin[has_length]), nanoseconds(end[has_length]), name, unit))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.lexsort((columns[3], columns[2], columns[0]))
-    return Slices(*(column[order] for column in columns))
+            begin, end = np.maximum(state_begin, activity.begin), np.minimum(state_end, activity.end)
+            is_shown = np.isfinite(begin) & (end > begin)
+        num_slices, message_lane = int(is_shown.sum()), int(state in _MESSAGE_STATES)
+        slices_of_states.append(
+            Slices(
+                worker=units["worker"][is_shown],
+                lane=np.full(num_slices, message_lane),
+                begin=nanoseconds(begin[is_shown]),
+                end=nanoseconds(end[is_shown]),
+                name=np.full(num_slices, state, object),
+                unit_or_commit=units["unit"][is_shown],
+            )
+        )
+    return _concatenate_sorted(slices_of_states, by=("worker", "begin", "end"))
 
 
 def _with_lanes(states: Slices) -> Slices:
@@ -116,63 +144,65 @@ def _with_lanes(states: Slices) -> Slices:
 
     Where two slices of a track overlap by rounding, the second begins later.
     """
-    for num_lanes_before in (0, 1):
-        lane, begin, is_own_enough = _assigned(states, num_lanes_before)
-        if num_lanes_before or is_own_enough:
-            break
+    lane, begin = _lanes_without_overlap(states, first_message_lane=0)
+    if lane.any():  # some worker sends or receives while it computes
+        lane, begin = _lanes_without_overlap(states, first_message_lane=1)
     return states._replace(lane=lane, begin=begin)
 
 
-def _assigned(states: Slices, first_of_messages: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The lane and the begin of each slice, and whether there is one lane only.
+def _lanes_without_overlap(states: Slices, *, first_message_lane: int) -> tuple[np.ndarray, np.ndarray]:
+    """The lane and the begin of each slice.
 
     Args:
       states: sorted by worker and begin; the lane is 1 for messages.
-      first_of_messages: the first lane that messages may be on.
+      first_message_lane: the first lane that messages may be on.
     """
-    lane, begin = np.zeros(len(states.lane), int), states.begin.copy()
-    ends: dict[tuple[int, int], int] = {}
+    lanes, begins = np.zeros(len(states.lane), int), states.begin.copy()
+    last_end_on_track: dict[tuple[int, int], int] = {}
     rows = zip(states.worker.tolist(), states.lane.tolist(), states.begin.tolist(), states.end.tolist(), strict=True)
-    for i, (worker, is_message, start, end) in enumerate(rows):
-        number = first_of_messages * is_message
-        while start < ends.get((worker, number), 0) - max(1000, _ROUNDING * start):  # 1 µs
-            number += 1
-        lane[i], begin[i] = number, min(end, max(start, ends.get((worker, number), 0)))
-        ends[worker, number] = end
-    return lane, begin, not lane.any()
+    for index, (worker, is_message, begin, end) in enumerate(rows):
+        lane, tolerance = (first_message_lane if is_message else 0), max(_MICROSECOND, _ROUNDING * begin)
+        while begin < last_end_on_track.get((worker, lane), 0) - tolerance:
+            lane += 1
+        begin_without_overlap = max(begin, last_end_on_track.get((worker, lane), 0))
+        lanes[index], begins[index] = lane, min(end, begin_without_overlap)
+        last_end_on_track[worker, lane] = end
+    return lanes, begins
 
 
-def _waiting(states: Slices, activity: Activity) -> Slices:
+def _waiting_slices(states: Slices, activity: Activity) -> Slices:
     """The slices of a worker's own track in which it does nothing else."""
-    begin_of_window, end_of_window = nanoseconds([activity.begin, activity.end])
-    rows = []
+    window_begin, window_end = nanoseconds([activity.begin, activity.end])
+    waiting_times = []
     for worker in activity.workers.tolist():
-        first, last = np.searchsorted(states.worker, [worker, worker + 1])
-        done = np.maximum.accumulate(np.append(begin_of_window, states.end[first:last]))  # until when it did something
-        next_begin = np.append(states.begin[first:last], end_of_window)
-        rows += [(worker, a, b) for a, b in zip(done, next_begin, strict=True) if b > a]
-    worker, begin, end = np.array(rows, np.int64).reshape(-1, 3).T
-    nothing = np.full(len(rows), -1)
-    return Slices(worker, np.zeros(len(rows), int), begin, end, np.full(len(rows), "waiting", object), nothing)
+        first_row, end_row = np.searchsorted(states.worker, [worker, worker + 1])
+        busy_until = np.maximum.accumulate(np.append(window_begin, states.end[first_row:end_row]))
+        next_begin = np.append(states.begin[first_row:end_row], window_end)
+        waiting_times += [(worker, a, b) for a, b in zip(busy_until, next_begin, strict=True) if b > a]
+    worker, begin, end = np.array(waiting_times, np.int64).reshape(-1, 3).T
+    num_slices = len(waiting_times)
+    names, no_units = np.full(num_slices, "waiting", object), np.full(num_slices, NO_UNIT)
+    return Slices(worker, lane=np.zeros(num_slices, int), begin=begin, end=end, name=names, unit_or_commit=no_units)
 
 
-def _versions(activity: Activity) -> Slices:
+def _version_slices(activity: Activity) -> Slices:
     """The slices of the server: each from a commit to the next one, and the version before the first of the window."""
     if activity.contributions is None:
-        return Slices(*(np.zeros(0, kind) for kind in (int, int, np.int64, np.int64, object, int)))
-    commit, first = np.unique(activity.contributions["commit"], return_index=True)
-    times = activity.contributions["time"][first]
-    is_shown = (times >= activity.begin) & (times <= activity.end)
-    before = commit[times < activity.begin]
-    last_before = int(before[-1]) if before.size else -1
-    made = np.append(last_before, commit[is_shown])
-    begin = nanoseconds(np.append(activity.begin, times[is_shown]))
+        return Slices(*(np.zeros(0, dtype) for dtype in (int, int, np.int64, np.int64, object, int)))
+    commits, first_rows = np.unique(activity.contributions["commit"], return_index=True)
+    commit_times = activity.contributions["time"][first_rows]
+    is_in_window = (commit_times >= activity.begin) & (commit_times <= activity.end)
+    earlier_commits = commits[commit_times < activity.begin]
+    last_earlier_commit = int(earlier_commits[-1]) if earlier_commits.size else -1
+    slice_commits = np.append(last_earlier_commit, commits[is_in_window])
+    next_commits = [*slice_commits[1:].tolist(), -1]
+    commit_pairs = zip(slice_commits.tolist(), next_commits, strict=True)
+    names = np.array([_versions_name(*pair, activity) for pair in commit_pairs], object)
+    begin = nanoseconds(np.append(activity.begin, commit_times[is_in_window]))
     end = np.append(begin[1:], nanoseconds(activity.end))
-    next_made = [*made[1:].tolist(), -1]
-    names = np.array([_versions_name(*pair, activity) for pair in zip(made.tolist(), next_made, strict=True)], object)
-    is_begin_shown = np.arange(made.size) > 0
-    unit = np.where(is_begin_shown, made, -1)
-    return Slices(np.full(made.size, SERVER), np.zeros(made.size, int), begin, end, names, unit)
+    server, own_lane = np.full(slice_commits.size, SERVER), np.zeros(slice_commits.size, int)
+    begins_with_commit = np.arange(slice_commits.size) > 0  # the first slice begins with the window
+    return Slices(server, own_lane, begin, end, names, np.where(begins_with_commit, slice_commits, NO_UNIT))
 
 
 def _versions_name(commit: int, next_commit: int, activity: Activity) -> str:
@@ -182,36 +212,44 @@ def _versions_name(commit: int, next_commit: int, activity: Activity) -> str:
     return f"versions {commit + 1} and later" if next_commit < 0 else f"versions {commit + 1} to {next_commit}"
 
 
-def _messages(units: Columns, contributions: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _messages_in_commits(units: Columns, contributions: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Commit, worker and unit of each message that a commit took: of units of a contribution, arrived by the commit."""
     sent = select(units, np.isfinite(units["send_start"]) & np.isfinite(units["finish"]))
-    stride = 1 + int(max(units["unit"].max(initial=0), contributions["unit"].max(initial=0)))
-    own = contributions["worker"].astype(np.int64) * stride + contributions["unit"]
-    order = np.argsort(own, kind="stable")
-    message = sent["worker"].astype(np.int64) * stride + sent["unit"]
-    position = np.searchsorted(own[order], message, side="right") - 1  # of the contribution that begins last before it
-    is_after_one = position >= 0
-    row = order[position[is_after_one]] if order.size else np.zeros(0, int)
-    sent = select(sent, is_after_one if order.size else np.zeros_like(is_after_one))
-    is_inside = message[is_after_one][: row.size] - own[row] < contributions["work"][row]
-    is_same = sent["worker"] == contributions["worker"][row]
-    is_arrived = sent["finish"] <= contributions["time"][row] * (1 + _ROUNDING)
-    taken = is_inside & is_same & is_arrived
-    return contributions["commit"][row[taken]], sent["worker"][taken], sent["unit"][taken]
+    units_per_worker = 1 + int(max(units["unit"].max(initial=0), contributions["unit"].max(initial=0)))
+    sent_position = _position_in_units_of_all_workers(sent, units_per_worker)
+    begin_position = _position_in_units_of_all_workers(contributions, units_per_worker)
+    order_by_begin = np.argsort(begin_position, kind="stable")
+    num_begun_before = np.searchsorted(begin_position[order_by_begin], sent_position, side="right")
+    is_after_some_begin = num_begun_before > 0
+    sent, sent_position = select(sent, is_after_some_begin), sent_position[is_after_some_begin]
+    row_of_last_begun = order_by_begin[num_begun_before[is_after_some_begin] - 1]
+    contribution = select(contributions, row_of_last_begun)
+    units_since_begin = sent_position - begin_position[row_of_last_begun]
+    is_within_contribution = units_since_begin < contribution["work"]
+    is_of_same_worker = sent["worker"] == contribution["worker"]
+    is_arrived_by_commit = sent["finish"] <= contribution["time"] * (1 + _ROUNDING)
+    is_taken = is_within_contribution & is_of_same_worker & is_arrived_by_commit
+    return contribution["commit"][is_taken], sent["worker"][is_taken], sent["unit"][is_taken]
 
 
-def _staleness(contributions: Columns) -> dict[str, Columns]:
+def _position_in_units_of_all_workers(rows: Columns, units_per_worker: int) -> np.ndarray:
+    """int64[rows]: the position of each row's unit where the units of all workers follow one another, by worker."""
+    return rows["worker"].astype(np.int64) * units_per_worker + rows["unit"]
+
+
+def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
     """The mean and the largest staleness of the contributions to each commit, at its time."""
-    commit, first, row = np.unique(contributions["commit"], return_index=True, return_inverse=True)
-    values = (contributions["commit"] - contributions["version"]).astype(np.float64)
-    largest = np.full(commit.size, -np.inf)
-    np.maximum.at(largest, row, values)
-    mean = np.bincount(row, values, commit.size) / np.maximum(np.bincount(row, minlength=commit.size), 1)
-    times = contributions["time"][first]
+    commits, first_rows, commit_index = np.unique(contributions["commit"], return_index=True, return_inverse=True)
+    staleness = (contributions["commit"] - contributions["version"]).astype(np.float64)
+    largest = np.full(commits.size, -np.inf)
+    np.maximum.at(largest, commit_index, staleness)
+    num_contributions = np.bincount(commit_index, minlength=commits.size)
+    mean = np.bincount(commit_index, staleness, commits.size) / np.maximum(num_contributions, 1)
+    times = contributions["time"][first_rows]
     return {"largest staleness": {"time": times, "value": largest}, "mean staleness": {"time": times, "value": mean}}
 
 
-def _within(curve: Columns, activity: Activity) -> Columns:
+def _within_window(curve: Columns, activity: Activity) -> Columns:
     """The part of a curve that is in the window, without what is no number."""
     is_shown = (curve["time"] >= activity.begin) & (curve["time"] <= activity.end) & np.isfinite(curve["value"])
     return select(curve, is_shown)

@@ -11,8 +11,8 @@ from gcjax.analysis.timelines.activity import Activity
 from gcjax.analysis.timelines.chrome import track_name
 from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flows, slices
 
-_SEQUENCE = 1  # all packets are of one sequence
-_PROCESS_STRIDE = 1 << 32  # of the numbers of tracks and flows of two processes
+_SEQUENCE_ID = 1  # all packets are of one sequence
+_IDS_PER_PROCESS = 1 << 32  # of tracks, of flows
 
 
 class _Event(NamedTuple):
@@ -28,19 +28,19 @@ def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
     Raises:
       ValueError: if the package `perfetto` is not installed.
     """
-    builder, protos = _package()
-    out = builder.StreamingTraceProtoBuilder(file)
+    builder, protos = _perfetto_modules()
+    trace_builder = builder.StreamingTraceProtoBuilder(file)
     events: list[_Event] = []
-    for number, activity in enumerate(activities, start=1):
-        events += _described(out, protos, number, activity)
+    for process_number, activity in enumerate(activities, start=1):
+        events += _write_tracks(trace_builder, protos, process_number, activity)
     for event in sorted(events, key=lambda event: event.time):  # stable: those of a track stay in their order
-        packet = _packet(out)
+        packet = _empty_packet(trace_builder)
         packet.timestamp = event.time
         event.fill(packet.track_event)
-        out.write_packet(packet)
+        trace_builder.write_packet(packet)
 
 
-def _package() -> tuple[Any, Any]:
+def _perfetto_modules() -> tuple[Any, Any]:
     """The builder and the messages of the package `perfetto`."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
@@ -53,88 +53,104 @@ def _package() -> tuple[Any, Any]:
     return proto_builder, perfetto_trace_pb2
 
 
-def _packet(out: Any) -> Any:
+def _empty_packet(trace_builder: Any) -> Any:
     """An empty packet of the sequence."""
-    packet = out.create_packet()
-    packet.trusted_packet_sequence_id = _SEQUENCE
+    packet = trace_builder.create_packet()
+    packet.trusted_packet_sequence_id = _SEQUENCE_ID
     return packet
 
 
-def _described(out: Any, protos: Any, number: int, activity: Activity) -> list[_Event]:
+def _write_tracks(trace_builder: Any, protos: Any, process_number: int, activity: Activity) -> list[_Event]:
     """Writes the descriptors of the tracks of a process, and returns its events; those of a track are in order."""
-    first, drawn, curves = number * _PROCESS_STRIDE, slices(activity), counters(activity)
-    tracks = list(zip(drawn.worker.tolist(), drawn.lane.tolist(), strict=True))
-    uuids = {track: first + 1 + place for place, track in enumerate(sorted(set(tracks)))}
-    _write_process(out, protos, number, activity)
-    for place, (track, uuid) in enumerate(uuids.items()):
-        _write_track(out, first, uuid, track_name(*track), place)
-    events = _slice_events(protos, drawn, [uuids[track] for track in tracks], flows(activity, drawn), first)
-    for place, (name, curve) in enumerate(curves.items(), start=len(uuids)):
-        counter = first + 1 + place
-        _write_track(out, first, counter, name, place, is_counter=True)
-        values = zip(curve["time"].tolist(), curve["value"].tolist(), strict=True)
-        events += [_counter_event(protos, counter, time, value) for time, value in values]
-    about = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.words}
-    return [_about(protos, uuids.get((SERVER, 0), first), int(1e9 * activity.begin), about), *events]
+    process_uuid = process_number * _IDS_PER_PROCESS
+    track_slices, curves = slices(activity), counters(activity)
+    track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
+    uuid_of_track = {track: process_uuid + 1 + rank for rank, track in enumerate(sorted(set(track_of_slice)))}
+    _write_process(trace_builder, protos, process_number, activity)
+    for rank, (track, uuid) in enumerate(uuid_of_track.items()):
+        _write_track(trace_builder, process_uuid, uuid, track_name(*track), rank)
+    uuid_of_slice = [uuid_of_track[track] for track in track_of_slice]
+    arrows = flows(activity, track_slices)
+    events = _slice_events(protos, track_slices, uuid_of_slice, arrows, first_flow_id=process_uuid)
+    for rank, (name, curve) in enumerate(curves.items(), start=len(uuid_of_track)):
+        counter_uuid = process_uuid + 1 + rank
+        _write_track(trace_builder, process_uuid, counter_uuid, name, rank, is_counter=True)
+        points = zip(curve["time"].tolist(), curve["value"].tolist(), strict=True)
+        events += [_counter_event(protos, counter_uuid, time, value) for time, value in points]
+    notes = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.shown_part}
+    server_uuid, begin_nanoseconds = uuid_of_track.get((SERVER, 0), process_uuid), int(1e9 * activity.begin)
+    return [_notes_event(protos, server_uuid, begin_nanoseconds, notes), *events]
 
 
-def _write_process(out: Any, protos: Any, number: int, activity: Activity) -> None:
+def _write_process(trace_builder: Any, protos: Any, process_number: int, activity: Activity) -> None:
     """Writes the descriptor of a process, whose tracks keep their order."""
-    packet = _packet(out)
-    if number == 1:
+    packet = _empty_packet(trace_builder)
+    is_first_of_file = process_number == 1
+    if is_first_of_file:
         packet.sequence_flags = protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     descriptor = packet.track_descriptor
-    descriptor.uuid, descriptor.description = number * _PROCESS_STRIDE, activity.words
-    descriptor.process.pid, descriptor.process.process_name = number, activity.name
+    descriptor.uuid, descriptor.description = process_number * _IDS_PER_PROCESS, activity.shown_part
+    descriptor.process.pid, descriptor.process.process_name = process_number, activity.name
     descriptor.child_ordering = protos.TrackDescriptor.EXPLICIT
-    out.write_packet(packet)
+    trace_builder.write_packet(packet)
 
 
-def _write_track(out: Any, parent: int, uuid: int, name: str, place: int, *, is_counter: bool = False) -> None:
-    """Writes the descriptor of a track at a place among those of its process."""
-    packet = _packet(out)
+def _write_track(
+    trace_builder: Any, process_uuid: int, uuid: int, name: str, rank: int, *, is_counter: bool = False
+) -> None:
+    """Writes the descriptor of a track with a rank among those of its process."""
+    packet = _empty_packet(trace_builder)
     descriptor = packet.track_descriptor
-    descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, parent, name
-    descriptor.sibling_order_rank = place
+    descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, process_uuid, name
+    descriptor.sibling_order_rank = rank
     if is_counter:
-        descriptor.counter.SetInParent()
-    out.write_packet(packet)
+        descriptor.counter.SetInParent()  # an empty counter, which says that the track is one
+    trace_builder.write_packet(packet)
 
 
-def _slice_events(protos: Any, drawn: Slices, uuids: Sequence[int], arrows: Flows, first_flow: int) -> list[_Event]:
+def _slice_events(
+    protos: Any, track_slices: Slices, uuid_of_slice: Sequence[int], arrows: Flows, *, first_flow_id: int
+) -> list[_Event]:
     """The begin and the end of each slice; a begin has the flows that leave or reach its slice."""
-    leaving: dict[int, list[int]] = {}
-    reaching: dict[int, list[int]] = {}
-    pairs = zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)
-    for flow, (source, target) in enumerate(pairs, start=first_flow):
-        leaving.setdefault(source, []).append(flow)
-        reaching.setdefault(target, []).append(flow)
-    rows = zip(uuids, drawn.worker.tolist(), drawn.begin.tolist(), drawn.end.tolist(), drawn.name, drawn.unit.tolist(),
-               strict=True)  # fmt: skip
+    leaving_flows: dict[int, list[int]] = {}
+    reaching_flows: dict[int, list[int]] = {}
+    slice_pairs = zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)
+    for flow_id, (source, target) in enumerate(slice_pairs, start=first_flow_id):
+        leaving_flows.setdefault(source, []).append(flow_id)
+        reaching_flows.setdefault(target, []).append(flow_id)
     events = []
-    for i, (uuid, worker, begin, end, name, unit) in enumerate(rows):
-        note = ("commit" if worker == SERVER else "unit", unit)
-        events.append(_begin(protos, uuid, begin, name, note, leaving.get(i, []), reaching.get(i, [])))
-        events.append(_end(protos, uuid, end))
+    for index, uuid in enumerate(uuid_of_slice):
+        begin_event = _begin_event(
+            protos, uuid, track_slices, index, leaving_flows.get(index, []), reaching_flows.get(index, [])
+        )
+        events += [begin_event, _end_event(protos, uuid, int(track_slices.end[index]))]
     return events
 
 
-def _begin(
-    protos: Any, uuid: int, time: int, name: str, note: tuple[str, int], leaving: list[int], reaching: list[int]
+def _begin_event(
+    protos: Any,
+    uuid: int,
+    track_slices: Slices,
+    index: int,
+    leaving_flow_ids: list[int],
+    reaching_flow_ids: list[int],
 ) -> _Event:
-    """The begin of a slice."""
+    """The begin of a slice, with its unit or commit."""
+    unit_or_commit = int(track_slices.unit_or_commit[index])
+    number_name = "commit" if track_slices.worker[index] == SERVER else "unit"
 
     def fill(event: Any) -> None:
-        event.type, event.track_uuid, event.name = protos.TrackEvent.TYPE_SLICE_BEGIN, uuid, name
-        if note[1] >= 0:
-            event.debug_annotations.add(name=note[0], int_value=note[1])
-        event.flow_ids.extend(leaving)
-        event.terminating_flow_ids.extend(reaching)
+        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_BEGIN, uuid
+        event.name = track_slices.name[index]
+        if unit_or_commit >= 0:
+            event.debug_annotations.add(name=number_name, int_value=unit_or_commit)
+        event.flow_ids.extend(leaving_flow_ids)
+        event.terminating_flow_ids.extend(reaching_flow_ids)
 
-    return _Event(time, fill)
+    return _Event(int(track_slices.begin[index]), fill)
 
 
-def _end(protos: Any, uuid: int, time: int) -> _Event:
+def _end_event(protos: Any, uuid: int, time: int) -> _Event:
     """The end of the slice that began last on a track."""
 
     def fill(event: Any) -> None:
@@ -153,7 +169,7 @@ def _counter_event(protos: Any, uuid: int, time: int, value: float) -> _Event:
     return _Event(time, fill)
 
 
-def _about(protos: Any, uuid: int, time: int, notes: dict[str, str]) -> _Event:
+def _notes_event(protos: Any, uuid: int, time: int, notes: dict[str, str]) -> _Event:
     """A mark at the begin of a track, with notes on the file."""
 
     def fill(event: Any) -> None:

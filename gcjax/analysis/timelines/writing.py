@@ -54,13 +54,13 @@ def write_timeline(
     check_suffix(path)
     activity = of_schedule(schedule, name=name, durations=durations, loss=loss, window=window, workers=workers)
     write_activities([activity], path)
-    return activity.words
+    return activity.shown_part
 
 
 def write_activities(activities: Sequence[Activity], path: str | Path) -> None:
     """Writes several runs into one file, each as a process, in the format of its suffix; errors as `write_timeline`."""
     write = _WRITERS[check_suffix(path)]
-    with files.atomic_write(path) as temporary_path, _opened(temporary_path) as file:
+    with files.atomic_write(path) as temporary_path, _open_for_writing(temporary_path) as file:
         write(file, activities)
 
 
@@ -76,7 +76,7 @@ def check_suffix(path: str | Path) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _open_for_writing(path: Path) -> Iterator[IO[bytes]]:
     """The file, to write to; compressed if it ends in .gz, with the same bytes for the same content."""
     with path.open("wb") as file:
         if path.suffix != ".gz":

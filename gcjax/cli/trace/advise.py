@@ -49,7 +49,7 @@ def command(options: argparse.Namespace) -> None:
     trace = trace_file.trace(options)
     if options.cache:
         cached_programs.keep()
-    schemes, study = (None, None) if options.config is None else _of_config(options)
+    schemes, study = (None, None) if options.config is None else _schemes_and_study(options)
     with bar() as progress:
         advice = advise(
             trace,
@@ -69,7 +69,7 @@ def command(options: argparse.Namespace) -> None:
         options.result = page.json(advice)
 
 
-def _of_config(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None]:
+def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None]:
     """The schemes of a config's experiment, and its study if that has a target."""
     from gcjax import config
     from gcjax.config import errors, experiment_parts
@@ -81,4 +81,5 @@ def _of_config(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study 
         experiment = experiment_parts.of_config()
         studies = list(experiment.all_of((Study,)).values())
         schemes = experiment.all_of((Protocol,))
-    return schemes, studies[0] if studies and studies[0].target is not None else None
+    has_target = bool(studies) and studies[0].target is not None
+    return schemes, studies[0] if has_target else None

@@ -29,7 +29,7 @@ def command(options: argparse.Namespace) -> None:
     if options.heat_map is not None:
         from gcjax.analysis.heat_map import write_heat_map
 
-        with trace_file.writable("--heat-map", options.heat_map):
+        with trace_file.os_errors_as_value_error("--heat-map", options.heat_map):
             write_heat_map(trace, options.heat_map)
     if options.json:
         options.result = {"file": options.file, **description_json.of_description(description)}

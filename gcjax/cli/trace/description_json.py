@@ -7,46 +7,47 @@ from gcjax.stragglers import Description
 
 def of_description(description: Description) -> dict[str, Any]:
     """A description as an object; workers are their names, shares are in [0, 1], times are seconds."""
-    names, verdict = description.workers, description.verdict
+    worker_names, verdict = description.workers, description.verdict
+    first_step, last_step = description.steps
     return {
         "verdict": {
             "sentence": description.sentence,
             **verdict._asdict(),
-            "workers": [names[worker] for worker in verdict.workers],
+            "workers": [worker_names[worker] for worker in verdict.workers],
         },
-        "first_step": description.steps[0],
-        "last_step": description.steps[1],
+        "first_step": first_step,
+        "last_step": last_step,
         "num_steps": description.num_steps,
-        "num_workers": len(names),
+        "num_workers": len(worker_names),
         "is_relative": description.is_relative,
-        "statistics": _statistics(description),
-        "slowdown": _slowdown(description),
+        "statistics": _statistics_json(description),
+        "slowdown": _slowdown_json(description),
         "decomposition": description.decomposition._asdict(),
         "communication": None if description.communication is None else description.communication._asdict(),
-        "workers": _workers(description),
-        "spells": [_named(spell, names) for spell in description.spells],
-        "changes": [_named(change, names) for change in description.changes],
-        "failures": [{"worker": names[worker], "step": step} for worker, step in description.failures],
+        "workers": _workers_json(description),
+        "spells": [_with_worker_name(spell, worker_names) for spell in description.spells],
+        "changes": [_with_worker_name(change, worker_names) for change in description.changes],
+        "failures": [{"worker": worker_names[worker], "step": step} for worker, step in description.failures],
         "reading": {
-            **_named_reading(description),
+            **_reading_with_worker_names(description),
             "sentences": description.reading_sentences,
         },
     }
 
 
-def _statistics(description: Description) -> dict[str, Any]:
+def _statistics_json(description: Description) -> dict[str, Any]:
     """The statistics of all workers together."""
-    values = description.statistics._asdict()
-    tail, slowest = values.pop("tail"), values.pop("slowest_over_median")
-    common = {name: value for name, value in values.items() if not name.startswith("worker_")}
+    statistics = description.statistics._asdict()
+    tail, slowest_over_median = statistics.pop("tail"), statistics.pop("slowest_over_median")
+    of_all_workers = {name: value for name, value in statistics.items() if not name.startswith("worker_")}
     return {
-        **common,
+        **of_all_workers,
         "tail": dict(zip(("p95", "p99", "max"), tail, strict=True)),
-        "slowest_over_median": dict(zip(("median", "p95"), slowest, strict=True)),
+        "slowest_over_median": dict(zip(("median", "p95"), slowest_over_median, strict=True)),
     }
 
 
-def _slowdown(description: Description) -> dict[str, Any]:
+def _slowdown_json(description: Description) -> dict[str, Any]:
     """What-if, without the numbers of each worker."""
     slowdown = description.slowdown
     return {
@@ -58,10 +59,10 @@ def _slowdown(description: Description) -> dict[str, Any]:
     }
 
 
-def _workers(description: Description) -> list[dict[str, Any]]:
+def _workers_json(description: Description) -> list[dict[str, Any]]:
     """The numbers of each worker."""
     statistics, slowdown = description.statistics, description.slowdown
-    columns = zip(
+    rows = zip(
         description.workers,
         statistics.worker_median.tolist(),
         statistics.worker_slow_probability.tolist(),
@@ -70,16 +71,18 @@ def _workers(description: Description) -> list[dict[str, Any]]:
         strict=True,
     )
     heads = ("worker", "median", "slow_probability", "slowdown_without", "slowdown_alone")
-    return [dict(zip(heads, row, strict=True)) for row in columns]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
-def _named(event: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _with_worker_name(spell_or_change: Any, worker_names: tuple[str, ...]) -> dict[str, Any]:
     """A spell or a change with the name of its worker; null for all workers together."""
-    return {**event._asdict(), "worker": None if event.worker is None else names[event.worker]}
+    worker = spell_or_change.worker
+    return {**spell_or_change._asdict(), "worker": None if worker is None else worker_names[worker]}
 
 
-def _named_reading(description: Description) -> dict[str, Any]:
+def _reading_with_worker_names(description: Description) -> dict[str, Any]:
     """What the reader did, with names of workers."""
     reading = description.reading
-    joined, left = ([description.workers[worker] for worker in group] for group in (reading.joined, reading.left))
-    return {**reading._asdict(), "joined": joined, "left": left}
+    names_of_joined = [description.workers[worker] for worker in reading.joined]
+    names_of_left = [description.workers[worker] for worker in reading.left]
+    return {**reading._asdict(), "joined": names_of_joined, "left": names_of_left}

@@ -9,6 +9,7 @@ from rich.text import Text
 from gcjax.stragglers import Description
 from gcjax.tables import RichTable, rich_table
 
+_MAX_SLOWEST_NAMES = 4
 _MAX_ROWS = 20
 """Of the tables of workers and of changes; `--json` has all."""
 
@@ -17,115 +18,121 @@ def parts(description: Description) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(description.sentence, style="bold")
     yield Text("\n" + "\n".join(description.reading_sentences) + "\n")
-    yield _figures(description)
+    yield _figures_table(description)
     yield Text()
-    yield _workers(description)
+    yield _workers_table(description)
     if description.changes:
         yield Text()
-        yield _changes(description)
+        yield _changes_table(description)
 
 
-def _figures(description: Description) -> RichTable:
+def _figures_table(description: Description) -> RichTable:
     """The figures of all workers together."""
-    first, last = description.steps
-    title = f"{description.num_steps:,} steps ({first} to {last}) of {len(description.workers):,} workers"
-    rows = [*_times(description), *_slow(description), *_lost(description), *_communication(description)]
+    first_step, last_step = description.steps
+    title = f"{description.num_steps:,} steps ({first_step} to {last_step}) of {len(description.workers):,} workers"
+    rows = [
+        *_time_rows(description),
+        *_slow_rows(description),
+        *_lost_time_rows(description),
+        *_communication_rows(description),
+    ]
     return rich_table(title, ["figure", "value"], [[name, value] for name, value in rows])
 
 
-def _times(description: Description) -> Iterator[tuple[str, str]]:
+def _time_rows(description: Description) -> Iterator[tuple[str, str]]:
     """Medians and tails."""
     statistics = description.statistics
-    yield "median time", _seconds(statistics.median, description)
-    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number, statistics.tail))
-    yield "slowest over the step's median: median, 95 %", ", ".join(map(_number, statistics.slowest_over_median))
+    yield "median time", _seconds_text(statistics.median, description)
+    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number_text, statistics.tail))
+    yield "slowest over the step's median: median, 95 %", ", ".join(map(_number_text, statistics.slowest_over_median))
 
 
-def _slow(description: Description) -> Iterator[tuple[str, str]]:
+def _slow_rows(description: Description) -> Iterator[tuple[str, str]]:
     """Probabilities and correlations."""
     statistics = description.statistics
-    yield "P(slow): over 1.5 times the step's median", _number(statistics.slow_probability)
-    yield "P(slow | slow in the step before)", _number(statistics.slow_again_probability)
-    yield "correlation between workers", _number(statistics.correlation)
-    yield "correlation of a worker with its step before", _number(statistics.serial_correlation)
+    yield "P(slow): over 1.5 times the step's median", _number_text(statistics.slow_probability)
+    yield "P(slow | slow in the step before)", _number_text(statistics.slow_again_probability)
+    yield "correlation between workers", _number_text(statistics.correlation)
+    yield "correlation of a worker with its step before", _number_text(statistics.serial_correlation)
 
 
-def _lost(description: Description) -> Iterator[tuple[str, str]]:
+def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
     """The slowdown and its parts."""
     slowdown, lost = description.slowdown, description.decomposition
-    names = ", ".join(description.workers[worker] for worker in slowdown.slowest[:4])
-    more = len(slowdown.slowest) - 4
-    names += f" and {more:,} more" if more > 0 else ""
-    yield "slowdown S against everybody at the median", _number(slowdown.total)
-    yield f"share that the slowest 3 % explain (worker {names})", _percent(slowdown.explained)
+    shown_names = ", ".join(description.workers[worker] for worker in slowdown.slowest[:_MAX_SLOWEST_NAMES])
+    num_more = len(slowdown.slowest) - _MAX_SLOWEST_NAMES
+    worker_names = f"{shown_names} and {num_more:,} more" if num_more > 0 else shown_names
+    yield "slowdown S against everybody at the median", _number_text(slowdown.total)
+    yield f"share that the slowest 3 % explain (worker {worker_names})", _percent_text(slowdown.explained)
     yield (
         "time lost: persistent, shared, passing",
-        f"{_percent(lost.persistent)}, {_percent(lost.shared)}, {_percent(lost.passing)}",
+        f"{_percent_text(lost.persistent)}, {_percent_text(lost.shared)}, {_percent_text(lost.passing)}",
     )
 
 
-def _communication(description: Description) -> Iterator[tuple[str, str]]:
+def _communication_rows(description: Description) -> Iterator[tuple[str, str]]:
     """What is communicated, if that is known."""
     communication = description.communication
     if communication is not None:
-        yield "median time of communicating and waiting", _seconds(communication.median, description)
+        yield "median time of communicating and waiting", _seconds_text(communication.median, description)
         yield (
             "its share of a worker's time, of an iteration without waiting",
-            (f"{_percent(communication.share)}, {_percent(communication.least_share)}"),
+            (f"{_percent_text(communication.share)}, {_percent_text(communication.least_share)}"),
         )
 
 
-def _workers(description: Description) -> RichTable:
+def _workers_table(description: Description) -> RichTable:
     """The workers, those first that would slow the job down most by themselves."""
     statistics, slowdown = description.statistics, description.slowdown
-    order = np.argsort(-slowdown.alone, kind="stable")
+    slowest_first = np.argsort(-slowdown.alone, kind="stable")
     rows = [
         [
             description.workers[worker],
-            _seconds(statistics.worker_median[worker], description),
-            _number(statistics.worker_slow_probability[worker]),
-            _number(slowdown.without[worker]),
-            _number(slowdown.alone[worker]),
+            _seconds_text(statistics.worker_median[worker], description),
+            _number_text(statistics.worker_slow_probability[worker]),
+            _number_text(slowdown.without[worker]),
+            _number_text(slowdown.alone[worker]),
         ]
-        for worker in order[:_MAX_ROWS]
+        for worker in slowest_first[:_MAX_ROWS]
     ]
     heads = ["worker", "median time", "P(slow)", "S if it were at the median", "S if all others were"]
-    return rich_table("Workers", heads, rows, caption=_more(len(order)))
+    return rich_table("Workers", heads, rows, caption=_cut_note(len(slowest_first)))
 
 
-def _changes(description: Description) -> RichTable:
+def _changes_table(description: Description) -> RichTable:
     """The changes, the largest of them, in the order of steps."""
-    sizes = [abs(np.log(change.after / change.before)) for change in description.changes]
-    largest = sorted(np.argsort(-np.array(sizes), kind="stable")[:_MAX_ROWS].tolist())
+    sizes = np.array([abs(np.log(change.after / change.before)) for change in description.changes])
+    indices_of_largest = sorted(np.argsort(-sizes, kind="stable")[:_MAX_ROWS].tolist())
+    largest_changes = [description.changes[index] for index in indices_of_largest]
     rows = [
         [
             str(change.step),
             "all" if change.worker is None else description.workers[change.worker],
-            _number(change.before),
-            _number(change.after),
+            _number_text(change.before),
+            _number_text(change.after),
         ]
-        for change in (description.changes[index] for index in largest)
+        for change in largest_changes
     ]
     heads = ["from step", "worker", "times the median before", "after"]
-    caption = _more(len(sizes), "The largest")
+    caption = _cut_note(len(sizes), which="The largest")
     return rich_table("Changes", heads, rows, keys=2, caption=caption)
 
 
-def _more(number: int, which: str = "The slowest") -> str | None:
+def _cut_note(num_rows: int, which: str = "The slowest") -> str | None:
     """What is said below a table that is cut."""
-    return f"{which} {_MAX_ROWS} of {number:,}; --json has all." if number > _MAX_ROWS else None
+    return f"{which} {_MAX_ROWS} of {num_rows:,}; --json has all." if num_rows > _MAX_ROWS else None
 
 
-def _seconds(value: float, description: Description) -> str:
+def _seconds_text(value: float, description: Description) -> str:
     """A time with its unit; there is none if times are known up to a factor only."""
-    return _number(value) if description.is_relative or np.isnan(value) else f"{value:.4g} s"
+    return _number_text(value) if description.is_relative or np.isnan(value) else f"{value:.4g} s"
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     """A number, or a dash where there is none."""
     return "-" if np.isnan(value) else f"{value:.3g}"
 
 
-def _percent(value: float) -> str:
+def _percent_text(value: float) -> str:
     """A share, or a dash where there is none."""
     return "-" if np.isnan(value) else f"{100 * value:.3g} %"

@@ -36,11 +36,11 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.stragglers import fit
 
     trace = trace_file.trace(options)
-    _check_folder(options.out)
+    _check_out_file(options.out)
     cached_programs.keep()
     fits = fit(trace, held_out=options.held_out, seed=options.seed)
     if options.out is not None:
-        _write(options.out, fits.gin)
+        _write_config(options.out, fits.gin)
     if options.json:
         options.result = {"file": options.file, **fit_json.of_fits(fits)}
         return
@@ -48,17 +48,18 @@ def command(options: argparse.Namespace) -> None:
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
 
 
-def _check_folder(file: str | None) -> None:
+def _check_out_file(file: str | None) -> None:
     """Raises `ValueError`, before anything is fitted, if the config file is a folder, or would be in none."""
     if file is None:
         return
     if Path(file).is_dir():
         raise ValueError(f"--out must be a file; {file} is a folder.")
-    if not Path(file).absolute().parent.is_dir():
-        raise ValueError(f"--out must be a file in a folder that exists; {Path(file).absolute().parent} does not.")
+    folder = Path(file).absolute().parent
+    if not folder.is_dir():
+        raise ValueError(f"--out must be a file in a folder that exists; {folder} does not.")
 
 
-def _write(file: str, text: str) -> None:
+def _write_config(file: str, text: str) -> None:
     """Writes the config file; a `ValueError` if it cannot be written."""
-    with trace_file.writable("--out", file):
+    with trace_file.os_errors_as_value_error("--out", file):
         Path(file).write_text(text)

@@ -16,39 +16,42 @@ def of_fits(fits: Fits) -> dict[str, Any]:
         "workers": fits.workers,
         "zeros_left_out": fits.num_zeros,
         "is_relative": fits.is_relative,
-        "measured": _statistics(fits.measured),
-        "times": list(map(_fit, fits.times)),
-        "patterns": list(map(_fit, fits.patterns)),
-        "others": list(map(_fit, fits.others)),
+        "measured": _statistics_json(fits.measured),
+        "times": list(map(_fit_json, fits.times)),
+        "patterns": list(map(_fit_json, fits.patterns)),
+        "others": list(map(_fit_json, fits.others)),
         "not_fitted": fits.not_fitted,
     }
 
 
-def _fit(fit: Fit) -> dict[str, Any]:
+def _fit_json(fit: Fit) -> dict[str, Any]:
     """One model."""
     return {
         "name": fit.name,
-        "model": _call(fit.call),
+        "model": _call_json(fit.call),
         "num_parameters": fit.num_parameters,
-        "held_out": _score(fit.held_out),
-        "behind": _score(fit.behind),
-        "simulated": None if fit.simulated is None else _statistics(fit.simulated),
+        "held_out": _score_json(fit.held_out),
+        "behind": _score_json(fit.behind),
+        "simulated": None if fit.simulated is None else _statistics_json(fit.simulated),
         "note": fit.note,
         "gin": fit.gin,
     }
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call_json(call: Call) -> dict[str, Any]:
     """A factory and its arguments, of which some are factories with arguments."""
-    arguments = {name: _call(value) if isinstance(value, Call) else value for name, value in call.arguments.items()}
+    arguments = {
+        name: _call_json(argument) if isinstance(argument, Call) else argument
+        for name, argument in call.arguments.items()
+    }
     return {"factory": call.name, "arguments": arguments}
 
 
-def _score(score: Score | None) -> dict[str, float] | None:
+def _score_json(score: Score | None) -> dict[str, float] | None:
     """A mean and its interval, in nats a step and worker."""
     return None if score is None else score._asdict()
 
 
-def _statistics(statistics: StatisticsWithFailures) -> dict[str, float]:
+def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:
     """Numbers of times."""
     return statistics._asdict()

@@ -11,7 +11,7 @@ from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 from gcjax.tables import RichTable, rich_table
 
-_STATISTICS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
+_STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
 
 
 def parts(fits: Fits) -> Iterator[Any]:
@@ -21,31 +21,40 @@ def parts(fits: Fits) -> Iterator[Any]:
     if fits.num_zeros:
         yield Text(f"{fits.num_zeros:,} times of 0 s are left out.")
     yield Text()
-    yield _ranking("Times: log-likelihood of the held-out times", fits.times)
+    yield _ranking_table("Times: log-likelihood of the held-out times", fits.times)
     yield Text()
-    yield _ranking("Patterns: log-likelihood of who is slow when, of models whose times are one of two", fits.patterns)
+    yield _ranking_table(
+        "Patterns: log-likelihood of who is slow when, of models whose times are one of two", fits.patterns
+    )
     yield Text()
-    yield _simulated(fits)
+    yield _statistics_table(fits)
     yield Text()
     yield Text("\n".join([*_remarks(fits), "", "The best one, for a config:", fits.best.gin]))
 
 
-def _ranking(title: str, ranked: Sequence[Fit]) -> RichTable:
+def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
     """Models in their order, with intervals."""
     heads = ["Model", "numbers fitted", "nats a step and worker", "behind the best"]
     rows = [
-        [fit.name, str(fit.num_parameters), _interval(fit.held_out), _interval(fit.behind) if rank else "-"]
-        for rank, fit in enumerate(ranked)
+        [
+            fit.name,
+            str(fit.num_parameters),
+            _interval_text(fit.held_out),
+            _interval_text(fit.behind) if num_better > 0 else "-",
+        ]
+        for num_better, fit in enumerate(best_first)
     ]
     return rich_table(title, heads, rows, caption="Intervals of 90 %, of resampled blocks of steps.")
 
 
-def _simulated(fits: Fits) -> RichTable:
+def _statistics_table(fits: Fits) -> RichTable:
     """The statistics of the trace, and below it those of the models."""
     models = [*fits.times, *fits.patterns, *fits.others]
-    rows = [["measured", *_cells(fits.measured)]]
-    rows += [[fit.name, *_cells(fit.simulated)] for fit in models if fit.simulated is not None]
-    return rich_table("Measured and simulated", _STATISTICS, rows, caption="Slow: over 1.5 times the step's median.")
+    rows = [["measured", *_statistics_cells(fits.measured)]]
+    rows += [[fit.name, *_statistics_cells(fit.simulated)] for fit in models if fit.simulated is not None]
+    return rich_table(
+        "Measured and simulated", _STATISTICS_HEADS, rows, caption="Slow: over 1.5 times the step's median."
+    )
 
 
 def _remarks(fits: Fits) -> list[str]:
@@ -54,11 +63,11 @@ def _remarks(fits: Fits) -> list[str]:
     return [*others, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
 
 
-def _cells(statistics: StatisticsWithFailures) -> list[str]:
+def _statistics_cells(statistics: StatisticsWithFailures) -> list[str]:
     """Numbers, or a dash where there is none."""
     return ["-" if math.isnan(value) else f"{value:.3g}" for value in statistics]
 
 
-def _interval(score: Score | None) -> str:
+def _interval_text(score: Score | None) -> str:
     """A mean with its interval."""
     return "-" if score is None else f"{score.mean:.3f} [{score.low:.3f}, {score.high:.3f}]"

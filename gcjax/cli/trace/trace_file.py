@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="measured times: CSV, Parquet, an array [steps, workers] in .npy, or the folder of gcjax.watch",
     )
     parser.add_argument(
-        "--columns", metavar="NAMES", type=_column_names,
+        "--columns", metavar="NAMES", type=_column_of_field,
         help="which column of a table is what, e.g. worker=host,step=iteration,compute=ms; communication= if there is "
         "one; without it the layouts that are known are tried",
     )  # fmt: skip
@@ -42,7 +42,8 @@ def trace(options: argparse.Namespace) -> Trace:
     """
     from gcjax.stragglers import read_trace
 
-    if Path(options.file).is_dir():
+    is_folder_of_watch = Path(options.file).is_dir()
+    if is_folder_of_watch:
         from gcjax.watching import record
 
         return record(options.file)
@@ -51,7 +52,7 @@ def trace(options: argparse.Namespace) -> Trace:
 
 
 @contextlib.contextmanager
-def writable(option: str, file: str) -> Iterator[None]:
+def os_errors_as_value_error(option: str, file: str) -> Iterator[None]:
     """Within this block, a file that cannot be written is a `ValueError` that names the option."""
     try:
         yield
@@ -59,12 +60,12 @@ def writable(option: str, file: str) -> Iterator[None]:
         raise ValueError(f"{option} must be a file that can be written; {file} cannot: {error.strerror}.") from None
 
 
-def _column_names(text: str) -> dict[str, str]:
-    """What -> the name of its column, from a text like `worker=host,step=iteration,compute=ms`."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(what and separator and name for what, separator, name in pairs):
+def _column_of_field(text: str) -> dict[str, str]:
+    """Field of a trace -> the name of its column, from a text like `worker=host,step=iteration,compute=ms`."""
+    fields_and_columns = [part.partition("=") for part in text.split(",")]
+    if not all(field and equals_sign and column for field, equals_sign, column in fields_and_columns):
         raise argparse.ArgumentTypeError(
             f"must be like worker=host,step=iteration,compute=ms; got {text!r}. Write = between what it is and the "
             "column's name, and commas between the columns"
         )
-    return {what.strip(): name.strip() for what, _, name in pairs}
+    return {field.strip(): column.strip() for field, _, column in fields_and_columns}
