@@ -70,15 +70,16 @@ def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         """The memory after a message of `worker`: it looks at β others, newly drawn."""
-        key = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
-        drawn = jax.random.choice(key, view.clock.size - 1, (num_sampled,), replace=False).astype(jnp.int32)
-        others = drawn + (drawn >= worker).astype(jnp.int32)  # from 0, ..., W - 2: skips the worker itself
+        key_of_turn = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
+        drawn = jax.random.choice(key_of_turn, view.clock.size - 1, (num_sampled,), replace=False).astype(jnp.int32)
+        skips_worker_itself = (drawn >= worker).astype(jnp.int32)
+        others = drawn + skips_worker_itself
         return view.memory.at[worker].set(others)
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who is at most `staleness` units ahead of all that it looks at, `view.memory int32[W, β]`."""
-        clock = jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max)
-        slowest = jnp.min(clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
-        return view.clock - slowest <= staleness
+        clock_of_alive = jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max)
+        slowest_looked_at = jnp.min(clock_of_alive[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
+        return view.clock - slowest_looked_at <= staleness
 
     return Rule(ready=ready, memory=memory, remember=remember)
