@@ -55,17 +55,34 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
-        initial=Exchanges(np.int32(0), *(zero,) * 4),
-        sizes=Exchanges(version=2, work=zero + steps + 1, read=zero + 2, others=zero + 1, exchanging=zero + 2),
+        initial=Exchanges(
+            version=np.int32(0),
+            work=zero,
+            read=zero,
+            others=zero,
+            exchanging=zero,
+        ),
+        sizes=Exchanges(
+            version=2,
+            work=zero + steps + 1,
+            read=zero + 2,
+            others=zero + 1,
+            exchanging=zero + 2,
+        ),
         worker=Role(
-            (Action("unit", program.unit, STEP, has_worked),),
-            lambda worker: Exchanges(
+            actions=(Action("unit", program.unit, event=STEP, matches=has_worked),),
+            frame=lambda worker: Exchanges(
                 version=False, work=is_own_entry(num_workers, worker), read=False, others=False, exchanging=False
             ),
-            program.unit_rule,
+            rule=program.unit_rule,
         ),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
-        server=Role(program.actions(), lambda server: Exchanges(*(True,) * 5), program.server_rule, only_actions=True),
+        server=Role(
+            actions=program.actions(),
+            frame=lambda server: Exchanges(version=True, work=True, read=True, others=True, exchanging=True),
+            rule=program.server_rule,
+            only_actions=True,
+        ),
         num_servers=num_workers,
         step_property=program.push_property,
         canonicalise=_canonical_state,
@@ -76,6 +93,11 @@ def _canonical_state(state: Exchanges) -> Exchanges:
     """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
     read = 1 - (state.version - state.read - state.others)
     return state._replace(version=jnp.ones_like(state.version), read=read, others=0 * state.others)
+
+
+def _own_state(state: Exchanges, worker: jax.Array) -> Exchanges:
+    """The state of this worker alone: the entries of the arrays [W] that are its own."""
+    return Exchanges(state.version, *(x[worker] for x in state[1:]))
 
 
 class _Exchange(NamedTuple):
@@ -149,10 +171,9 @@ class _Exchange(NamedTuple):
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
         # Of other workers only `others` changes, by a push; the first array, the version, has no entries of workers.
         expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
-        is_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
-        others_as_expected = (jnp.stack(is_expected).all(axis=0) | is_own_worker).all()
-        # The state of this worker alone, before and after.
-        old, new = (Exchanges(state.version, *(x[worker] for x in state[1:])) for state in (before, after))
+        is_as_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
+        others_as_expected = (jnp.stack(is_as_expected).all(axis=0) | is_own_worker).all()
+        old, new = (_own_state(state, worker) for state in (before, after))
         is_complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
         may_push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
         has_newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)

@@ -95,7 +95,8 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
     """Rounds of H steps of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    specification = averaging_with_members(name, num_workers, num_local_steps, zeros(num_workers) == 0)
+    everybody = zeros(num_workers) == 0
+    specification = averaging_with_members(name, num_workers, num_local_steps, alive=everybody)
     return specification._replace(members=partial(averaging_with_members, name, num_workers, num_local_steps))
 
 
@@ -107,7 +108,7 @@ def averaging_with_members(name: str, num_workers: int, num_local_steps: int, al
         is_done = state.work == num_local_steps
         return (is_done | ~alive).all() & is_done.any()
 
-    return rounds(
+    return specification_of_rounds(
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
@@ -139,7 +140,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         return state.work[worker] < state.length
 
     actions = tuple(_commit_action(length) for length in range(1, num_local_steps + 1))
-    specification = rounds(
+    specification = specification_of_rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
@@ -151,35 +152,38 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         initial=Periods(**specification.initial._asdict(), length=np.int32(num_local_steps)),
         sizes=Periods(**specification.sizes._asdict(), length=num_local_steps + 1),
         server=Role(
-            actions,
-            lambda server: Periods(True, False, True, True),
-            server_rule,
+            actions=actions,
+            frame=lambda server: Periods(version=True, read=False, work=True, length=True),
+            rule=server_rule,
             only_actions=True,
         ),
         worker=specification.worker._replace(
             actions=(_READ, _unit_action(may_do_unit)),
             frame=lambda worker: Periods(
-                False, is_own_entry(num_workers, worker), is_own_entry(num_workers, worker), False
+                version=False,
+                read=is_own_entry(num_workers, worker),
+                work=is_own_entry(num_workers, worker),
+                length=False,
             ),
             rule=_worker_rule(may_do_unit),
         ),
     )
 
 
-def _commit_action(length: int) -> Action:
-    """The commit after which a whole round is `length` units of each worker."""
+def _commit_action(next_length: int) -> Action:
+    """The commit after which a whole round is `next_length` units of each worker."""
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
         """The state after the commit, and whether all have done the units of this round."""
-        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
+        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=next_length)
         return after, (state.work == state.length).all()
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
         """bool[]: whether the step is the commit that the event shows, with the same length of the next round."""
-        # -1: there is no next commit that would show how long the next round is.
-        return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
+        has_no_next_commit = event.length < 0  # that would show how long the next round is
+        return commits_all(before, after, event) & (has_no_next_commit | (event.length == next_length))
 
-    return Action(f"commit, next {length}", move, COMMIT, matches)
+    return Action(f"commit, next {next_length}", move, COMMIT, matches)
 
 
 @comparable
@@ -193,7 +197,7 @@ def anytime_minibatch(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return rounds(
+    return specification_of_rounds(
         f"anytime_minibatch({num_workers} workers)",
         num_workers,
         max_work=1,
@@ -219,7 +223,7 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     check_num_workers(num_workers)
     _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
-    specification = _waiting_rounds(
+    specification = _stsyn_rounds(
         num_workers,
         num_local_steps,
         num_waited,
@@ -237,15 +241,16 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
 
     def enough(state: Rounds) -> jax.Array:
         """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
-        has_joined = (state.read == state.version) & (state.work == 0)
-        num_waited_for = jnp.minimum(num_waited, (alive & ~has_joined).sum()).clip(1)
+        has_just_joined = (state.read == state.version) & (state.work == 0)
+        num_in_round = (alive & ~has_just_joined).sum()
+        num_waited_for = jnp.minimum(num_waited, num_in_round).clip(1)
         return (state.work >= num_local_steps).sum() >= num_waited_for
 
     def joined(state: Rounds, worker: jax.Array) -> Rounds:
         """The state in which the worker has read the version of this round, and done nothing on it."""
         return state._replace(read=state.read.at[worker].set(state.version))
 
-    specification = _waiting_rounds(
+    specification = _stsyn_rounds(
         num_workers,
         num_local_steps,
         num_waited,
@@ -255,11 +260,11 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
     return specification._replace(joined=joined)
 
 
-def _waiting_rounds(
+def _stsyn_rounds(
     num_workers: int, num_local_steps: int, num_waited: int, *, enough: Condition, claim: str
 ) -> Specification:
     """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
-    return rounds(
+    return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
         max_work=num_local_steps,
@@ -269,7 +274,7 @@ def _waiting_rounds(
     )
 
 
-def rounds(
+def specification_of_rounds(
     name: str,
     num_workers: int,
     *,
@@ -301,18 +306,20 @@ def rounds(
     return Specification(
         name,
         num_workers,
-        initial=Rounds(np.int32(0), zeros(num_workers) - 1, zeros(num_workers)),
-        sizes=Rounds(2, zeros(num_workers) + 2, max_work + 1),
+        initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, work=zeros(num_workers)),
+        sizes=Rounds(version=2, read=zeros(num_workers) + 2, work=max_work + 1),
         worker=Role(
-            (_READ, _unit_action(program.may_do_unit)),
-            lambda worker: Rounds(False, *(is_own_entry(num_workers, worker),) * 2),
-            _worker_rule(program.may_do_unit),
+            actions=(_READ, _unit_action(program.may_do_unit)),
+            frame=lambda worker: Rounds(
+                version=False, read=is_own_entry(num_workers, worker), work=is_own_entry(num_workers, worker)
+            ),
+            rule=_worker_rule(program.may_do_unit),
         ),
         claim=claim,
         server=Role(
-            (Action("commit", program.commit, COMMIT, takes),),
-            lambda server: Rounds(True, False, True),
-            program.server_rule,
+            actions=(Action("commit", program.commit, COMMIT, takes),),
+            frame=lambda server: Rounds(version=True, read=False, work=True),
+            rule=program.server_rule,
             only_actions=True,
         ),
         num_servers=1,
@@ -323,7 +330,7 @@ def rounds(
 
 
 class _Program(NamedTuple):
-    """What workers and the server do, from the arguments of `rounds`; `max_work` is int[W]."""
+    """What workers and the server do, from the arguments of `specification_of_rounds`; `max_work` is int[W]."""
 
     max_work: np.ndarray
     enough: Condition
@@ -394,10 +401,10 @@ def _worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array]
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
-        num_units = after.work[worker] - before.work[worker]
+        num_new_units = after.work[worker] - before.work[worker]
         has_newest = after.read[worker] == before.version
-        does_unit = (num_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
-        return has_newest & ((num_units == 0) | does_unit)
+        does_unit = (num_new_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
+        return has_newest & ((num_new_units == 0) | does_unit)
 
     return rule
 
