@@ -248,6 +248,11 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         reads = (clock_after == clock_before) & (seen_after > seen_before) & (seen_after <= before.clock.min())
         return ((clock_after == clock_before + 1) & may_push) | reads
 
+    def own_entries(worker: Numbers) -> Cached:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Cached(clock=is_own, seen=is_own)
+
     def invariant(state: Cached) -> jax.Array:
         """bool[]: whether reads are at most s + 1 units old, and none is newer than the slowest."""
         is_fresh = state.clock - state.seen <= staleness + 1
@@ -265,9 +270,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         sizes=Cached(clock=np.full(num_workers, 2 * staleness + 3), seen=np.full(num_workers, staleness + 2)),
         worker=Role(
             actions=(Action("push", push), Action("read", refresh)),
-            frame=lambda worker: Cached(
-                clock=is_own_entry(num_workers, worker), seen=is_own_entry(num_workers, worker)
-            ),
+            frame=own_entries,
             rule=guarantee,
         ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",

@@ -268,8 +268,8 @@ class _Program(NamedTuple):
         same_size = size_is_unknown | (event.size == jnp.sum(after.group == group))
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
         must_not_have_waited = event.waited & (not self.grouping.waits)
-        may_work = self.may_do_another(after.work[event.worker])
-        return has_read & (group == event.group) & same_size & may_work & ~must_not_have_waited
+        is_read_of_group = has_read & (group == event.group) & same_size
+        return is_read_of_group & self.may_do_another(after.work[event.worker]) & ~must_not_have_waited
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""

@@ -302,6 +302,11 @@ def specification_of_rounds(
     check_num_workers(num_workers)
     max_work = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
 
+    def own_entries(worker: Numbers) -> Rounds:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Rounds(version=False, read=is_own, work=is_own)
+
     program = _Program(max_work=max_work, enough=enough, room=room, within=within, counts_on=counts_on)
     return Specification(
         name,
@@ -310,9 +315,7 @@ def specification_of_rounds(
         sizes=Rounds(version=2, read=zeros(num_workers) + 2, work=max_work + 1),
         worker=Role(
             actions=(_READ, _unit_action(program.may_do_unit)),
-            frame=lambda worker: Rounds(
-                version=False, read=is_own_entry(num_workers, worker), work=is_own_entry(num_workers, worker)
-            ),
+            frame=own_entries,
             rule=_worker_rule(program.may_do_unit),
         ),
         claim=claim,
