@@ -55,7 +55,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
 
     def rule(num_workers: int) -> Rule:
         """The waiting rule, with the weight 1/W or `weight`."""
-        return _rule(lower, span)._replace(weight=1.0 / num_workers if weight is None else weight)
+        return _threshold_rule(lower, span)._replace(weight=1.0 / num_workers if weight is None else weight)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of the waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
@@ -80,7 +80,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     )
 
 
-def _rule(lower: int, max_granted: int) -> Rule:
+def _threshold_rule(lower: int, max_granted: int) -> Rule:
     """The waiting rule: who may go on, and what the server remembers (`_Pushes`).
 
     `lower` is the threshold of `dssp`, `max_granted` its `span`, both in steps.

@@ -187,8 +187,8 @@ def first_arrivals(num_contributions: int, *, one_per_worker: bool, cancels_othe
         return view.num_uncommitted == 0 if one_per_worker else jnp.ones_like(view.idle)
 
     return Rule(
-        commits,
-        ready,
+        commits=commits,
+        ready=ready,
         cuts=all_under_way if cancels_others else None,
         weight=1.0 / num_contributions,
         num_contributions=num_contributions,

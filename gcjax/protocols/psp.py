@@ -42,7 +42,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
         hint = "A worker looks at others."
         _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
         factor = 1.0 / num_workers if weight is None else weight
-        return _rule(num_sampled, staleness, rng_key)._replace(weight=factor)
+        return _sampling_rule(num_sampled, staleness, rng_key)._replace(weight=factor)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of the waiting rule."""
@@ -60,7 +60,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     )
 
 
-def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
+def _sampling_rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
     """The waiting rule of `psp`; its memory, int32[W, β], are the workers that each one looks at."""
 
     def memory(num_workers: int, dtype: jnp.dtype) -> jax.Array:

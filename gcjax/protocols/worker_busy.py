@@ -95,7 +95,7 @@ def _checked_trigger(trigger: int, num_workers: int) -> int:
     return _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
 
-_COMMIT_ON_SLOWEST = Rule(lambda view, worker: all_have_pushed(view), everybody=True)
+_COMMIT_ON_SLOWEST = Rule(commits=lambda view, worker: all_have_pushed(view), everybody=True)
 """A message brings a commit once everybody has one that is in no commit yet."""
 
 

@@ -192,10 +192,11 @@ class Specification(NamedTuple):
 
     def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step is one that the component promises to keep to."""
-        allowed = self.worker.allows(before, after, component)
+        allowed_to_worker = self.worker.allows(before, after, component)
         if self.server is None:
-            return allowed
-        return jnp.where(component < self.num_workers, allowed, self.server.allows(before, after, component))
+            return allowed_to_worker
+        is_worker = component < self.num_workers
+        return jnp.where(is_worker, allowed_to_worker, self.server.allows(before, after, component))
 
 
 class Layout(NamedTuple):

@@ -144,13 +144,16 @@ class _Exchange(NamedTuple):
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after the end of an exchange, the push of server W + w for worker w; whether it is under way."""
         worker = server - self.num_workers
+        version = state.version + 1
+        pushes_of_others = state.others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
         after = state._replace(
-            version=state.version + 1,
-            others=state.others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32),
+            version=version,
+            others=pushes_of_others,
             exchanging=state.exchanging.at[worker].set(0),
             work=state.work.at[worker].set(0),
         )
-        return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 1)
+        did_all_steps = state.work[worker] >= self.num_local_steps
+        return after, did_all_steps & (state.exchanging[worker] == 1)
 
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after the begin of an exchange, the read of server W + w for worker w, and whether it may begin.
@@ -163,7 +166,8 @@ class _Exchange(NamedTuple):
             others=state.others.at[worker].set(0),
             exchanging=state.exchanging.at[worker].set(1),
         )
-        return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 0)
+        did_all_steps = state.work[worker] >= self.num_local_steps
+        return after, did_all_steps & (state.exchanging[worker] == 0)
 
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """bool[]: whether a server reads or pushes, in turn, for its own worker, and others count its pushes."""

@@ -43,7 +43,7 @@ def k_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specification
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _with_cancelling("k_sync", num_workers, num_contributions, one_per_worker=True)
+    return _specification_with_cancelling("k_sync", num_workers, num_contributions, one_per_worker=True)
 
 
 @comparable
@@ -54,7 +54,7 @@ def k_batch_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specifi
       num_workers: W.
       num_contributions: K.
     """
-    return _with_cancelling("k_batch_sync", num_workers, num_contributions, one_per_worker=False)
+    return _specification_with_cancelling("k_batch_sync", num_workers, num_contributions, one_per_worker=False)
 
 
 @comparable
@@ -67,7 +67,7 @@ def backup_workers(num_workers: int = 3, *, num_backup: int = 1) -> Specificatio
     """
     check_num_workers(num_workers)
     _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for.")
-    return _with_cancelling("backup_workers", num_workers, num_workers - num_backup, one_per_worker=True)
+    return _specification_with_cancelling("backup_workers", num_workers, num_workers - num_backup, one_per_worker=True)
 
 
 @comparable
@@ -78,7 +78,7 @@ def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
+    return _specification_without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
 
 
 @comparable
@@ -90,7 +90,9 @@ def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2, may_wait:
       num_contributions: K.
       may_wait: whether workers may wait all the same before they begin, as under a rule that bounds the staleness.
     """
-    return _without_cancelling("k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait)
+    return _specification_without_cancelling(
+        "k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait
+    )
 
 
 @comparable
@@ -101,7 +103,7 @@ def staleness_aware(num_workers: int = 3, *, num_contributions: int = 1) -> Spec
       num_workers: W.
       num_contributions: K.
     """
-    return _without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
+    return _specification_without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
 
 
 def _check_num_contributions(num_workers: int, num_contributions: int, one_per_worker: bool) -> int:
@@ -112,7 +114,9 @@ def _check_num_contributions(num_workers: int, num_contributions: int, one_per_w
     )
 
 
-def _with_cancelling(name: str, num_workers: int, num_contributions: int, *, one_per_worker: bool) -> Specification:
+def _specification_with_cancelling(
+    name: str, num_workers: int, num_contributions: int, *, one_per_worker: bool
+) -> Specification:
     """A commit takes K = `num_contributions` pushes and cuts off all other units, so that all are in rounds.
 
     `one_per_worker`: whether the K pushes are of K different workers.
@@ -152,7 +156,7 @@ def _all_have_pushed(state: Any, alive: Any) -> Any:
     return ((state.work > 0) | ~alive).all() & (state.work > 0).any()
 
 
-def _without_cancelling(
+def _specification_without_cancelling(
     name: str, num_workers: int, num_contributions: int, *, one_per_worker: bool, may_wait: bool = False
 ) -> Specification:
     """A commit takes K = `num_contributions` pushes; the other workers go on with the version that they have read.
@@ -265,7 +269,10 @@ class _Program(NamedTuple):
         is_complete = self.is_full(before) & (before.work <= self.max_work).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.busy > before.busy
-        return commits_k & (~begins | (after.read > before.read)).all() if self.one_per_worker else commits_k
+        if not self.one_per_worker:
+            return commits_k
+        begins_on_newer_version = ~begins | (after.read > before.read)
+        return commits_k & begins_on_newer_version.all()
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
         """The state with version 1, and each worker's read as newest (1) or older (0)."""

@@ -223,12 +223,10 @@ class _Program(NamedTuple):
         It may between its group's read and push, if nobody of its group has done less.
         """
         is_member = state.group == state.group[worker]
-        slowest = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
-        enabled = (
-            (state.has_pushed[state.group[worker]] == 0)
-            & (state.work[worker] == slowest)
-            & self.may_do_another(state.work[worker])
-        )
+        least_work = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
+        group_has_read = state.has_pushed[state.group[worker]] == 0
+        nobody_is_behind = state.work[worker] == least_work
+        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.work[worker])
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
@@ -243,12 +241,12 @@ class _Program(NamedTuple):
         push = Action(
             name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
         )
-        moves = {"read": self.read}
+        move_of_read = {"read": self.read}
         if len(self.grouping.levels) > 1:
-            moves |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
+            move_of_read |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
         return push, *(
             Action(name=name, move=move, event=BEGIN, matches=self._is_read_of_event, actor=self._server_of_event)
-            for name, move in moves.items()
+            for name, move in move_of_read.items()
         )
 
     def _server_of_event(self, state: Groups, event: Event) -> jax.Array:
@@ -278,7 +276,7 @@ class _Program(NamedTuple):
         is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
         after = state._replace(
             version=state.version + 1,
-            others=state.others + (self._is_lowest(state) & ~is_own_group).astype(jnp.int32),
+            others=state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32),
             has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
         )
         return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
@@ -295,15 +293,17 @@ class _Program(NamedTuple):
     def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
         """The state in which the group has read, split as at this level, and whether it has pushed before."""
         is_member = self.members(state, server)
+        group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
         after = state._replace(
-            group=jnp.where(is_member, jnp.asarray(self.grouping.levels).at[level].get(mode="clip"), state.group),
+            group=jnp.where(is_member, group_at_level, state.group),
             read=jnp.where(is_member, state.version, state.read),
             others=jnp.where(is_member, 0, state.others),
             has_pushed=jnp.where(is_member, 0, state.has_pushed),
             work=jnp.where(is_member, 0, state.work),
             level=level,
         )
-        return after, is_member.any() & (state.has_pushed[server - self.num_workers] == 1)
+        group_exists, lowest_member = is_member.any(), server - self.num_workers
+        return after, group_exists & (state.has_pushed[lowest_member] == 1)
 
     def _read_whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the read of a group that is not split yet, and whether it may read."""
@@ -318,7 +318,9 @@ class _Program(NamedTuple):
         # At least 0: rules are also computed, and not used, for workers, whose numbers are below W.
         is_member, lowest_member = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
         pushes = after.version == before.version + 1
-        others_counted = after.others == before.others + jnp.where(self._is_lowest(before) & ~is_member & pushes, 1, 0)
+        others_counted = after.others == before.others + jnp.where(
+            self._is_lowest_member(before) & ~is_member & pushes, 1, 0
+        )
         names = ("group", "work", "read", "has_pushed")
         pairs = [(getattr(before, name), getattr(after, name)) for name in names]
         other_fields_are_same = [old == new for old, new in pairs if old is not new]
@@ -366,12 +368,12 @@ class _Program(NamedTuple):
 
     def canonicalise(self, state: Groups) -> Groups:
         """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
-        staleness = jnp.where(self._is_lowest(state), state.version - state.read - state.others, 0)
+        staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.others, 0)
         work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
-        return state._replace(
-            version=jnp.ones_like(state.version), work=work, read=1 - staleness, others=0 * state.others
-        )
+        version_1 = jnp.ones_like(state.version)
+        read_as_stale = 1 - staleness
+        return state._replace(version=version_1, work=work, read=read_as_stale, others=0 * state.others)
 
-    def _is_lowest(self, state: Groups) -> jax.Array:
+    def _is_lowest_member(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""
         return state.group == jnp.arange(self.num_workers)

@@ -78,10 +78,11 @@ class _SelectiveRepeat(NamedTuple):
 
     def repeats(self, state: Repeated) -> jax.Array:
         """bool[W]: who repeats the task of the job of `burst` rounds ago."""
-        has_given = state.given[-1] == 1
-        has_not_given = ~has_given & (state.index >= self.burst)  # there is none in the first rounds
-        # Only the first so many as are needed.
-        return has_not_given & (jnp.cumsum(has_not_given) <= self.num_needed - has_given.sum())
+        did_task = state.given[-1] == 1
+        owes_task = ~did_task & (state.index >= self.burst)  # there is none in the first rounds
+        num_owing_so_far = jnp.cumsum(owes_task)
+        num_missing = self.num_needed - did_task.sum()
+        return owes_task & (num_owing_so_far <= num_missing)
 
     def own_answers(self, state: Repeated) -> jax.Array:
         """bool[W]: who has answered with the task of this round's job."""

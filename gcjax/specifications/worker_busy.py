@@ -142,7 +142,8 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         """
         after, enabled = _push(state, worker)
         version = state.version + 1
-        return after._replace(version=version, start=jnp.where(worker == trigger, version, state.start)), enabled
+        round_version = jnp.where(worker == trigger, version, state.start)
+        return after._replace(version=version, start=round_version), enabled
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
         """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
@@ -163,8 +164,9 @@ def one_version(state: Busy) -> jax.Array:
 
     The round began with version `state.start`, so they are those whose `state.read int[W]` is no older.
     """
-    has_read_in_round = state.read >= state.start
-    newest_read = jnp.max(jnp.where(has_read_in_round, state.read, state.start))
+    round_version = state.start
+    has_read_in_round = state.read >= round_version
+    newest_read = jnp.max(jnp.where(has_read_in_round, state.read, round_version))
     return (~has_read_in_round | (state.read == newest_read)).all()
 
 
@@ -180,7 +182,8 @@ def _pull(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     It may if it is idle and has not read in this round, which began with version `start`.
     """
     after, is_idle = _begin(state, worker)
-    return after, is_idle & (state.read[worker] < state.start)
+    has_not_read_in_round = state.read[worker] < state.start
+    return after, is_idle & has_not_read_in_round
 
 
 def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
@@ -189,7 +192,9 @@ def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     It may if it is idle and has read in this round, which began with version `start`.
     """
     is_idle = state.busy[worker] == 0
-    return state._replace(busy=state.busy.at[worker].set(1)), is_idle & (state.read[worker] >= state.start)
+    after = state._replace(busy=state.busy.at[worker].set(1))
+    has_read_in_round = state.read[worker] >= state.start
+    return after, is_idle & has_read_in_round
 
 
 def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
@@ -203,8 +208,8 @@ def _begin_with_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 
     It has the version that it has read last, or by now the newer one, `due`, that it was reading during its last step.
     """
-    read = jnp.maximum(state.read[worker], state.due[worker])
-    after = state._replace(read=state.read.at[worker].set(read), busy=state.busy.at[worker].set(1))
+    newer_version = jnp.maximum(state.read[worker], state.due[worker])
+    after = state._replace(read=state.read.at[worker].set(newer_version), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
 
 
@@ -234,7 +239,10 @@ def _commits_all_that_has_arrived(before: Busy, after: Busy, event: Event) -> ja
 
     Behind the last commit of a record, pushes of its very moment may be for the next one.
     """
-    return commits_all(before, after, event) & ((event.missing == 0) | (event.length < 0))
+    takes_all_it_has = commits_all(before, after, event)
+    nothing_is_missing = event.missing == 0
+    is_last_commit = event.length < 0
+    return takes_all_it_has & (nothing_is_missing | is_last_commit)
 
 
 _PUSH = Action("push", _push, UNIT, has_worked)

@@ -198,10 +198,12 @@ class Queue(NamedTuple):
 
     def _waits_for_ever(self, state: State, phase_end: jax.Array, next_time: jax.Array) -> jax.Array:
         """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
-        never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
+        never_ends = jnp.isinf(phase_end)
+        computes_for_ever = never_ends & (state.current.compute_start < next_time) & ~state.view.idle
         if self.changes is not None and state.presence is not None:
-            never_ends &= state.view.alive & ~will_change(self.changes, state.presence)
-        return (never_ends & (state.view.num_uncommitted == 0)).any()
+            computes_for_ever &= state.view.alive & ~will_change(self.changes, state.presence)
+        owes_message = state.view.num_uncommitted == 0
+        return (computes_for_ever & owes_message).any()
 
     def _next_change(self, state: State) -> Changes | None:
         """Who leaves or joins next, numbers; None where nobody ever does."""

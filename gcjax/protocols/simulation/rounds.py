@@ -121,6 +121,6 @@ def units_until(
       stop: float[W] seconds.
       least: int32[W], how many units are known to be done by then, however their sum is rounded.
     """
-    num_done = jnp.maximum(work.done(first, stop, received), least)
+    num_done = jnp.maximum(work.done(first, end=stop, begin=received), least)
     begins_another = received + work.seconds(first, num_done) < stop  # the unit that is cut off
     return Round(num_done, num_begun=num_done + begins_another.astype(jnp.int32), stop=stop)

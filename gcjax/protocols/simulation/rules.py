@@ -243,7 +243,7 @@ def group_rule(group_of: Callable[[View], jax.Array], num_workers: int, num_cont
         return nobody_is_missing & (has_message & is_member).any()
 
     return Rule(
-        commits,
+        commits=commits,
         ready=lambda view: view.num_uncommitted == 0,
         takes=members_of_own_group,
         weight=1.0 / num_workers,
