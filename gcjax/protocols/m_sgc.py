@@ -147,11 +147,10 @@ class _Multiplex(NamedTuple):
         max_slow their share of each coded part.
         """
         num_rounds = units.shape[0]
-        initial_state = (
-            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
-            jnp.zeros((self.jobs_in_flight, self.num_workers), jnp.int32),
-            jnp.zeros((self.jobs_in_flight, self.bursts.burst, self.num_workers), bool),
-        )
+        nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)
+        no_uncoded_done = jnp.zeros((self.jobs_in_flight, self.num_workers), jnp.int32)
+        no_shares_done = jnp.zeros((self.jobs_in_flight, self.bursts.burst, self.num_workers), bool)
+        initial_state = nobody_late, no_uncoded_done, no_shares_done
         receive_seconds = jnp.broadcast_to(receive_of_worker[None], (num_rounds, self.num_workers))
         numbered_rounds = jnp.arange(num_rounds, dtype=jnp.int32), units, receive_seconds
         _, collected = jax.lax.scan(self.step, initial_state, numbered_rounds)
@@ -162,11 +161,11 @@ class _Multiplex(NamedTuple):
             is_decodable &= (shares_done.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
             tasks_done = jnp.concatenate([tasks_done, shares_done.reshape(num_rounds, -1).astype(jnp.int32)], axis=1)
         decoding_delay = self.jobs_in_flight - 1  # what ended in round r began in round r - delay: from here on by job
-        is_decodable = jnp.pad(is_decodable, (0, decoding_delay))[decoding_delay:]
-        tasks_done = jnp.pad(tasks_done, ((0, decoding_delay), (0, 0)))[decoding_delay:]
+        is_decodable_by_job = jnp.pad(is_decodable, (0, decoding_delay))[decoding_delay:]
+        tasks_done_by_job = jnp.pad(tasks_done, ((0, decoding_delay), (0, 0)))[decoding_delay:]
         return Rounds(
-            decoding_delay=jnp.where(is_decodable, decoding_delay, -1).astype(jnp.int32),
-            num_done=self.task_size * tasks_done,
+            decoding_delay=jnp.where(is_decodable_by_job, decoding_delay, -1).astype(jnp.int32),
+            num_done=self.task_size * tasks_done_by_job,
             stop=stop,
             finish=finish,
             is_held=is_due_unit,

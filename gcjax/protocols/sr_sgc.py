@@ -65,9 +65,10 @@ def sr_sgc(
     code = repetition_code(num_workers, num_tolerated, rng_key)
     load = code.assignment.load
     scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - num_tolerated, load=load)
-    # max_staleness: while job t is open, in rounds t to t + burst, only the jobs t - burst to t + burst can end.
+    # While job t is open, in rounds t to t + burst, only the jobs t - burst to t + burst can end.
+    max_jobs_ended_meanwhile = 2 * burst
     protocol = protocol_of_rounds(
-        code, num_workers, num_units=load, num_messages=1, max_staleness=2 * burst, rounds=scheme.rounds
+        code, num_workers, num_units=load, num_messages=1, max_staleness=max_jobs_ended_meanwhile, rounds=scheme.rounds
     )
     return protocol._replace(specification=promised_specification(specifications.sr_sgc, bursts))
 
@@ -116,10 +117,9 @@ class _SelectiveRepeat(NamedTuple):
         """
         finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
         num_rounds, burst = finish.shape[0], self.bursts.burst
-        initial_state = (
-            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
-            jnp.zeros((burst, self.num_workers), bool),
-        )
+        nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)
+        no_task_done = jnp.zeros((burst, self.num_workers), bool)
+        initial_state = nobody_late, no_task_done
         numbered_rounds = jnp.arange(num_rounds), finish[:, -1]
         stop, late, did_own, did_repeat = jax.lax.scan(self.step, initial_state, numbered_rounds)[1]
         repeated = jnp.pad(did_repeat, ((0, burst), (0, 0)))[burst:]  # [job, W]: `burst` rounds after the job began

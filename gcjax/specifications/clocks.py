@@ -19,7 +19,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, chec
 from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
 from gcjax.specifications.rounds import averaging_with_members
 
-Newest = Callable[[jax.Array], jax.Array]
+NumCommits = Callable[[jax.Array], jax.Array]
 """`clock int[W] -> int[]`: the commits so far."""
 
 
@@ -55,13 +55,13 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
       staleness: s of the guarantee; the program is that of BSP.
     """
     specification = bounded_staleness(
-        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, newest=jnp.min
+        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, num_commits_of=jnp.min
     )
     num_local_steps = 1
     return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps))
 
 
-def push_event_arguments(num_commits_of: Newest) -> dict[str, Any]:
+def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     """What actions say of events by which a worker's clock grows by one: it may begin, and reads the newest version.
 
     While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
@@ -71,7 +71,7 @@ def push_event_arguments(num_commits_of: Newest) -> dict[str, Any]:
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether a step is the event's unit, begun with the version `newest(clock)` from before the step."""
+        """bool[]: whether a step is the event's unit, begun with the version `num_commits_of(clock)` from before the step."""
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
         return pushes & (event.version == num_commits_of(before.clock))
@@ -93,7 +93,12 @@ def replay_clocks(state: Any, events: Event) -> Any:
 
 
 def bounded_staleness(
-    name: str, num_workers: int, *, program_staleness: int, promised_staleness: int, newest: Newest = jnp.sum
+    name: str,
+    num_workers: int,
+    *,
+    program_staleness: int,
+    promised_staleness: int,
+    num_commits_of: NumCommits = jnp.sum,
 ) -> Specification:
     """Workers that begin a unit only if they are at most so many units ahead of the slowest.
 
@@ -102,7 +107,7 @@ def bounded_staleness(
       num_workers: W.
       program_staleness: how far ahead of the slowest a worker may be that begins a unit.
       promised_staleness: the same, as the guarantee promises; at least that of the program if this keeps to it.
-      newest: the commits so far, which is the version that whoever begins reads.
+      num_commits_of: the commits so far, which is the version that whoever begins reads.
     """
     check_num_workers(num_workers)
     _validate.integer("staleness", promised_staleness)
@@ -130,7 +135,7 @@ def bounded_staleness(
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, max(program_staleness, promised_staleness) + 2)),  # clocks 0, ..., s + 1
         worker=Role(
-            actions=(Action("push", push, **push_event_arguments(num_commits_of=newest)),),
+            actions=(Action("push", push, **push_event_arguments(num_commits_of=num_commits_of)),),
             frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
             rule=guarantee,
         ),

@@ -51,6 +51,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     check_num_workers(num_workers)
     steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     zero, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
+    one_value, two_values = zero + 1, zero + 2
     program = _Exchange(num_workers, steps)
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
@@ -62,13 +63,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
             others=zero,
             exchanging=zero,
         ),
-        sizes=Exchanges(
-            version=2,
-            work=zero + steps + 1,
-            read=zero + 2,
-            others=zero + 1,
-            exchanging=zero + 2,
-        ),
+        sizes=Exchanges(version=2, work=zero + steps + 1, read=two_values, others=one_value, exchanging=two_values),
         worker=Role(
             actions=(Action("unit", program.unit, event=STEP, matches=has_worked),),
             frame=lambda worker: Exchanges(

@@ -179,7 +179,7 @@ def _not_cancelling_with_members(
         may_wait=may_wait or one_per_worker,
         alive=alive,
     )
-    zero = zeros(num_workers)
+    zero, two_values = zeros(num_workers), zeros(num_workers) + 2
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
     push = Action("push", program.push, event=UNIT, matches=has_worked)
 
@@ -195,7 +195,7 @@ def _not_cancelling_with_members(
         f"{name}({num_workers} workers, takes {num_contributions})",
         num_workers,
         initial=Arrivals(version=np.int32(0), read=zero - 1, busy=zero, work=zero),
-        sizes=Arrivals(version=2, read=zero + 2, busy=zero + 2, work=zero + program.max_work + 1),
+        sizes=Arrivals(version=2, read=two_values, busy=two_values, work=zero + program.max_work + 1),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
         claim=f"a commit takes {contents}",
         server=Role(

@@ -158,6 +158,7 @@ def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Sp
     """The specification of groups that push alternately with reading; `name` is the protocol's, for people."""
     _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
     zero_per_worker, zero = zeros(num_workers), np.int32(0)
+    one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
     nothing, everything = (Groups(*(may_change,) * len(Groups._fields)) for may_change in (False, True))
     contents = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
@@ -177,9 +178,9 @@ def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Sp
             version=2,
             group=zero_per_worker + num_workers,
             work=zero_per_worker + steps + 1,
-            read=zero_per_worker + 2,
-            others=zero_per_worker + 1,
-            has_pushed=zero_per_worker + 2,
+            read=two_values,
+            others=one_value,
+            has_pushed=two_values,
             level=len(grouping.levels),
         ),
         worker=Role(

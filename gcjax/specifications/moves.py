@@ -13,7 +13,7 @@ from gcjax.specifications.base import Layout, Role, Specification
 
 MAX_TRIED = 1 << 18
 """The most ways to write entries that are tried out."""
-AT_ONCE = 1 << 20
+ENTRIES_AT_ONCE = 1 << 20
 """Entries of states after steps, of all steps that are made at once."""
 STEPS_AT_ONCE = 1 << 13
 """Steps that are judged at once."""
@@ -82,7 +82,7 @@ class Stepper:
         num_program_steps = specification.num_components * len(self.actions)
         num_steps = num_program_steps + sum(environment.num_steps for environment in self._environments)  # from a state
         entries_after_steps = num_steps * layout.sizes.size
-        self.chunk = int(min(MAX_CHUNK, max(MIN_CHUNK, AT_ONCE // entries_after_steps)))
+        self.chunk = int(min(MAX_CHUNK, max(MIN_CHUNK, ENTRIES_AT_ONCE // entries_after_steps)))
 
     def program(self, rows: np.ndarray) -> Moves:
         """The moves of all components from n <= N states, int32[n, D]."""

@@ -302,6 +302,8 @@ def specification_of_rounds(
     check_num_workers(num_workers)
     max_work = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
 
+    two_values = zeros(num_workers) + 2
+
     def own_entries(worker: Numbers) -> Rounds:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
@@ -312,7 +314,7 @@ def specification_of_rounds(
         name,
         num_workers,
         initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, work=zeros(num_workers)),
-        sizes=Rounds(version=2, read=zeros(num_workers) + 2, work=max_work + 1),
+        sizes=Rounds(version=2, read=two_values, work=max_work + 1),
         worker=Role(
             actions=(_READ, _unit_action(program.may_do_unit)),
             frame=own_entries,

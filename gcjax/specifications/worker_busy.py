@@ -342,6 +342,7 @@ def _keeps_read_or_reads_newest(before: Busy, after: Busy, worker: jax.Array) ->
 def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
     """The parts that both variants share: the states, and that all that read in a round read the same version."""
     zero, zero_per_worker = np.int32(0), zeros(num_workers)
+    all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2
     num_version_ranks, num_start_ranks, num_read_ranks = 4, 2, 3  # of canonical states, at most
     return Specification(
         name,
@@ -351,7 +352,7 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
             start=zero,
             work=zero_per_worker,
             read=zero_per_worker,
-            busy=zero_per_worker + 1,
+            busy=all_busy,
             due=zero_per_worker,
         ),
         sizes=Busy(
@@ -359,7 +360,7 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
             start=num_start_ranks,
             work=zero_per_worker + MAX_WORK + 1,
             read=zero_per_worker + num_read_ranks,
-            busy=zero_per_worker + 2,
+            busy=two_values,
             due=zero_per_worker + (num_read_ranks if overlap else 1),
         ),
         worker=worker,

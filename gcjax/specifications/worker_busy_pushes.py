@@ -48,6 +48,7 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
         return Pushes(version=True, read=is_own, busy=is_own, due=is_own_entry(num_workers, worker) & overlap)
 
     program, zero, zero_per_worker = _Program(overlap), np.int32(0), zeros(num_workers)
+    two_values = zero_per_worker + 2
     move_of_begin = {"pull": program.pull, "go on": program.go_on}
     if overlap:
         move_of_begin["go on with what was pulled"] = program.go_on_with_due
@@ -55,7 +56,7 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
         initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, due=zero_per_worker),
-        sizes=Pushes(version=2, read=zero_per_worker + 2, busy=zero_per_worker + 2, due=zero_per_worker + 1 + overlap),
+        sizes=Pushes(version=2, read=two_values, busy=two_values, due=zero_per_worker + 1 + overlap),
         worker=Role(
             actions=(
                 Action("push", program.push, event=COMMIT, matches=program.commits),

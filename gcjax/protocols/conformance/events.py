@@ -101,9 +101,13 @@ def _time_order(sort_keys: list[dict[str, np.ndarray]], host: Schedule) -> np.nd
     """
     columns = {name: np.concatenate([keys[name] for keys in sort_keys]) for name in sort_keys[0]}
     num_units, num_workers = host.start.shape
-    num_commits = host.time.size
-    sizes = (num_commits + 1, num_units + 1, len(KINDS), num_workers)
-    num_values = dict(zip(_TIE_BREAKERS, sizes, strict=True))
+    num_commits, num_kinds = host.time.size, len(KINDS)
+    num_values = {
+        "commit_order": num_commits + 1,
+        "unit_order": num_units + 1,
+        "kind": num_kinds,
+        "worker": num_workers,
+    }
     fits_one_integer = np.prod(list(num_values.values()), dtype=float) < _MAX_KEYS  # which sorts faster
     if fits_one_integer:
         tie_breaker = np.zeros(columns["time"].size, np.int64)

@@ -214,9 +214,14 @@ class _Programs:
     def __init__(self, specification: Specification):
         """`actions_of_kind` are the actions that stand for each kind of events, with the numbers of their roles."""
         self.specification = specification
-        all_actions = [(i, action) for i, (role, _) in enumerate(specification.roles()) for action in role.actions]
         self.actions_of_kind = {
-            kind: [(number, action) for number, action in all_actions if kind in _kinds_of(action)] for kind in KINDS
+            kind: [
+                (role_number, action)
+                for role_number, (role, _) in enumerate(specification.roles())
+                for action in role.actions
+                if kind in _kinds_of(action)
+            ]
+            for kind in KINDS
         }
         self._violations_programs = {
             kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
