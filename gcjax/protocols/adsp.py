@@ -78,24 +78,24 @@ def adsp(
     def schedule(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         """The schedule of durations `[T, W]` if every worker makes `rates.num_commits[j]` commits in each window j.
 
-        A worker computes for `compute_seconds float[windows, W]` between two commits: its share of the window, whose
+        A worker computes for `compute_seconds_by_window float[windows, W]` between two commits: its share of the window, whose
         length is `window_seconds`, without the time of its messages, but never less than `min_interval`.
         """
         num_workers = durations.shape[1]
         message_seconds = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
         message_seconds = jnp.broadcast_to(message_seconds, (1, num_workers))
         num_commits = rates.num_commits.astype(durations.dtype)[:, None]  # of each worker, one row a window
-        compute_seconds = jnp.maximum(min_interval, window_seconds / num_commits - message_seconds)
+        compute_seconds_by_window = jnp.maximum(min_interval, window_seconds / num_commits - message_seconds)
 
         def plan(work: Work, first_unit: jax.Array, ready_time: jax.Array, memory: Any) -> TurnPlan:
-            """A turn of each worker: as many units as fill its `compute_seconds`, from unit `first_unit int32[W]` on.
+            """A turn of each worker: as many units as fill its `compute_seconds_by_window`, from unit `first_unit int32[W]` on.
 
             The seconds are those of the window in which the turn begins, at `ready_time float[W]` seconds.
             """
             del memory
             window = window_of(ready_time, window_seconds, num_windows)  # int32[W]
-            compute_seconds_of_worker = jnp.take_along_axis(compute_seconds, window[None], axis=0)[0]  # float[W]
-            return turn_of(work, first_unit, ready_time, num_units=work.until(first_unit, compute_seconds_of_worker))
+            compute_seconds = jnp.take_along_axis(compute_seconds_by_window, window[None], axis=0)[0]  # float[W]
+            return turn_of(work, first_unit, ready_time, num_units=work.until(first_unit, compute_seconds))
 
         return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
 

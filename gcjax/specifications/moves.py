@@ -71,7 +71,7 @@ class Stepper:
         """Prepares the functions; nothing is compiled yet."""
         roles = specification.roles()
         self.specification, self.layout = specification, layout
-        self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
+        self.actions = [(action, role_number) for role_number, (role, _) in enumerate(roles) for action in role.actions]
         self._environments = [
             _EnvironmentOfRole(specification, layout, role, components)
             for role, components in roles
@@ -143,15 +143,17 @@ class Stepper:
         """
         spec, layout = self.specification, self.layout
         state = layout.unflatten(row)
+        roles = [role for role, _ in spec.roles()]
+        role_number_of_action = [number for _, number in self.actions]
 
         def moves_of_component(component: jax.Array) -> tuple[jax.Array, ...]:
             """The same for one component: [A, D], [A] and [A]."""
             role_number = (component >= spec.num_workers).astype(jnp.int32)  # 0 workers, 1 servers
             moves = [action.move(state, component) for action, _ in self.actions]
-            is_of_role = role_number == jnp.asarray([number for _, number in self.actions])
+            is_of_role = role_number == jnp.asarray(role_number_of_action)
             after = jnp.stack([layout.flatten(state_after) for state_after, _ in moves])
             enabled = jnp.stack([jnp.asarray(is_enabled) for _, is_enabled in moves])
-            only_actions = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
+            only_actions = jnp.asarray([roles[number].only_actions for number in role_number_of_action])
             return after, enabled & is_of_role, is_of_role & only_actions
 
         return jax.vmap(moves_of_component)(jnp.arange(spec.num_components))

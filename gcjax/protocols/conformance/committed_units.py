@@ -136,10 +136,10 @@ def _arrival_and_message(
     if without_message.size:
         unit_with_message = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
         next_message = np.minimum.accumulate(unit_with_message[::-1], axis=0)[::-1]  # [T, W]; T if there is none
-        commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
-        commit_of[unit, worker] = commit
+        commit_of_unit = np.full((num_units + 1, num_workers), -1, np.int32)
+        commit_of_unit[unit, worker] = commit
         last_of_message = next_message[unit[without_message], worker[without_message]]
-        next_is_of_other_commit = commit_of[last_of_message, worker[without_message]] != commit[without_message]
+        next_is_of_other_commit = commit_of_unit[last_of_message, worker[without_message]] != commit[without_message]
         arriving_unit[without_message] = np.where(next_is_of_other_commit, unit[without_message], last_of_message)
         number_of_no_unit = num_units + commit[without_message]
         message[without_message] = np.where(next_is_of_other_commit, number_of_no_unit, last_of_message)

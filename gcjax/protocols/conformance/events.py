@@ -202,9 +202,9 @@ def _message_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     last_commit_time = host.time[: committed.lowest_worker.size].max(initial=-np.inf)
     is_message = np.isfinite(host.send_start) & (host.finish <= last_commit_time)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
-    commit_of = np.full(host.start.shape, -1, np.int32)  # [T, W]
-    commit_of[committed.unit, committed.worker] = committed.commit
-    version, commit = host.read[unit, worker], commit_of[unit, worker]
+    commit_of_unit = np.full(host.start.shape, -1, np.int32)  # [T, W]
+    commit_of_unit[committed.unit, committed.worker] = committed.commit
+    version, commit = host.read[unit, worker], commit_of_unit[unit, worker]
     group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
     group = group_of_commit[commit]
     columns = {"worker": worker, "unit": unit, "commit": commit, "unit_order": unit}

@@ -130,7 +130,8 @@ class Validation:
         self.specification, self.num_events = specification, 0
         self._state, self._programs = _as_int32(specification.initial), _programs(specification)
         num_entries = sum(np.size(x) for x in self._state)
-        self._block_size = block_size or max(1 << (MAX_BLOCK_NUMBERS // num_entries).bit_length(), MIN_ROWS) - 1
+        num_states = max(1 << (MAX_BLOCK_NUMBERS // num_entries).bit_length(), MIN_ROWS)  # one more than events
+        self._block_size = block_size or num_states - 1
         self._min_rows = MIN_ROWS if block_size is None else block_size + 1
         if block_size is not None:
             self._programs.warm_up(self._state, self._min_rows)
@@ -233,10 +234,11 @@ class _Programs:
     def warm_up(self, state: State, size: int) -> None:
         """Compiles what takes up to so many events."""
         no_events = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
-        states = self.states(state, _take_rows(no_events, slice(size - 1)), size)
-        some_states = _take_rows(states, np.zeros(size, np.int32))
+        num_events = size - 1  # between so many states
+        states = self.states(state, _take_rows(no_events, slice(num_events)), min_rows=size)
+        first_states = _take_rows(states, np.zeros(size, np.int32))
         programs = self._violations_programs.values()
-        jax.block_until_ready([program(some_states, some_states, no_events) for program in programs])
+        jax.block_until_ready([program(first_states, first_states, no_events) for program in programs])
 
     def states(self, state: State, events: Event, min_rows: int = MIN_ROWS) -> State:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first."""
