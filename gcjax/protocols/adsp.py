@@ -78,8 +78,8 @@ def adsp(
     def schedule(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         """The schedule of durations `[T, W]` if every worker makes `rates.num_commits[j]` commits in each window j.
 
-        A worker computes for `compute_seconds_by_window float[windows, W]` between two commits: its share of the window, whose
-        length is `window_seconds`, without the time of its messages, but never less than `min_interval`.
+        A worker computes for `compute_seconds_by_window float[windows, W]` between two commits: its share of the
+        window, whose length is `window_seconds`, without the time of its messages, but never less than `min_interval`.
         """
         num_workers = durations.shape[1]
         message_seconds = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
@@ -88,7 +88,7 @@ def adsp(
         compute_seconds_by_window = jnp.maximum(min_interval, window_seconds / num_commits - message_seconds)
 
         def plan(work: Work, first_unit: jax.Array, ready_time: jax.Array, memory: Any) -> TurnPlan:
-            """A turn of each worker: as many units as fill its `compute_seconds_by_window`, from unit `first_unit int32[W]` on.
+            """A turn of each worker: as many units as fill its seconds, from unit `first_unit int32[W]` on.
 
             The seconds are those of the window in which the turn begins, at `ready_time float[W]` seconds.
             """

@@ -71,7 +71,7 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether a step is the event's unit, begun with the version from before it, `num_commits_of(clock)`."""
+        """bool[]: whether a step is the event's unit, begun with the newest version from before it."""
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
         return pushes & (event.version == num_commits_of(before.clock))

@@ -56,7 +56,7 @@ def coded(
         f"coded({num_workers} workers, load {decodable_sets.load})",
         num_workers,
         max_work=decodable_sets.load,
-        enough=lambda state: decodable_sets.whether(state.work),
+        has_enough=lambda state: decodable_sets.whether(state.work),
         claim="no commit without a decodable set, all of it from the version that the commit replaces",
     )
 

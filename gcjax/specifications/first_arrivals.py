@@ -140,11 +140,11 @@ def _cancelling_with_members(
         f"{name}({num_workers} workers, takes {num_contributions})",
         num_workers,
         max_work=1 if one_per_worker else num_contributions,
-        room=lambda state: state.work.sum() < num_contributions,
-        enough=lambda state: (
+        has_room=lambda state: state.work.sum() < num_contributions,
+        has_enough=lambda state: (
             (state.work.sum() == num_contributions) | (one_per_worker & _all_have_pushed(state, alive))
         ),
-        within=lambda state: (
+        also_holds=lambda state: (
             (state.work.sum() <= num_contributions) & (~np.bool_(one_per_worker) | (state.work <= 1).all())
         ),
         claim=f"a commit takes {contents}, on the version that it replaces",

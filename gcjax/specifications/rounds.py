@@ -103,7 +103,7 @@ def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Spec
 def averaging_with_members(name: str, num_workers: int, num_local_steps: int, alive: Any) -> Specification:
     """Rounds of H steps of everybody who takes part, `alive bool[W]`; of who has left, what has arrived before."""
 
-    def enough(state: Rounds) -> jax.Array:
+    def has_enough(state: Rounds) -> jax.Array:
         """bool[]: whether all who take part have taken their steps, and anybody has."""
         is_done = state.work == num_local_steps
         return (is_done | ~alive).all() & is_done.any()
@@ -112,7 +112,7 @@ def averaging_with_members(name: str, num_workers: int, num_local_steps: int, al
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
-        enough=enough,
+        has_enough=has_enough,
         claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
 
@@ -144,8 +144,8 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
-        enough=lambda state: (state.work == state.length).all(),
-        within=lambda state: (state.work <= state.length).all(),
+        has_enough=lambda state: (state.work == state.length).all(),
+        also_holds=lambda state: (state.work <= state.length).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
     return specification._replace(
@@ -201,9 +201,9 @@ def anytime_minibatch(num_workers: int = 3) -> Specification:
         f"anytime_minibatch({num_workers} workers)",
         num_workers,
         max_work=1,
-        counts_on=True,
-        takes=commits_everything,
-        enough=lambda state: jnp.ones((), bool),
+        goes_on_beyond_max=True,
+        commit_matches=commits_everything,
+        has_enough=lambda state: jnp.ones((), bool),
         claim="whatever is in a commit was computed on the version that it replaces",
     )
 
@@ -227,7 +227,7 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
         num_workers,
         num_local_steps,
         num_waited,
-        enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
+        has_enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
         claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(members=partial(_stsyn_with_members, num_workers, num_local_steps, num_waited))
@@ -239,7 +239,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
     Who has joined in this round counts once it has a unit in it. Of who has left, what has arrived before counts.
     """
 
-    def enough(state: Rounds) -> jax.Array:
+    def has_enough(state: Rounds) -> jax.Array:
         """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
         has_just_joined = (state.read == state.version) & (state.work == 0)
         num_in_round = (alive & ~has_just_joined).sum()
@@ -254,22 +254,22 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
         num_workers,
         num_local_steps,
         num_waited,
-        enough=enough,
+        has_enough=has_enough,
         claim=f"{num_waited} workers, or all if they are fewer, have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(joined=joined)
 
 
 def _stsyn_rounds(
-    num_workers: int, num_local_steps: int, num_waited: int, *, enough: Condition, claim: str
+    num_workers: int, num_local_steps: int, num_waited: int, *, has_enough: Condition, claim: str
 ) -> Specification:
     """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
     return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
         max_work=num_local_steps,
-        counts_on=True,
-        enough=enough,
+        goes_on_beyond_max=True,
+        has_enough=has_enough,
         claim=f"{claim}, all from the version that it replaces",
     )
 
@@ -279,12 +279,12 @@ def specification_of_rounds(
     num_workers: int,
     *,
     max_work: int | np.ndarray,
-    enough: Condition,
+    has_enough: Condition,
     claim: str,
-    room: Condition = lambda state: jnp.ones((), bool),
-    within: Condition = lambda state: jnp.ones((), bool),
-    counts_on: bool = False,
-    takes: Callable[[Any, Any, Event], jax.Array] = commits_all,
+    has_room: Condition = lambda state: jnp.ones((), bool),
+    also_holds: Condition = lambda state: jnp.ones((), bool),
+    goes_on_beyond_max: bool = False,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
 ) -> Specification:
     """A protocol of rounds.
 
@@ -292,12 +292,12 @@ def specification_of_rounds(
       name: of the protocol.
       num_workers: W.
       max_work: int or int[W], the most units of a worker in a round.
-      enough: whether there is enough for a commit.
+      has_enough: whether there is enough for a commit.
       claim: the property, in words.
-      room: whether workers may do more units in this round.
-      within: what else must hold in every state.
-      takes: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
-      counts_on: whether workers may do more units, which count as `max_work`.
+      has_room: whether workers may do more units in this round.
+      also_holds: what else must hold in every state.
+      commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
+      goes_on_beyond_max: whether workers may do more units, which count as `max_work`.
     """
     check_num_workers(num_workers)
     max_work = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
@@ -309,7 +309,13 @@ def specification_of_rounds(
         is_own = is_own_entry(num_workers, worker)
         return Rounds(version=False, read=is_own, work=is_own)
 
-    program = _Program(max_work=max_work, enough=enough, room=room, within=within, counts_on=counts_on)
+    program = _Program(
+        max_work=max_work,
+        has_enough=has_enough,
+        has_room=has_room,
+        also_holds=also_holds,
+        goes_on_beyond_max=goes_on_beyond_max,
+    )
     return Specification(
         name,
         num_workers,
@@ -322,7 +328,7 @@ def specification_of_rounds(
         ),
         claim=claim,
         server=Role(
-            actions=(Action("commit", program.commit, COMMIT, takes),),
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
             frame=lambda server: Rounds(version=True, read=False, work=True),
             rule=program.server_rule,
             only_actions=True,
@@ -338,36 +344,37 @@ class _Program(NamedTuple):
     """What workers and the server do, from the arguments of `specification_of_rounds`; `max_work` is int[W]."""
 
     max_work: np.ndarray
-    enough: Condition
-    room: Condition
-    within: Condition
-    counts_on: bool
+    has_enough: Condition
+    has_room: Condition
+    also_holds: Condition
+    goes_on_beyond_max: bool
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has read the newest version may do a unit."""
-        # With `counts_on` units above `max_work` are done as well, and counted as `max_work` by `canonicalise`.
-        return (self.counts_on | (state.work[worker] < jnp.asarray(self.max_work)[worker])) & self.room(state)
+        # Units above `max_work` are counted as `max_work` by `canonicalise`.
+        may_do_another = self.goes_on_beyond_max | (state.work[worker] < jnp.asarray(self.max_work)[worker])
+        return may_do_another & self.has_room(state)
 
     def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after a commit of all work, and whether there is enough for one."""
-        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.enough(state)
+        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.has_enough(state)
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
-        return _is_commit(before, after) & self.enough(before)
+        return _is_commit(before, after) & self.has_enough(before)
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
-        return ((state.work == 0) | (state.read == state.version)).all() & self.within(state)
+        return ((state.work == 0) | (state.read == state.version)).all() & self.also_holds(state)
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether there is enough at a commit."""
-        return (after.version == before.version) | self.enough(before)
+        return (after.version == before.version) | self.has_enough(before)
 
     def canonicalise(self, state: Any) -> Any:
         """The state with version 1, reads as newest (1) or older (0), and work up to `max_work`."""
         read = (state.read >= state.version).astype(jnp.int32)
-        work = jnp.minimum(state.work, jnp.asarray(self.max_work)) if self.counts_on else state.work
+        work = jnp.minimum(state.work, jnp.asarray(self.max_work)) if self.goes_on_beyond_max else state.work
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
 
@@ -409,7 +416,8 @@ def _worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array]
         num_new_units = after.work[worker] - before.work[worker]
         has_newest = after.read[worker] == before.version
         does_unit = (num_new_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
-        return has_newest & ((num_new_units == 0) | does_unit)
+        only_reads = num_new_units == 0
+        return has_newest & (only_reads | does_unit)
 
     return rule
 
