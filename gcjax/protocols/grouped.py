@@ -130,8 +130,9 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     round_seconds = rounds.seconds[:num_rounds].reshape(num_pushes, num_local_steps, -1)  # [pushes, H, G]
     push_seconds = round_seconds.sum(axis=1) + groups.central_seconds
     # To the central server the groups are workers, and their pushes are units.
-    push_timeline = bounded_staleness(push_seconds, Network(), staleness=np.inf)
-    central_commits = commits_on_arrival(push_timeline, 1.0, np.inf)
+    weight, any_staleness = 1.0, np.inf  # the weights of members follow below
+    push_timeline = bounded_staleness(push_seconds, Network(), any_staleness)
+    central_commits = commits_on_arrival(push_timeline, weight, any_staleness)
     group_of_commit = central_commits.worker[:, 0]
     # The seconds from the begin of a push's first round to that of each of its rounds.
     since_first_round = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))

@@ -71,7 +71,8 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         def stop(view: View) -> jax.Array:
             """float[] seconds: now, if K workers have taken H steps."""
             num_done = ((view.progress >= num_local_steps) & view.alive).sum()
-            return jnp.where(num_done >= jnp.minimum(num_waited, view.alive.sum()), view.now, jnp.inf)
+            num_waited_for = jnp.minimum(num_waited, view.alive.sum())
+            return jnp.where(num_done >= num_waited_for, view.now, jnp.inf)
 
         return stopped_rule(stop, num_workers)._replace(weight=_one_over_num_uploads)
 

@@ -61,7 +61,8 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
       overlap: whether communication and computing overlap.
     """
     check_num_workers(num_workers)
-    specification = _with_members(num_workers, overlap, zeros(num_workers) == 0)
+    everybody = zeros(num_workers) == 0
+    specification = _with_members(num_workers, overlap, alive=everybody)
     return specification._replace(members=partial(_with_members, num_workers, overlap))
 
 

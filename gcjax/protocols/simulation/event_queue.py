@@ -253,20 +253,20 @@ class Queue(NamedTuple):
         return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.server_free_time)
 
     def with_event_at(
-        self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array
+        self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
+        """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
 
         Here it always does: the one phase of a turn ends then.
         """
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)
-            arrive = state.current.arrive.at[worker].set(jnp.where(ends, now, state.current.arrive[worker]))
+            arrive = state.current.arrive.at[worker].set(jnp.where(phase_has_ended, now, state.current.arrive[worker]))
             state = state._replace(
-                server_free_time=jnp.where(ends, free_time, state.server_free_time),
+                server_free_time=jnp.where(phase_has_ended, free_time, state.server_free_time),
                 current=state.current._replace(arrive=arrive),
             )
-        return state._replace(view=state.view._replace(now=now)), ends
+        return state._replace(view=state.view._replace(now=now)), phase_has_ended
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""

@@ -34,16 +34,16 @@ class SharedQueue(Queue):
         )
 
     def with_event_at(
-        self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array
+        self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
+        """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
 
         If it does not, the worker goes on to its next phase.
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
-        arrives = ends & (state.phase[worker] == ARRIVING)
-        return self._with_next_phase(state, worker, ends & ~arrives), arrives
+        arrives = phase_has_ended & (state.phase[worker] == ARRIVING)
+        return self._with_next_phase(state, worker, phase_has_ended & ~arrives), arrives
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
