@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.simulation.event_queue import IDLE, Queue, initial_state, with_ended_turns
+from gcjax.protocols.simulation.event_queue import Queue, initial_state
+from gcjax.protocols.simulation.event_state import IDLE, with_ended_turns
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turns import Turns, Work, turns_record

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.event_queue import (
+from gcjax.protocols.simulation.event_queue import Queue
+from gcjax.protocols.simulation.event_state import (
     ANSWERING,
     ARRIVING,
     COMPUTING,
     RECEIVING,
     SENDING,
-    Queue,
     State,
     replace_where,
 )
