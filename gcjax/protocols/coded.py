@@ -44,8 +44,9 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         units = units_of_rounds(durations, load)
         is_held = jnp.asarray(code.assignment.chunks.T >= 0)[None]  # [1, K, W]: a worker can hold fewer than K chunks
         receive_seconds = network.received(jnp.zeros(num_workers, units.dtype))
+        receive_of_round = receive_seconds[None, None]  # the same in each round
         compute_seconds = jnp.cumsum(jnp.where(is_held, units, 0), axis=1)
-        finish_in_round = receive_seconds[None, None] + compute_seconds  # seconds from the round's begin
+        finish_in_round = receive_of_round + compute_seconds  # seconds from the round's begin
         stop_time = jax.vmap(lambda finish: stopping_rule.time(code, finish.T))(finish_in_round)  # [R]
         is_done = is_held & (finish_in_round <= stop_time[:, None, None]) & jnp.isfinite(finish_in_round)
         progress = is_done.sum(axis=1, dtype=jnp.int32)

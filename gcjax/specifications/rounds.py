@@ -180,8 +180,9 @@ def _commit_action(next_length: int) -> Action:
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
         """bool[]: whether the step is the commit that the event shows, with the same length of the next round."""
+        is_commit = commits_all(before, after, event)
         has_no_next_commit = event.length < 0  # that would show how long the next round is
-        return commits_all(before, after, event) & (has_no_next_commit | (event.length == next_length))
+        return is_commit & (has_no_next_commit | (event.length == next_length))
 
     return Action(f"commit, next {next_length}", move, COMMIT, matches)
 

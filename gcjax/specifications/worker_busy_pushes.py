@@ -114,8 +114,8 @@ class _Program(NamedTuple):
         may_read = (
             (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
         )
-        next_due = before.version if self.overlap else before.due[worker]
-        has_due = after.due[worker] == next_due
+        due = after.due[worker]
+        has_due = due == (before.version if self.overlap else before.due[worker])
         begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & has_due
         return pushes | begins
 
