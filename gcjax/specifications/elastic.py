@@ -182,5 +182,6 @@ class _Exchange(NamedTuple):
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has H units of the worker, and is at most as stale as others have pushed since."""
         worker = server - self.num_workers
-        is_fresh = before.version - before.read[worker] <= before.others[worker]
+        staleness = before.version - before.read[worker]
+        is_fresh = staleness <= before.others[worker]
         return (after.version == before.version) | (is_fresh & (before.work[worker] == self.num_local_steps))

@@ -275,9 +275,11 @@ class _Program(NamedTuple):
         lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
         is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
+        version = state.version + 1
+        pushes_of_others = state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
         after = state._replace(
-            version=state.version + 1,
-            others=state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32),
+            version=version,
+            others=pushes_of_others,
             has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
         )
         return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
@@ -316,8 +318,7 @@ class _Program(NamedTuple):
 
         Nothing else changes.
         """
-        # At least 0: rules are also computed, and not used, for workers, whose numbers are below W.
-        is_member, lowest_member = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
+        is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         pushes = after.version == before.version + 1
         others_counted = after.others == before.others + jnp.where(
             self._is_lowest_member(before) & ~is_member & pushes, 1, 0
@@ -362,8 +363,9 @@ class _Program(NamedTuple):
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
-        is_member, lowest_member = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
-        is_fresh = before.version - before.read[lowest_member] <= before.others[lowest_member]
+        is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
+        staleness = before.version - before.read[lowest_member]
+        is_fresh = staleness <= before.others[lowest_member]
         is_complete = self.is_complete(before.work)
         return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
 
@@ -374,6 +376,10 @@ class _Program(NamedTuple):
         version_1 = jnp.ones_like(state.version)
         read_as_stale = 1 - staleness
         return state._replace(version=version_1, work=work, read=read_as_stale, others=0 * state.others)
+
+    def _lowest_member_or_0(self, server: jax.Array) -> jax.Array:
+        """int[]: the lowest worker of the server's group; 0 for workers, for whom rules are computed and not used."""
+        return jnp.maximum(server - self.num_workers, 0)
 
     def _is_lowest_member(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""

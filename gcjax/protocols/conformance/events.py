@@ -338,14 +338,14 @@ def _clipped_to_own_pushes(
         push_position = position_of_event[first_push : first_push + committed.unit.size]
     else:  # commits only: each is the push of one worker
         push_position = position_of_event[first_event_of_kind[COMMIT] + committed.commit]
-    last_position = push_position[first_row - 1]
+    previous_position = push_position[first_row - 1]
     if COMMIT in columns_by_kind:
-        commit_position = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]
-        commit_follows = commit_position == last_position + 1
-        last_position = last_position + commit_follows
+        position_of_its_commit = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]
+        commit_follows = position_of_its_commit == previous_position + 1
+        previous_position = previous_position + commit_follows
     has_pushed_before = np.append(False, committed.worker[first_row[1:]] == committed.worker[first_row[:-1]])[
         : first_row.size
     ]
-    min_position = np.where(has_pushed_before, last_position + 1, 0)
+    min_position = np.where(has_pushed_before, previous_position + 1, 0)
     max_position = push_position[first_row]
     return np.minimum(np.maximum(begin_position, min_position), max_position)
