@@ -241,7 +241,7 @@ def _begin_columns(
     first_row = np.flatnonzero(committed.is_first_of_message)  # the rows of the first and the last unit of each message
     last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1
     worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
-    version = host.read[committed.unit[last_row], committed.worker[last_row]]
+    version = np.asarray(host.read[committed.unit[last_row], committed.worker[last_row]])
     last_message = last_arrival(host, worker, unit)
     time = np.maximum(host.start[unit, worker], last_message)
     begins = {

@@ -68,4 +68,5 @@ def stopped_rounds(
     waits_for_parameters = is_begun & is_first_of_round
     start = jnp.where(waits_for_parameters, begin_time, compute_start)
     times = [by_unit(x, num_units, fill=jnp.inf) for x in (start, compute_start, compute_end, send_start, arrival_time)]
-    return Timeline(*times, horizon=end_time[-1]), end_time
+    horizon = end_time[-1]
+    return Timeline._make([*times, horizon]), end_time
