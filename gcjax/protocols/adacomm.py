@@ -9,7 +9,7 @@ from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedu
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.observed_losses import mean_loss, window_of
 from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds
-from gcjax.protocols.simulation.rules import Rule, round_begin, round_rule
+from gcjax.protocols.simulation.rules import Rule, View, round_begin, round_rule
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -35,46 +35,47 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
-    def initial(count: int) -> jax.Array:
+    def initial_steps(count: int) -> jax.Array:
         """int32[count]: H[0] local steps in each of so many windows, as long as no loss is known."""
         return jnp.full(count, num_local_steps, jnp.int32)
 
-    def next_steps(steps: jax.Array, seen: Observed) -> jax.Array:
+    def next_steps(steps_by_window: jax.Array, seen: Observed) -> jax.Array:
         """int32[windows]: the local steps H of each window, new ones for those after `seen.window`, which has ended.
 
         These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and
         H[0] = `num_local_steps`. If that is not less than before, H is halved; without these losses it stays.
         """
-        first_loss, window_loss = seen.loss[0], mean_loss(seen, seen.window, seconds)  # a window takes `seconds`
+        first_loss, window_loss = seen.loss[0], mean_loss(seen, seen.window, window_seconds=seconds)
         has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)
         loss_ratio = jnp.where(has_losses, window_loss / first_loss, 1)
         steps_by_loss = jnp.ceil(jnp.sqrt(loss_ratio) * num_local_steps)
-        old_steps = steps[seen.window]
+        old_steps = steps_by_window[seen.window]
         halved_steps = jnp.maximum(old_steps // 2, 1)
         fewer_steps = jnp.where(steps_by_loss < old_steps, steps_by_loss.astype(jnp.int32), halved_steps)
         new_steps = jnp.where(has_losses, fewer_steps, old_steps).clip(1)
-        is_later_window = jnp.arange(steps.size) > seen.window
-        return jnp.where(is_later_window, new_steps, steps)
+        is_later_window = jnp.arange(steps_by_window.size) > seen.window
+        return jnp.where(is_later_window, new_steps, steps_by_window)
 
-    def schedule_of_steps(durations: jax.Array, network: Network, steps: jax.Array) -> Schedule:
-        """The rounds of local SGD, with `steps[j]` local steps in those that begin in window j."""
+    def schedule_of_steps(durations: jax.Array, network: Network, steps_by_window: jax.Array) -> Schedule:
+        """The rounds of local SGD, with `steps_by_window[j]` local steps in those that begin in window j."""
         check_units(durations, num_local_steps)
 
-        def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
-            """The round in which each worker does the units `first int32[W]` and on, as many as its window's steps.
+        def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
+            """The round in which each worker does its window's steps, the units from `first_unit int32[W]` on.
 
-            It begins at `begin float[]`; the parameters have arrived at `received float[W]` seconds.
+            It begins at `begin_time float[]`; the parameters have arrived at `receive_time float[W]` seconds.
             """
-            return fixed_units(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
+            num_steps = steps_by_window[window_of(begin_time, window_seconds=seconds, num_windows=num_windows)]
+            return fixed_units(num_steps)(work, first_unit, receive_time, begin_time)
 
         return rounds(rule, durations, network, durations.shape[0])
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule if the loss never changes the number of local steps."""
-        return schedule_of_steps(durations, network, initial(num_windows))
+        return schedule_of_steps(durations, network, initial_steps(num_windows))
 
     adaptive = Adaptive(
-        initial=initial,
+        initial=initial_steps,
         schedule=schedule_of_steps,
         next=next_steps,
         seconds=float(seconds),
@@ -83,9 +84,15 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
 
     def served(num_workers: int) -> Rule:
         """The rule on the real clock: its memory are the local steps of each window."""
+
+        def num_steps(view: View) -> jax.Array:
+            """int32[]: the local steps of the window in which this round began."""
+            steps_by_window = view.memory
+            return steps_by_window[window_of(round_begin(view), window_seconds=seconds, num_windows=num_windows)]
+
         return round_rule(num_workers, num_units=1)._replace(
-            num_units=lambda view: view.memory[window_of(round_begin(view), seconds, num_windows)],
-            memory=lambda num_workers, dtype: initial(num_windows),
+            num_units=num_steps,
+            memory=lambda num_workers, dtype: initial_steps(num_windows),
         )
 
     return Protocol(

@@ -14,23 +14,27 @@ from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, turn_of
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
-_ASYMPTOTES = 32
+_NUM_ASYMPTOTES = 32
+_MAX_ASYMPTOTE = 0.98
+"""The highest asymptote that is tried, as a share of the least loss."""
+_MIN_LOSSES = 3
+"""With fewer losses a window has no reward."""
 
 
 class Rates(NamedTuple):
     """What the search knows.
 
     Attributes:
-      commits: int32[windows], the commits that each worker makes in a window.
+      num_commits: int32[windows], the commits that each worker makes in a window.
       searching: bool[], whether the next window tries one commit more.
-      best: float[], the best reward of the search so far; -1 if there is none.
-      least: float[], the least mean loss of a window since the search ended.
+      best_reward: float[], the best reward of the search so far; -1 if there is none.
+      least_loss: float[], the least mean loss of a window since the search ended.
     """
 
-    commits: jax.Array
+    num_commits: jax.Array
     searching: jax.Array
-    best: jax.Array
-    least: jax.Array
+    best_reward: jax.Array
+    least_loss: jax.Array
 
 
 @comparable
@@ -69,38 +73,43 @@ def adsp(
     search = _Search(seconds, max_commits, max_loss_growth, target_loss).validated()
     _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("min_interval", min_interval, finite=True)
+    window_seconds = seconds
 
     def schedule(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
-        """The schedule of durations `[T, W]` if every worker makes `rates.commits[j]` commits in each window j.
+        """The schedule of durations `[T, W]` if every worker makes `rates.num_commits[j]` commits in each window j.
 
-        A worker computes for `interval float[windows, W]` seconds between two commits: its share of the window, whose
-        length is `seconds`, without the time of its messages, but never less than `min_interval`.
+        A worker computes for `compute_seconds_by_window float[windows, W]` between two commits: its share of the
+        window, whose length is `window_seconds`, without the time of its messages, but never less than `min_interval`.
         """
         num_workers = durations.shape[1]
         message_seconds = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
         message_seconds = jnp.broadcast_to(message_seconds, (1, num_workers))
-        num_commits = rates.commits.astype(durations.dtype)[:, None]  # of each worker, one row a window
-        interval = jnp.maximum(min_interval, seconds / num_commits - message_seconds)
+        num_commits = rates.num_commits.astype(durations.dtype)[:, None]  # of each worker, one row a window
+        compute_seconds_by_window = jnp.maximum(min_interval, window_seconds / num_commits - message_seconds)
 
-        def plan(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
-            """A turn of each worker: as many units as fill its `interval`, from unit `first int32[W]` on.
+        def plan(work: Work, first_unit: jax.Array, ready_time: jax.Array, memory: Any) -> TurnPlan:
+            """A turn of each worker: as many units as fill its seconds, from unit `first_unit int32[W]` on.
 
-            The interval is that of the window in which the turn begins, at `ready float[W]` seconds.
+            The seconds are those of the window in which the turn begins, at `ready_time float[W]` seconds.
             """
             del memory
-            window = window_of(ready, seconds, num_windows)  # int32[W]
-            own_interval = jnp.take_along_axis(interval, window[None], axis=0)[0]  # float[W]
-            return turn_of(work, first, ready, work.until(first, own_interval))
+            window = window_of(ready_time, window_seconds, num_windows)  # int32[W]
+            compute_seconds = jnp.take_along_axis(compute_seconds_by_window, window[None], axis=0)[0]  # float[W]
+            return turn_of(work, first_unit, ready_time, num_units=work.until(first_unit, compute_seconds))
 
         return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
 
-    def initial(count: int) -> Rates:
+    def initial_rates(count: int) -> Rates:
         """The rates at first: one commit in each of so many windows, the search under way, nothing known."""
         zero = jnp.zeros((), jnp.result_type(float))
-        return Rates(jnp.ones(count, jnp.int32), searching=zero == 0, best=zero - 1, least=zero + jnp.inf)
+        return Rates(jnp.ones(count, jnp.int32), searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf)
 
     adaptive = Adaptive(
-        initial=initial, schedule=schedule, next=search.next_rates, seconds=float(seconds), num_windows=num_windows
+        initial=initial_rates,
+        schedule=schedule,
+        next=search.next_rates,
+        seconds=float(seconds),
+        num_windows=num_windows,
     )
 
     def served(num_workers: int) -> Rule:
@@ -111,17 +120,17 @@ def adsp(
 
         def turn_seconds(view: View) -> jax.Array:
             """float[]: the interval between two commits of a worker in this window."""
-            num_commits = view.memory.commits[window_of(view.now, seconds, num_windows)]
-            return jnp.maximum(min_interval, seconds / num_commits.astype(view.now.dtype))
+            num_commits = view.memory.num_commits[window_of(view.now, window_seconds, num_windows)]
+            return jnp.maximum(min_interval, window_seconds / num_commits.astype(view.now.dtype))
 
         return Rule(
             weight=1.0 / num_workers,
-            memory=lambda num_workers, dtype: initial(num_windows),
+            memory=lambda num_workers, dtype: initial_rates(num_windows),
             turn_seconds=turn_seconds,
         )
 
     return Protocol(
-        lambda durations, network: schedule(durations, network, initial(num_windows)),
+        lambda durations, network: schedule(durations, network, initial_rates(num_windows)),
         local=LocalWork(),
         adaptive=adaptive,
         rule=served,
@@ -132,14 +141,14 @@ def adsp(
 class _Search(NamedTuple):
     """The search for the number of commits in a window; the parameters are those of `adsp`."""
 
-    seconds: float
+    window_seconds: float
     max_commits: int
     max_loss_growth: float
     target_loss: float | None
 
     def validated(self) -> "_Search":
         """The same, if the parameters are in their ranges."""
-        _validate.single_number("seconds", self.seconds, above=True, finite=True)
+        _validate.single_number("seconds", self.window_seconds, above=True, finite=True)
         _validate.integer("max_commits", self.max_commits, minimum=1)
         _validate.single_number("max_loss_growth", self.max_loss_growth, minimum=1.0)
         if self.target_loss is not None:
@@ -150,56 +159,69 @@ class _Search(NamedTuple):
         """The rates after the window `seen.window` has ended.
 
         A search goes on with one commit more while the reward rises, and ends with one less when it falls. After a
-        search the rate stays, until the loss has risen by `max_loss_growth` over the least loss since, `rates.least`;
-        then a new search begins at one commit.
+        search the rate stays, until the loss has risen by `max_loss_growth` over the least loss since
+        (`rates.least_loss`); then a new search begins at one commit.
         """
-        num_commits, dtype = rates.commits[seen.window], rates.best.dtype
-        loss = mean_loss(seen, seen.window, self.seconds).astype(dtype)
+        num_commits, dtype = rates.num_commits[seen.window], rates.best_reward.dtype
+        loss = mean_loss(seen, seen.window, self.window_seconds).astype(dtype)
         has_loss = jnp.isfinite(loss)
-        reward = jnp.where(has_loss, _reward(seen, self.seconds, self.target_loss), -1).astype(dtype)
-        is_better = rates.searching & ((reward > rates.best) | ~has_loss)  # a window without a commit says nothing
+        reward = jnp.where(has_loss, _reward(seen, self.window_seconds, self.target_loss), -1).astype(dtype)
+        reward_rises = (reward > rates.best_reward) | ~has_loss  # a window without a commit says nothing
+        is_better = rates.searching & reward_rises
         continues = is_better & (num_commits < self.max_commits)
         is_worse = rates.searching & ~is_better
-        restarts = ~rates.searching & (loss > self.max_loss_growth * rates.least)
+        restarts = ~rates.searching & (loss > self.max_loss_growth * rates.least_loss)
         next_commits = jnp.where(restarts, 1, num_commits)
         next_commits = jnp.where(is_worse, jnp.maximum(num_commits - 1, 1), next_commits)
         next_commits = jnp.where(continues, num_commits + 1, next_commits)
         return Rates(
-            commits=jnp.where(jnp.arange(rates.commits.size) > seen.window, next_commits, rates.commits),
+            num_commits=jnp.where(jnp.arange(rates.num_commits.size) > seen.window, next_commits, rates.num_commits),
             searching=continues | restarts,
-            best=jnp.where(restarts, -1, jnp.maximum(reward, rates.best)),
-            least=jnp.where(continues | restarts, jnp.inf, jnp.fmin(loss, rates.least)),
+            best_reward=jnp.where(restarts, -1, jnp.maximum(reward, rates.best_reward)),
+            least_loss=jnp.where(continues | restarts, jnp.inf, jnp.fmin(loss, rates.least_loss)),
         )
 
 
-def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
-    """float[]: the reward of the window `seen.window`, whose length is `seconds`; 0 with fewer than 3 commits.
+def _reward(seen: Observed, window_seconds: float, target: float | None) -> jax.Array:
+    """float[]: the reward of the window `seen.window`, whose length is `window_seconds`; 0 with fewer than 3 commits.
 
     `1 / (a² t + b) + c` is fitted to its losses, t the seconds since it began, for several asymptotes c. The reward is
     that of the best fit: `a²` without a target, otherwise the inverse of the seconds until the fit is at the target.
     """
-    in_this_window = in_window(seen, seen.window, seconds)
-    t = jnp.where(in_this_window, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
-    loss = jnp.where(in_this_window, seen.loss, 0).astype(t.dtype)
-    asymptotes = jnp.min(jnp.where(in_this_window, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
+    in_this_window = in_window(seen, seen.window, window_seconds)
+    elapsed = jnp.where(in_this_window, seen.time - seen.window.astype(seen.time.dtype) * window_seconds, 0)
+    loss = jnp.where(in_this_window, seen.loss, 0).astype(elapsed.dtype)
+    least_loss = jnp.min(jnp.where(in_this_window, loss, jnp.inf))
+    asymptotes = least_loss * jnp.linspace(0, _MAX_ASYMPTOTE, _NUM_ASYMPTOTES, dtype=elapsed.dtype)
 
-    def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The squared error in the loss, and the reward, of the line 1 / (loss - c) = a² t + b by least squares."""
-        y = jnp.where(in_this_window, 1 / (loss - c), 0)
-        n, sum_t, sum_y = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
-        slope = (n * (t * y).sum() - sum_t * sum_y) / (n * (t * t).sum() - sum_t * sum_t)
-        intercept = (sum_y - slope * sum_t) / n
-        line = slope * t + intercept
-        error = jnp.where(in_this_window, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
-        # The line is at the target, 1 / (target - c), after the seconds (1 / (target - c) - b) / a².
-        reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - intercept), 0)
-        return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
+    def fit(asymptote: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The squared error in the loss, and the reward, of the line 1 / (loss - c) = a² t + b by least squares.
+
+        c is `asymptote`.
+        """
+        inverse_excess = jnp.where(in_this_window, 1 / (loss - asymptote), 0)
+        num_losses = in_this_window.sum().astype(elapsed.dtype)
+        sum_elapsed, sum_inverse = elapsed.sum(), inverse_excess.sum()
+        covariance = num_losses * (elapsed * inverse_excess).sum() - sum_elapsed * sum_inverse
+        variance = num_losses * (elapsed * elapsed).sum() - sum_elapsed * sum_elapsed
+        slope = covariance / variance
+        intercept = (sum_inverse - slope * sum_elapsed) / num_losses
+        fitted_inverse = slope * elapsed + intercept
+        fitted_loss = 1 / jnp.where(fitted_inverse > 0, fitted_inverse, jnp.nan) + asymptote
+        squared_error = jnp.where(in_this_window, (fitted_loss - loss) ** 2, 0).sum()
+        if target is None:
+            reward = slope
+        else:  # the line is at the target, 1 / (target - c), after the seconds (1 / (target - c) - b) / a²
+            is_reachable = target > asymptote
+            inverse_to_go = 1 / (target - asymptote) - intercept
+            reward = slope * jnp.where(is_reachable, _reciprocal_or_inf(inverse_to_go), 0)
+        return jnp.where(jnp.isfinite(squared_error), squared_error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)
-    best = jnp.argmin(errors)
-    return jnp.where((in_this_window.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
+    best_fit = jnp.argmin(errors)
+    return jnp.where((in_this_window.sum() >= _MIN_LOSSES) & jnp.isfinite(errors[best_fit]), rewards[best_fit], 0)
 
 
-def _inverse(distance: jax.Array) -> jax.Array:
-    """float[]: 1 / distance; inf if the distance is 0 or negative, that is if the target is reached already."""
-    return jnp.where(distance > 0, 1 / jnp.where(distance > 0, distance, 1), jnp.inf)
+def _reciprocal_or_inf(inverse_to_go: jax.Array) -> jax.Array:
+    """float[]: the reciprocal; inf if the argument is 0 or negative, that is if the target is reached already."""
+    return jnp.where(inverse_to_go > 0, 1 / jnp.where(inverse_to_go > 0, inverse_to_go, 1), jnp.inf)

@@ -31,18 +31,18 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     """
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
-    def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
-        """The round in which everybody computes for `seconds`, from unit `first int32[W]` on.
+    def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
+        """The round in which everybody computes for `seconds`, from unit `first_unit int32[W]` on.
 
-        The parameters have arrived at `received float[W]` seconds.
+        The parameters have arrived at `receive_time float[W]` seconds.
         """
-        del begin
-        return units_until(work, first, received, received + seconds)
+        del begin_time
+        return units_until(work, first_unit, receive_time, stop=receive_time + seconds)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds; a worker's contribution has the weight 1 / units of all workers in the commit."""
         record = rounds(rule, durations, network, durations.shape[0])
-        weight = _mean_of_units(record.version, record.work.clip(0))
+        weight = _one_over_num_units(record.version, record.work.clip(0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 
     def served(num_workers: int) -> Rule:
@@ -50,7 +50,8 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
 
         A round in which nobody has done anything by then goes on until somebody has.
         """
-        return stopped_rule(lambda view: round_begin(view) + seconds, num_workers)._replace(weight=_mean_of_units)
+        rule = stopped_rule(stop=lambda view: round_begin(view) + seconds, num_workers=num_workers)
+        return rule._replace(weight=_one_over_num_units)
 
     # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
     # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
@@ -70,7 +71,7 @@ def _zeros_like(params: Any, version_params: Any) -> Any:
     return jax.tree.map(jnp.zeros_like, version_params)
 
 
-def _mean_of_units(staleness: Any, work: Any) -> Any:
+def _one_over_num_units(staleness: Any, work: Any) -> Any:
     """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` units, 1 / all units."""
     del staleness
     return 1 / work.sum(axis=-1, keepdims=True).clip(1)

@@ -170,9 +170,8 @@ class Protocol(NamedTuple):
         try:
             check_schedule(schedule, self, durations)
         except ValueError:
-            is_known = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
-            if is_known and np.isnan(schedule.horizon).any():
-                simulation(*inputs)  # not compiled, it says what there was no room for
+            if _lacked_room(schedule):
+                _raise_what_lacked_room(simulation, *inputs)
             raise
         return schedule
 
@@ -186,16 +185,29 @@ class Protocol(NamedTuple):
           ValueError: if there are absences, and the event queue does not simulate the protocol.
         """
         if absences is not None:
-            return cast(Callable[..., Schedule], _AbsenceSimulation(_rule_with_absences(self), self.local is not None))
-        if network.service is None or self.rule is None or self.adaptive is not None:
+            rule, keeps_version = _rule_that_allows_absences(self), self.local is not None
+            return cast(Callable[..., Schedule], _AbsenceSimulation(rule, keeps_version))
+        server_takes_time = network.service is not None
+        if not server_takes_time or self.rule is None or self.adaptive is not None:
             return self.schedule
         return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
 
 
-class _QueueSimulation(NamedTuple):
-    """The schedule of a rule by the event queue, or `schedule` where there is none; equal for equal functions."""
+def _lacked_room(schedule: Any) -> bool:
+    """Whether a compiled simulation had too little room for commits or messages: its horizon is then NaN."""
+    has_values = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
+    return has_values and bool(np.isnan(schedule.horizon).any())
 
-    schedule: Callable[[jax.Array, Network], Schedule]
+
+def _raise_what_lacked_room(simulation: Callable[..., Schedule], *inputs: Any) -> None:
+    """Runs the simulation once more, not compiled: it then raises the error that says what there was no room for."""
+    simulation(*inputs)
+
+
+class _QueueSimulation(NamedTuple):
+    """The schedule of a rule by the event queue; `schedule_without_queue` if it has none. Equal for equal functions."""
+
+    schedule_without_queue: Callable[[jax.Array, Network], Schedule]
     rule: Callable[[int], Rule]
 
     def __call__(self, durations: jax.Array, network: Network) -> Schedule:
@@ -205,9 +217,10 @@ class _QueueSimulation(NamedTuple):
         try:
             rule = self.rule(durations.shape[1])
         except ValueError:  # the rule says why it cannot be one
-            return self.schedule(durations, network)
-        if rule.stop is not None:  # the event queue does not simulate rounds that the server stops
-            return self.schedule(durations, network)
+            return self.schedule_without_queue(durations, network)
+        is_stopped_by_server = rule.stop is not None
+        if is_stopped_by_server:  # the event queue does not simulate such rounds
+            return self.schedule_without_queue(durations, network)
         return event_schedule(rule, durations, network)
 
 
@@ -229,31 +242,32 @@ class _AbsenceSimulation(NamedTuple):
         try:
             rule = self.rule(durations.shape[1])
         except ValueError as error:
-            raise ValueError(f"{_ABSENCES_RULE} This protocol has none: {error}") from error
+            raise ValueError(f"{_ABSENCES_NEED_A_RULE} This protocol has none: {error}") from error
         if rule.stop is not None:
             raise ValueError(
-                f"{_ABSENCES_RULE} The rounds of this protocol are stopped by the server, which it does not simulate. "
-                "gcjax.parameter_server serves them; gcjax.stragglers.failed_workers are workers that never answer."
+                f"{_ABSENCES_NEED_A_RULE} The rounds of this protocol are stopped by the server, which it does not "
+                "simulate. gcjax.parameter_server serves them; gcjax.stragglers.failed_workers are workers that never "
+                "answer."
             )
         if rule.overlaps:
             raise ValueError(
-                f"{_ABSENCES_RULE} The workers of this protocol compute while they send, and what is lost then with "
-                "one that leaves is not simulated. gcjax.parameter_server serves it."
+                f"{_ABSENCES_NEED_A_RULE} The workers of this protocol compute while they send, and what is lost "
+                "then with one that leaves is not simulated. gcjax.parameter_server serves it."
             )
         return event_schedule(rule, durations, network, absences=absences, keeps_version=self.keeps_version)
 
 
-_ABSENCES_RULE = "workers can only be away under a protocol with a rule that the event queue simulates."
+_ABSENCES_NEED_A_RULE = "workers can only be away under a protocol with a rule that the event queue simulates."
 
 
-def _rule_with_absences(protocol: Protocol) -> Callable[[int], Rule]:
+def _rule_that_allows_absences(protocol: Protocol) -> Callable[[int], Rule]:
     """The rule of a protocol; a `ValueError` if there is none, or what it does depends on the loss."""
     if protocol.adaptive is not None:
         raise ValueError(
-            f"{_ABSENCES_RULE} This one looks at the loss, window by window. gcjax.parameter_server serves it."
+            f"{_ABSENCES_NEED_A_RULE} This one looks at the loss, window by window. gcjax.parameter_server serves it."
         )
     if protocol.rule is None:
-        raise ValueError(f"{_ABSENCES_RULE} This one has none. Give it one, Protocol(..., rule=...).")
+        raise ValueError(f"{_ABSENCES_NEED_A_RULE} This one has none. Give it one, Protocol(..., rule=...).")
     return protocol.rule
 
 

@@ -28,9 +28,10 @@ def bsp() -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """Commit n is round n: unit n of every worker, on version n."""
         num_units, num_workers = durations.shape
-        if network.server is not None:  # messages get in each other's way
-            return rounds(fixed_units(1), durations, network, num_units)
-        timeline = bounded_staleness(durations, network, 0)
+        messages_share_link = network.server is not None
+        if messages_share_link:
+            return rounds(fixed_units(count=1), durations, network, num_rounds=num_units)
+        timeline = bounded_staleness(durations, network, staleness=0)
         round_number = jnp.arange(num_units)[:, None]
         return record(
             timeline,

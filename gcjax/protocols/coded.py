@@ -34,8 +34,8 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
     Raises:
       ValueError: if the rule waits for an exact decode that the code cannot give; if fewer than K units are sampled.
     """
-    rule = decodable() if stop is None else stop
-    _check_parameters(code, rule)
+    stopping_rule = decodable() if stop is None else stop
+    _check_parameters(code, stopping_rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of R rounds of K = `load` units of every worker; what is known of units has axes [R, K, W]."""
@@ -43,22 +43,27 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         num_workers, load = code.assignment.chunks.shape
         units = units_of_rounds(durations, load)
         is_held = jnp.asarray(code.assignment.chunks.T >= 0)[None]  # [1, K, W]: a worker can hold fewer than K chunks
-        received = network.received(jnp.zeros(num_workers, units.dtype))
-        finish = received[None, None] + jnp.cumsum(jnp.where(is_held, units, 0), axis=1)  # from the round's begin
-        stop_time = jax.vmap(lambda finish_of_round: rule.time(code, finish_of_round.T))(finish)  # [R]
-        is_done = is_held & (finish <= stop_time[:, None, None]) & jnp.isfinite(finish)
+        receive_seconds = network.received(jnp.zeros(num_workers, units.dtype))
+        receive_of_round = receive_seconds[None, None]  # the same in each round
+        compute_seconds = jnp.cumsum(jnp.where(is_held, units, 0), axis=1)
+        finish_in_round = receive_of_round + compute_seconds  # seconds from the round's begin
+        stop_time = jax.vmap(lambda finish: stopping_rule.time(code, finish.T))(finish_in_round)  # [R]
+        is_done = is_held & (finish_in_round <= stop_time[:, None, None]) & jnp.isfinite(finish_in_round)
         progress = is_done.sum(axis=1, dtype=jnp.int32)
-        size = jax.vmap(code.sent)(progress).sum(axis=2).astype(units.dtype) / code.num_blocks  # in full gradients
-        timeline, end = stopped_rounds(finish, is_held, is_done, stop_time, size, network, durations.shape[0])
-        rounds = jnp.arange(end.size, dtype=jnp.int32)[:, None]
+        num_blocks_sent = jax.vmap(code.sent)(progress).sum(axis=2)
+        message_size = num_blocks_sent.astype(units.dtype) / code.num_blocks  # in full gradients
+        timeline, round_end = stopped_rounds(
+            finish_in_round, is_held, is_done, stop_time, message_size, network, durations.shape[0]
+        )
+        round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]
         return record(
             timeline,
-            time=end,
+            time=round_end,
             worker=jnp.broadcast_to(jnp.arange(num_workers), progress.shape),
-            unit=rounds * load,
+            unit=round_number * load,
             work=progress,
             weight=1.0 / code.assignment.num_chunks,
-            read=by_unit(jnp.broadcast_to(rounds[:, None], units.shape), durations.shape[0], -1),
+            read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
         )
 
     def promise(num_workers: int) -> specifications.Specification:
@@ -71,19 +76,19 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             raise ValueError(
                 f"the workers must be those of the code, {code.assignment.num_workers}; got {num_workers}."
             )
-        return _served(code, rule)
+        return _stopped_round_rule(code, stopping_rule)
 
     return Protocol(
         schedule,
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=promise if rule.exact else None,
+        specification=promise if stopping_rule.exact else None,
         rule=served,
     )
 
 
-def _served(code: GradientCode, rule: StoppingRule) -> Rule:
+def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule:
     """The rule by which a server stops the rounds of a code.
 
     It keeps in mind when each worker has done each of its chunks. A rule that does not wait for an exact decode also
@@ -91,7 +96,7 @@ def _served(code: GradientCode, rule: StoppingRule) -> Rule:
     """
     is_held = jnp.asarray(code.assignment.chunks >= 0)
     loads = jnp.asarray(code.assignment.loads)
-    slot = jnp.arange(code.assignment.load)
+    chunk_position = jnp.arange(code.assignment.load)
 
     def remember_unit(view: View, worker: jax.Array) -> jax.Array:
         """float[W, K] seconds, when each chunk was done; this is the last one of the worker."""
@@ -99,17 +104,18 @@ def _served(code: GradientCode, rule: StoppingRule) -> Rule:
 
     def stop(view: View) -> jax.Array:
         """float[] seconds, when the round stops, from the times at which chunks were done."""
-        begin = round_begin(view)
-        is_done = slot < view.progress[:, None]
-        finish = jnp.where(is_held, jnp.where(is_done, view.memory - begin, jnp.inf), 0)
-        seconds = rule.time(code, jax.lax.cummax(finish, axis=1))
-        holds = seconds <= view.now - begin
-        if rule.exact:
-            return jnp.where(holds & _decodable(code).whether(view.progress), view.now, jnp.inf)
-        holds |= ((view.progress == loads) | ~view.alive).all()
-        return jnp.where(holds, view.now, begin + seconds)
+        begin_time = round_begin(view)
+        is_done = chunk_position < view.progress[:, None]
+        done_seconds = jnp.where(is_held, jnp.where(is_done, view.memory - begin_time, jnp.inf), 0)
+        seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
+        rule_holds = seconds_to_stop <= view.now - begin_time
+        if stopping_rule.exact:
+            return jnp.where(rule_holds & _decodable(code).whether(view.progress), view.now, jnp.inf)
+        all_done = ((view.progress == loads) | ~view.alive).all()
+        rule_holds |= all_done
+        return jnp.where(rule_holds, view.now, begin_time + seconds_to_stop)
 
-    return stopped_rule(stop, code.assignment.num_workers, lambda view: loads)._replace(
+    return stopped_rule(stop, code.assignment.num_workers, num_units=lambda view: loads)._replace(
         memory=lambda num_workers, dtype: jnp.zeros(code.assignment.chunks.shape, dtype),
         remember_unit=remember_unit,
         weight=1.0 / code.assignment.num_chunks,
@@ -140,13 +146,15 @@ def _check_durations(code: GradientCode, durations: jax.Array) -> None:
         )
 
 
-def _check_parameters(code: GradientCode, rule: StoppingRule) -> None:
+def _check_parameters(code: GradientCode, stopping_rule: StoppingRule) -> None:
     """Checks the types, and that the full work of everybody decodes if the rule waits for that."""
     if not isinstance(code, GradientCode):
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
-    if not isinstance(rule, StoppingRule):
-        raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {rule!r}.")
-    if not rule.exact:
+    if not isinstance(stopping_rule, StoppingRule):
+        raise ValueError(
+            f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {stopping_rule!r}."
+        )
+    if not stopping_rule.exact:
         return
     with jax.ensure_compile_time_eval():
         full_work_at_once = jnp.zeros(code.assignment.chunks.shape)  # the seconds at which chunks are finished

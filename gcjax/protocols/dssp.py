@@ -17,14 +17,14 @@ class _Pushes(NamedTuple):
     """The pushes of the workers and what they were granted, as the server remembers them; arrays [W].
 
     Attributes:
-      last: float seconds, the last push; 0 before there is one.
-      before_last: float seconds, the push before the last one.
+      last_time: float seconds, the last push; 0 before there is one.
+      previous_time: float seconds, the push before the last one.
       num_granted: int32, the granted steps that are left, beyond the next one.
       may_go_on: bool, whether the next step is granted, however far ahead the worker is.
     """
 
-    last: jax.Array
-    before_last: jax.Array
+    last_time: jax.Array
+    previous_time: jax.Array
     num_granted: jax.Array
     may_go_on: jax.Array
 
@@ -55,7 +55,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
 
     def rule(num_workers: int) -> Rule:
         """The waiting rule, with the weight 1/W or `weight`."""
-        return _rule(lower, span)._replace(weight=1.0 / num_workers if weight is None else weight)
+        return _threshold_rule(lower, span)._replace(weight=1.0 / num_workers if weight is None else weight)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of the waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
@@ -67,7 +67,9 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
         Nobody is more than s = lower + span units ahead when it begins one. So while a worker is busy with its unit n,
         each other one can push at most its units n - s, ..., n + s.
         """
-        return (num_workers - 1) * (2 * (lower + span) + 1)
+        max_ahead = lower + span
+        max_pushes_meanwhile = 2 * max_ahead + 1
+        return (num_workers - 1) * max_pushes_meanwhile
 
     return Protocol(
         schedule,
@@ -78,7 +80,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     )
 
 
-def _rule(lower: int, max_granted: int) -> Rule:
+def _threshold_rule(lower: int, max_granted: int) -> Rule:
     """The waiting rule: who may go on, and what the server remembers (`_Pushes`).
 
     `lower` is the threshold of `dssp`, `max_granted` its `span`, both in steps.
@@ -96,8 +98,8 @@ def _rule(lower: int, max_granted: int) -> Rule:
         """
         pushes: _Pushes = view.memory
         pushes = pushes._replace(
-            before_last=pushes.before_last.at[worker].set(pushes.last[worker]),
-            last=pushes.last.at[worker].set(view.now),
+            previous_time=pushes.previous_time.at[worker].set(pushes.last_time[worker]),
+            last_time=pushes.last_time.at[worker].set(view.now),
         )
         num_left = pushes.num_granted[worker]
         num_ahead = view.clock[worker] - slowest_clock(view)  # the clock counts the pushes of each worker
@@ -105,9 +107,10 @@ def _rule(lower: int, max_granted: int) -> Rule:
         needs_grant = (num_left == 0) & (num_ahead > lower) & is_fastest
         # Whoever is exactly at the threshold may still take a step, so it ends at most one beyond lower + max_granted.
         max_steps = jnp.minimum(max_granted, lower + max_granted + 1 - num_ahead)
-        num_left = jnp.where(needs_grant, _num_granted(pushes, view, worker, max_granted, max_steps), num_left)
+        num_left = jnp.where(needs_grant, _num_steps_to_grant(pushes, view, worker, max_granted, max_steps), num_left)
+        num_left_after_next = (num_left - 1).clip(0)  # without the step that begins now
         return pushes._replace(
-            num_granted=pushes.num_granted.at[worker].set((num_left - 1).clip(0)),  # without the step that begins now
+            num_granted=pushes.num_granted.at[worker].set(num_left_after_next),
             may_go_on=pushes.may_go_on.at[worker].set(num_left > 0),
         )
 
@@ -118,20 +121,22 @@ def _rule(lower: int, max_granted: int) -> Rule:
     return Rule(ready=ready, memory=memory, remember=remember)
 
 
-def _num_granted(pushes: _Pushes, view: View, fast: jax.Array, max_granted: int, max_steps: jax.Array) -> jax.Array:
+def _num_steps_to_grant(
+    pushes: _Pushes, view: View, fast_worker: jax.Array, max_granted: int, max_steps: jax.Array
+) -> jax.Array:
     """int32[]: the number of steps, `max_steps` at most, after which the fast worker is predicted to wait least.
 
     Both it and the slowest are predicted to go on at the interval between their last two pushes. 0 if one of them has
     pushed less than twice. `view.clock int32[W]` are the pushes of each worker.
     """
     clock = view.clock
-    slow = jnp.argmin(jnp.where(view.alive, clock, jnp.iinfo(jnp.int32).max))
-    fast_interval, slow_interval = (pushes.last[w] - pushes.before_last[w] for w in (fast, slow))
+    slow_worker = jnp.argmin(jnp.where(view.alive, clock, jnp.iinfo(jnp.int32).max))
+    fast_interval, slow_interval = (pushes.last_time[w] - pushes.previous_time[w] for w in (fast_worker, slow_worker))
     num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted
-    fast_push = pushes.last[fast] + num_steps.astype(fast_interval.dtype) * fast_interval
-    divisor = jnp.where(slow_interval > 0, slow_interval, 1)  # not 0, also where the result is not used
-    num_slow_pushes = jnp.maximum(jnp.ceil((fast_push - pushes.last[slow]) / divisor), 1)  # the first not before it
-    wait = pushes.last[slow] + num_slow_pushes * slow_interval - fast_push
+    fast_push = pushes.last_time[fast_worker] + num_steps.astype(fast_interval.dtype) * fast_interval
+    positive_interval = jnp.where(slow_interval > 0, slow_interval, 1)  # not 0, also where the result is not used
+    num_slow_pushes = jnp.maximum(jnp.ceil((fast_push - pushes.last_time[slow_worker]) / positive_interval), 1)
+    wait = pushes.last_time[slow_worker] + num_slow_pushes * slow_interval - fast_push
     wait = jnp.where(num_steps <= max_steps, jnp.maximum(wait, 0), jnp.inf)
-    is_predictable = (clock[fast] >= 2) & (clock[slow] >= 2) & (slow_interval > 0)
+    is_predictable = (clock[fast_worker] >= 2) & (clock[slow_worker] >= 2) & (slow_interval > 0)
     return jnp.where(is_predictable, jnp.argmin(wait).astype(jnp.int32), 0)

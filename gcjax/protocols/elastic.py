@@ -39,13 +39,13 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which every worker pushes after H units, and each push is a commit."""
         num_units, num_workers = durations.shape
-        num_pushes = max(1, num_units // num_local_steps)  # of each worker
+        pushes_of_worker = max(1, num_units // num_local_steps)
         return event_schedule(
             rule(num_workers),
             durations,
             network,
-            num_commits=num_pushes * num_workers,
-            num_turns=num_pushes,
+            num_commits=pushes_of_worker * num_workers,
+            num_turns=pushes_of_worker,
         )
 
     return Protocol(
@@ -76,5 +76,6 @@ def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array
     They move towards the server's, `version_params`, by `weight` times the difference, as the server's move to them.
     """
     del base
-    change = jax.tree.map(jnp.subtract, params, version_params)
-    return change, jax.tree.map(lambda x, dx: x - weight.astype(dx.dtype) * dx, params, change)
+    difference = jax.tree.map(jnp.subtract, params, version_params)
+    moved_params = jax.tree.map(lambda x, dx: x - weight.astype(dx.dtype) * dx, params, difference)
+    return difference, moved_params

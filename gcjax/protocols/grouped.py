@@ -10,7 +10,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.elastic import elastic
-from gcjax.protocols.groups import Groups, checked_groups, members
+from gcjax.protocols.groups import Groups, checked_groups, group_arrays
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
 from gcjax.protocols.simulation.rules import Rule, group_rule
@@ -58,14 +58,19 @@ def grouped(
             f"groups that make several rounds on their own push what these changed; got merge='gradient' with "
             f"num_local_steps={num_local_steps}. Use merge='change' or merge='elastic'."
         )
-    table, group_of = members(groups)
-    group_size = (table >= 0).sum(axis=1, keepdims=True)
+    members_of_group, group_of_worker = group_arrays(groups)
+    group_size = (members_of_group >= 0).sum(axis=1, keepdims=True)
     # [G, 1]: each member has its share of α, or 1/W.
-    weight = (
-        moving_rate / len(groups) / group_size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
-    )
+    if merge == "elastic":
+        weight = moving_rate / len(groups) / group_size
+    else:
+        weight = np.full((len(groups), 1), 1 / group_of_worker.size)
     arrays = _Groups(
-        table=table, group_of=group_of, weight=weight, num_local_steps=num_local_steps, central_seconds=central_seconds
+        members_of_group=members_of_group,
+        group_of_worker=group_of_worker,
+        weight=weight,
+        num_local_steps=num_local_steps,
+        central_seconds=central_seconds,
     )
 
     def promise(num_workers: int) -> specifications.Specification:
@@ -80,12 +85,14 @@ def grouped(
                 f"at a server of each group, and there is one server. Got merge={merge!r}, "
                 f"central_seconds={central_seconds!r}."
             )
-        if num_workers != group_of.size:
-            raise ValueError(f"the groups must cover the workers; they are of {group_of.size}, got {num_workers}.")
-        group = jnp.asarray(group_of)
-        return group_rule(lambda view: group, num_workers, num_contributions=table.shape[1])
+        if num_workers != group_of_worker.size:
+            raise ValueError(
+                f"the groups must cover the workers; they are of {group_of_worker.size}, got {num_workers}."
+            )
+        group = jnp.asarray(group_of_worker)
+        return group_rule(lambda view: group, num_workers, num_contributions=members_of_group.shape[1])
 
-    local = _local(merge, group_of)
+    local = _local_work(merge, group_of_worker)
     return Protocol(
         lambda durations, network: _schedule(arrays, durations, network),
         round_units=num_local_steps,
@@ -99,15 +106,15 @@ class _Groups(NamedTuple):
     """Who is in which group, and what a group's push is.
 
     Attributes:
-      table: int[G, members], the workers of each group; -1 where there are fewer.
-      group_of: int[W].
+      members_of_group: int[G, members], the workers of each group; -1 where there are fewer.
+      group_of_worker: int[W].
       weight: float[G, 1], the weight of a contribution.
       num_local_steps: H.
       central_seconds: of an exchange with the central server.
     """
 
-    table: np.ndarray
-    group_of: np.ndarray
+    members_of_group: np.ndarray
+    group_of_worker: np.ndarray
     weight: np.ndarray
     num_local_steps: int
     central_seconds: float
@@ -115,36 +122,40 @@ class _Groups(NamedTuple):
 
 def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
     """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers."""
-    (num_units, _), num_steps = durations.shape, groups.num_local_steps
-    _check_durations(durations, groups.group_of.size, num_steps)
-    rounds = _rounds(groups.table, durations, network)
-    num_pushes = num_units // num_steps
-    round_seconds = rounds.length[: num_pushes * num_steps].reshape(num_pushes, num_steps, -1)  # [pushes, H, G]
-    push_times = bounded_staleness(round_seconds.sum(axis=1) + groups.central_seconds, Network(), np.inf)
-    central = commits_on_arrival(push_times, 1.0, np.inf)  # its workers are the groups, its units their pushes
-    group = central.worker[:, 0]
+    (num_units, _), num_local_steps = durations.shape, groups.num_local_steps
+    _check_durations(durations, groups.group_of_worker.size, num_local_steps)
+    rounds = _rounds_of_groups(groups.members_of_group, durations, network)
+    num_pushes = num_units // num_local_steps
+    num_rounds = num_pushes * num_local_steps
+    round_seconds = rounds.seconds[:num_rounds].reshape(num_pushes, num_local_steps, -1)  # [pushes, H, G]
+    push_seconds = round_seconds.sum(axis=1) + groups.central_seconds
+    # To the central server the groups are workers, and their pushes are units.
+    weight, any_staleness = 1.0, np.inf  # the weights of members follow below
+    push_timeline = bounded_staleness(push_seconds, Network(), any_staleness)
+    central_commits = commits_on_arrival(push_timeline, weight, any_staleness)
+    group_of_commit = central_commits.worker[:, 0]
     # The seconds from the begin of a push's first round to that of each of its rounds.
     since_first_round = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-    begin = (push_times.start[:, None] + since_first_round).reshape(-1, round_seconds.shape[2])  # [rounds, G]
-    read = jnp.repeat(central.read, num_steps, axis=0)[:, groups.group_of]
+    round_begin = (push_timeline.start[:, None] + since_first_round).reshape(-1, round_seconds.shape[2])  # [rounds, G]
+    version_read = jnp.repeat(central_commits.read, num_local_steps, axis=0)[:, groups.group_of_worker]
     return record(
-        _timeline(rounds, begin, groups.group_of, num_units, push_times.horizon),
-        time=central.time,
-        worker=jnp.where(central.worker >= 0, jnp.asarray(groups.table)[group], -1),
-        unit=central.unit * num_steps,
-        work=central.work * num_steps,
-        weight=jnp.asarray(groups.weight, durations.dtype)[group],
-        read=jnp.pad(read, ((0, num_units - read.shape[0]), (0, 0)), constant_values=-1),
+        _timeline_of_units(rounds, round_begin, groups.group_of_worker, num_units, push_timeline.horizon),
+        time=central_commits.time,
+        worker=jnp.where(central_commits.worker >= 0, jnp.asarray(groups.members_of_group)[group_of_commit], -1),
+        unit=central_commits.unit * num_local_steps,
+        work=central_commits.work * num_local_steps,
+        weight=jnp.asarray(groups.weight, durations.dtype)[group_of_commit],
+        read=jnp.pad(version_read, ((0, num_units - version_read.shape[0]), (0, 0)), constant_values=-1),
     )
 
 
-def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
+def _local_work(merge: str, group_of_worker: np.ndarray) -> LocalWork | None:
     """The local work of the merge: the members of a group take joint steps on its parameters; None for gradients."""
 
     def parameter_owners(num_workers: int) -> np.ndarray:
         """int[W]: everybody works on the parameters of its group."""
         del num_workers
-        return group_of
+        return group_of_worker
 
     if merge == "gradient":
         return None
@@ -156,64 +167,67 @@ def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
 class _Rounds(NamedTuple):
     """The rounds of the groups, each from its own begin: seconds [T, G] of a round, and [T, W] within it."""
 
-    length: jax.Array
+    seconds: jax.Array
     compute_start: jax.Array
     compute_end: jax.Array
     finish: jax.Array
 
 
-def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
-    """The rounds of the groups `table int[G, members]`, one for each unit of the durations `[T, W]`."""
+def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
+    """The rounds of the groups `members_of_group int[G, members]`, one for each unit of the durations `[T, W]`."""
     num_units, num_workers = durations.shape
-    worker, is_member = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
+    member, is_member = jnp.asarray(members_of_group.clip(0)), jnp.asarray(members_of_group >= 0)
 
-    def of_group(worker: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
+    def rounds_of_group(member: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
         """The rounds of one group: [T] seconds that each takes, and [T, members] times of its units from its begin on.
 
-        `worker int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
+        `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
         """
-        own_network = _of_members(network, worker, num_workers)
+        own_network = _network_of_members(network, member, num_workers)
         received = own_network.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
-        end = received[None] + jnp.where(is_member[None], durations[:, worker], jnp.inf)
+        end = received[None] + jnp.where(is_member[None], durations[:, member], jnp.inf)
         arrive = jax.vmap(own_network.sent)(end)
-        length = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
-        return length, jnp.broadcast_to(received[None], end.shape), end, arrive
+        round_seconds = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
+        return round_seconds, jnp.broadcast_to(received[None], end.shape), end, arrive
 
-    length, *times = jax.vmap(of_group)(worker, is_member)
-    column = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
+    round_seconds, *times = jax.vmap(rounds_of_group)(member, is_member)
+    worker_of_column = jnp.where(is_member, member, num_workers).ravel()  # out of bounds: dropped
 
-    def by_worker(x: jax.Array) -> jax.Array:
-        """[T, W] from [G, T, members]; `column` is the worker of each member."""
+    def columns_by_worker(x: jax.Array) -> jax.Array:
+        """[T, W] from [G, T, members]; `worker_of_column` is the worker of each member."""
         flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)  # [T, G * members]
-        return jnp.zeros((num_units, num_workers), x.dtype).at[:, column].set(flat, mode="drop")
+        return jnp.zeros((num_units, num_workers), x.dtype).at[:, worker_of_column].set(flat, mode="drop")
 
-    return _Rounds(length.T, *(by_worker(x) for x in times))
+    return _Rounds(round_seconds.T, *(columns_by_worker(x) for x in times))
 
 
-def _of_members(network: Network, worker: jax.Array, num_workers: int) -> Network:
-    """The network between the workers `worker int32[members]` and their group's server."""
+def _network_of_members(network: Network, member: jax.Array, num_workers: int) -> Network:
+    """The network between the workers `member int32[members]` and their group's server."""
 
-    def of_members(value: jax.Array | float) -> jax.Array:
+    def values_of_members(value: jax.Array | float) -> jax.Array:
         """[members], from a value of the network, which is one number or [W]."""
-        return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[worker]
+        return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
 
-    latency, upload, download = map(of_members, (network.latency, network.upload, network.download))
+    latency, upload, download = map(values_of_members, (network.latency, network.upload, network.download))
     return Network(latency, upload, download, network.server, network.service)
 
 
-def _timeline(rounds: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: int, horizon: jax.Array) -> Timeline:
-    """The times of all units `[T, W]`, if the rounds of the groups begin at `begin float[rounds, G]`."""
-    start = begin[:, group_of]
+def _timeline_of_units(
+    rounds: _Rounds, round_begin: jax.Array, group_of_worker: np.ndarray, num_units: int, horizon: jax.Array
+) -> Timeline:
+    """The times of all units `[T, W]`, if the rounds of the groups begin at `round_begin float[rounds, G]`."""
+    start = round_begin[:, group_of_worker]
 
-    def by_unit(x: jax.Array) -> jax.Array:
+    def padded_to_all_units(x: jax.Array) -> jax.Array:
         """[T, W] from [rounds, W], as each round has one unit of a worker; inf for units behind the last round."""
         return jnp.pad(x, ((0, num_units - x.shape[0]), (0, 0)), constant_values=jnp.inf)
 
     compute_start, compute_end, finish = (
-        by_unit(start + x[: start.shape[0]]) for x in (rounds.compute_start, rounds.compute_end, rounds.finish)
+        padded_to_all_units(start + x[: start.shape[0]])
+        for x in (rounds.compute_start, rounds.compute_end, rounds.finish)
     )
     return Timeline(
-        start=by_unit(start),
+        start=padded_to_all_units(start),
         compute_start=compute_start,
         compute_end=compute_end,
         send_start=compute_end,

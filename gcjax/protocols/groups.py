@@ -24,7 +24,7 @@ def contiguous_groups(num_workers: int, *, num_groups: int) -> tuple[tuple[int, 
       ValueError: if there are more groups than workers.
     """
     _validate.integer("num_workers", num_workers, minimum=1)
-    return in_order(range(num_workers), num_groups)
+    return consecutive_groups(range(num_workers), num_groups)
 
 
 @comparable
@@ -41,7 +41,7 @@ def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> t
     """
     _validate.integer("num_workers", num_workers, minimum=1)
     order = jax.random.permutation(_validate.rng_key(rng_key), num_workers)
-    return in_order(np.asarray(order).tolist(), num_groups)
+    return consecutive_groups(np.asarray(order).tolist(), num_groups)
 
 
 @comparable
@@ -58,15 +58,15 @@ def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple
     if isinstance(seconds, str) or np.ndim(seconds) != 1:
         raise ValueError(f"seconds must be a sequence, one number for each worker; got {seconds!r}.")
     _validate.number("seconds", seconds)
-    return in_order(np.argsort(np.asarray(seconds, np.float64), kind="stable").tolist(), num_groups)
+    return consecutive_groups(np.argsort(np.asarray(seconds, np.float64), kind="stable").tolist(), num_groups)
 
 
-def in_order(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
+def consecutive_groups(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
     """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
     num_workers, hint = len(workers), "A group has a worker at least."
     _validate.integer("num_groups", num_groups, minimum=1, maximum=num_workers, hint=hint)
-    bounds = [i * num_workers // num_groups for i in range(num_groups + 1)]
-    return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(bounds))
+    group_bounds = [group_number * num_workers // num_groups for group_number in range(num_groups + 1)]
+    return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds))
 
 
 def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
@@ -97,11 +97,11 @@ def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:
     return [int(w) for w in workers]
 
 
-def members(groups: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
+def group_arrays(groups: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
     """int32[G, members], the workers of each group, filled up with -1; and int32[W], the group of each worker."""
-    table = np.full((len(groups), max(map(len, groups))), -1, np.int32)
-    group_of = np.zeros(sum(map(len, groups)), np.int32)
-    for g, group in enumerate(groups):
-        table[g, : len(group)] = group
-        group_of[list(group)] = g
-    return table, group_of
+    members_of_group = np.full((len(groups), max(map(len, groups))), -1, np.int32)
+    group_of_worker = np.zeros(sum(map(len, groups)), np.int32)
+    for group_number, group in enumerate(groups):
+        members_of_group[group_number, : len(group)] = group
+        group_of_worker[list(group)] = group_number
+    return members_of_group, group_of_worker

@@ -31,8 +31,10 @@ def k_sync(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_gradients(
-        _checked_count("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True
+    return _protocol_of_first_gradients(
+        _checked_num_contributions("k_sync", "k_batch_sync", num_contributions),
+        one_per_worker=True,
+        cancels_others=True,
     )._replace(
         specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions)
     )
@@ -53,7 +55,9 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1.
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
-    return _first_gradients(lambda num_workers: num_contributions, distinct=False, cancels=True)._replace(
+    return _protocol_of_first_gradients(
+        lambda num_workers: num_contributions, one_per_worker=False, cancels_others=True
+    )._replace(
         specification=lambda num_workers: specifications.k_batch_sync(num_workers, num_contributions=num_contributions)
     )
 
@@ -71,8 +75,10 @@ def k_async(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_gradients(
-        _checked_count("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False
+    return _protocol_of_first_gradients(
+        _checked_num_contributions("k_async", "k_batch_async", num_contributions),
+        one_per_worker=True,
+        cancels_others=False,
     )._replace(
         specification=lambda num_workers: specifications.k_async(num_workers, num_contributions=num_contributions)
     )
@@ -93,7 +99,9 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1.
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
-    return _first_gradients(lambda num_workers: num_contributions, distinct=False, cancels=False)._replace(
+    return _protocol_of_first_gradients(
+        lambda num_workers: num_contributions, one_per_worker=False, cancels_others=False
+    )._replace(
         specification=lambda num_workers: specifications.k_batch_async(num_workers, num_contributions=num_contributions)
     )
 
@@ -117,59 +125,71 @@ def backup_workers(*, num_backup: int) -> Protocol:
         hint = "Somebody must be waited for."
         return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
-    return _first_gradients(num_waited, distinct=True, cancels=True)._replace(
+    return _protocol_of_first_gradients(num_waited, one_per_worker=True, cancels_others=True)._replace(
         specification=lambda num_workers: specifications.backup_workers(num_workers, num_backup=num_backup)
     )
 
 
-def _checked_count(name: str, other: str, count: int) -> Callable[[int], int]:
+def _checked_num_contributions(name: str, alternative: str, num_contributions: int) -> Callable[[int], int]:
     """The function `num_workers -> count`, which raises `ValueError` if there are fewer workers than the count.
 
-    The error says that the protocol `name` takes one gradient of a worker, and that the protocol `other` takes several.
+    The error says that the protocol `name` takes one gradient of a worker, and `alternative` several.
     """
-    _validate.integer("num_contributions", count, minimum=1)
-    hint = f"{name} takes one gradient of a worker; {other} takes several."
-    return lambda num_workers: _validate.integer("num_contributions", count, minimum=1, maximum=num_workers, hint=hint)
+    _validate.integer("num_contributions", num_contributions, minimum=1)
+    hint = f"{name} takes one gradient of a worker; {alternative} takes several."
+    return lambda num_workers: _validate.integer(
+        "num_contributions", num_contributions, minimum=1, maximum=num_workers, hint=hint
+    )
 
 
-def _first_gradients(num_gradients: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:
+def _protocol_of_first_gradients(
+    num_gradients: Callable[[int], int], *, one_per_worker: bool, cancels_others: bool
+) -> Protocol:
     """The protocol whose commits take the first K gradients, K = `num_gradients(num_workers)`.
 
-    `distinct`: they are of K different workers; `cancels`: a commit cuts off those who are still computing.
+    `one_per_worker`: they are of K different workers; `cancels_others`: a commit cuts off who is still computing.
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K."""
-        waiting = rule(durations.shape[1])
-        return event_schedule(
-            waiting, durations, network, num_commits=max(1, durations.size // waiting.num_contributions)
-        )
+        waiting_rule = rule(durations.shape[1])
+        max_commits = max(1, durations.size // waiting_rule.num_contributions)
+        return event_schedule(waiting_rule, durations, network, num_commits=max_commits)
 
     def rule(num_workers: int) -> Rule:
         """The rule of the first K gradients."""
-        return first_arrivals(num_gradients(num_workers), distinct=distinct, cancels=cancels)
+        return first_arrivals(num_gradients(num_workers), one_per_worker=one_per_worker, cancels_others=cancels_others)
 
     return Protocol(
-        schedule, one_version=cancels, max_staleness=(lambda num_workers: 0) if cancels else None, rule=rule
+        schedule,
+        one_version=cancels_others,
+        max_staleness=(lambda num_workers: 0) if cancels_others else None,
+        rule=rule,
     )
 
 
-def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
-    """The rule by which a commit takes the first `count` messages.
+def first_arrivals(num_contributions: int, *, one_per_worker: bool, cancels_others: bool) -> Rule:
+    """The rule by which a commit takes the first `num_contributions` messages.
 
-    `distinct`: of different workers, who then wait for the commit; `cancels`: it cuts off who is still computing.
+    `one_per_worker`: of different workers, who then wait for the commit; `cancels_others`: it cuts off all others.
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether `count` messages are in no commit yet, or one of everybody alive where these are fewer."""
+        """bool[]: whether so many messages are in no commit yet, or one of everybody alive where these are fewer."""
         del worker
         num_messages = view.num_uncommitted.sum()
-        if not distinct:
-            return num_messages >= count
-        return (num_messages >= count) | all_have_pushed(view)
+        if not one_per_worker:
+            return num_messages >= num_contributions
+        return (num_messages >= num_contributions) | all_have_pushed(view)
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
-        return view.num_uncommitted == 0 if distinct else jnp.ones_like(view.idle)
+        return view.num_uncommitted == 0 if one_per_worker else jnp.ones_like(view.idle)
 
-    return Rule(commits, ready, cuts=all_under_way if cancels else None, weight=1.0 / count, num_contributions=count)
+    return Rule(
+        commits=commits,
+        ready=ready,
+        cuts=all_under_way if cancels_others else None,
+        weight=1.0 / num_contributions,
+        num_contributions=num_contributions,
+    )

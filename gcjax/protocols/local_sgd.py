@@ -31,7 +31,7 @@ def local_sgd(*, num_local_steps: int) -> Protocol:
       >>> gcjax.protocols.local_sgd(num_local_steps=2)(durations).time.tolist()  # one average every two steps
       [4.0, 8.0]
     """
-    return _averaged(num_local_steps, LocalWork(), specifications.local_sgd)
+    return _averaging_rounds(num_local_steps, LocalWork(), specifications.local_sgd)
 
 
 @comparable
@@ -58,10 +58,12 @@ def diloco(
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
     if inner is not None:
         _validate.optimizer("inner", inner)
-    return _averaged(num_local_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
+    return _averaging_rounds(num_local_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
 
 
-def _averaged(num_local_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]) -> Protocol:
+def _averaging_rounds(
+    num_local_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]
+) -> Protocol:
     """Rounds of so many local steps of every worker; each ends when all have arrived. `promise`: its specification."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
 

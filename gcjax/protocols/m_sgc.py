@@ -19,7 +19,7 @@ from gcjax.protocols.sequential import (
     Bursts,
     Rounds,
     burst_model,
-    promise,
+    promised_specification,
     protocol_of_rounds,
     repetition_code,
     stop_and_late,
@@ -77,7 +77,7 @@ def m_sgc(
         max_staleness=jobs_in_flight - 1,
         rounds=scheme.rounds,
     )
-    return protocol._replace(specification=promise(specifications.m_sgc, bursts))
+    return protocol._replace(specification=promised_specification(specifications.m_sgc, bursts))
 
 
 class _Multiplex(NamedTuple):
@@ -106,69 +106,68 @@ class _Multiplex(NamedTuple):
         """Whether a job has coded parts; not where all workers may be stragglers."""
         return self.bursts.max_slow < self.num_workers
 
-    def step(self, state: tuple[jax.Array, ...], given_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+    def step(self, state: tuple[jax.Array, ...], numbered_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
         """One round, in which a worker does one task for each job in flight.
 
         Args:
           state: bool[window - 1, W], who was late in the rounds before, the latest first; and of the job of each age
             int32[jobs_in_flight, W], how many uncoded parts each worker has done, and
             bool[jobs_in_flight, burst, W], who has done its share of each coded part.
-          given_round: the number of the round, float[K, W] the seconds of the units, and float[W] of receiving.
+          numbered_round: the number of the round, float[K, W] the seconds of the units, and float[W] of receiving.
 
         Returns:
           The state after it; and when the round stops, who is late then, when the units end, which units there are,
           and what is done of the oldest job, which ends in this round: uncoded parts, and shares of coded parts.
         """
         late_before, uncoded_done, shares_done = state
-        index, units, receive = given_round
+        round_number, units, receive_seconds = numbered_round
         age, coded_part = jnp.arange(self.jobs_in_flight, dtype=jnp.int32), jnp.arange(self.bursts.burst)
         owes_uncoded = (age < self.num_uncoded)[:, None] | (uncoded_done < self.num_uncoded)
-        is_due = (age <= index)[:, None] & (owes_uncoded | self.has_coded_parts)  # no job began before round 0
-        held = jnp.repeat(is_due, self.task_size, axis=0)
-        finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
+        is_due = (age <= round_number)[:, None] & (owes_uncoded | self.has_coded_parts)  # no job began before round 0
+        is_due_unit = jnp.repeat(is_due, self.task_size, axis=0)
+        finish = receive_seconds[None] + jnp.cumsum(jnp.where(is_due_unit, units, 0), axis=0)
         stop, late = stop_and_late(self.bursts, late_before, finish[-1])
-        done = is_due & ~late[None]
-        uncoded_done = uncoded_done + (done & owes_uncoded).astype(jnp.int32)
+        is_done = is_due & ~late[None]
+        uncoded_done = uncoded_done + (is_done & owes_uncoded).astype(jnp.int32)
         # Coded part b is the task of the job of age window - 1 + b, for those who owe no uncoded part.
-        shares_done = shares_done.at[self.num_uncoded + coded_part, coded_part].set(
-            (done & ~owes_uncoded)[self.num_uncoded :]
-        )
+        age_of_part = self.num_uncoded + coded_part
+        shares_done = shares_done.at[age_of_part, coded_part].set((is_done & ~owes_uncoded)[self.num_uncoded :])
         oldest_job = uncoded_done[-1], shares_done[-1]
         state = (  # in the next round every job is a round older, and a new one begins
             with_row_in_front(late_before, late),
             with_row_in_front(uncoded_done, jnp.zeros_like(late)),
             with_row_in_front(shares_done, jnp.zeros_like(shares_done[0])),
         )
-        return state, (stop, late, finish, held, *oldest_job)
+        return state, (stop, late, finish, is_due_unit, *oldest_job)
 
-    def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
-        """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive float[W]` seconds.
+    def rounds(self, units: jax.Array, receive_of_worker: jax.Array) -> Rounds:
+        """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive_of_worker float[W]`.
 
         A job ends window - 2 + burst rounds after it began, when all workers have done their uncoded parts, and all but
         max_slow their share of each coded part.
         """
         num_rounds = units.shape[0]
-        initial = (
-            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
-            jnp.zeros((self.jobs_in_flight, self.num_workers), jnp.int32),
-            jnp.zeros((self.jobs_in_flight, self.bursts.burst, self.num_workers), bool),
-        )
-        receive_seconds = jnp.broadcast_to(receive[None], (num_rounds, self.num_workers))
-        inputs = jnp.arange(num_rounds, dtype=jnp.int32), units, receive_seconds
-        seconds, late, finish, held, uncoded_done, shares_done = jax.lax.scan(self.step, initial, inputs)[1]
+        nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)
+        no_uncoded_done = jnp.zeros((self.jobs_in_flight, self.num_workers), jnp.int32)
+        no_shares_done = jnp.zeros((self.jobs_in_flight, self.bursts.burst, self.num_workers), bool)
+        initial_state = nobody_late, no_uncoded_done, no_shares_done
+        receive_seconds = jnp.broadcast_to(receive_of_worker[None], (num_rounds, self.num_workers))
+        numbered_rounds = jnp.arange(num_rounds, dtype=jnp.int32), units, receive_seconds
+        _, collected = jax.lax.scan(self.step, initial_state, numbered_rounds)
+        stop, late, finish, is_due_unit, uncoded_done, shares_done = collected
         is_decodable = (uncoded_done == self.num_uncoded).all(axis=1)  # of the job that ends in each round
-        tasks = uncoded_done  # int32[num_rounds, C]: first the uncoded parts of the workers, then their shares
+        tasks_done = uncoded_done  # int32[num_rounds, C]: first the uncoded parts of the workers, then their shares
         if self.has_coded_parts:
             is_decodable &= (shares_done.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
-            tasks = jnp.concatenate([tasks, shares_done.reshape(num_rounds, -1).astype(jnp.int32)], axis=1)
-        delay = self.jobs_in_flight - 1  # from here on by the job: what ended in round r began in round r - delay
-        is_decodable = jnp.pad(is_decodable, (0, delay))[delay:]
-        tasks = jnp.pad(tasks, ((0, delay), (0, 0)))[delay:]
+            tasks_done = jnp.concatenate([tasks_done, shares_done.reshape(num_rounds, -1).astype(jnp.int32)], axis=1)
+        decoding_delay = self.jobs_in_flight - 1  # what ended in round r began in round r - delay: from here on by job
+        is_decodable_by_job = jnp.pad(is_decodable, (0, decoding_delay))[decoding_delay:]
+        tasks_done_by_job = jnp.pad(tasks_done, ((0, decoding_delay), (0, 0)))[decoding_delay:]
         return Rounds(
-            decoding_delay=jnp.where(is_decodable, delay, -1).astype(jnp.int32),
-            work=self.task_size * tasks,
-            seconds=seconds,
+            decoding_delay=jnp.where(is_decodable_by_job, decoding_delay, -1).astype(jnp.int32),
+            num_done=self.task_size * tasks_done_by_job,
+            stop=stop,
             finish=finish,
-            held=held,
-            answered=~late,
+            is_held=is_due_unit,
+            has_answered=~late,
         )

@@ -6,21 +6,21 @@ import jax.numpy as jnp
 from gcjax.protocols.base import Observed
 
 
-def window_of(time: jax.Array, seconds: float, num_windows: int) -> jax.Array:
-    """int32, like `time`: the window of so many `seconds` that a time lies in; the last one has no end."""
-    window = jnp.floor(jnp.where(jnp.isfinite(time), time, 0) / seconds)
+def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.Array:
+    """int32, like `time`: the window of so many `window_seconds` that a time lies in; the last one has no end."""
+    window = jnp.floor(jnp.where(jnp.isfinite(time), time, 0) / window_seconds)
     return window.astype(jnp.int32).clip(0, num_windows - 1)
 
 
-def in_window(seen: Observed, window: jax.Array | int, seconds: float) -> jax.Array:
-    """bool[E]: the commits so far that happened in a window, the time from window * seconds to `seconds` later."""
-    begin = jnp.asarray(window, jnp.int32).astype(seen.time.dtype) * seconds
-    return (seen.time > begin) & (seen.time <= begin + seconds) & jnp.isfinite(seen.loss)
+def in_window(seen: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
+    """bool[E]: the commits so far that happened in a window; window 0 begins at 0 s."""
+    window_begin = jnp.asarray(window, jnp.int32).astype(seen.time.dtype) * window_seconds
+    return (seen.time > window_begin) & (seen.time <= window_begin + window_seconds) & jnp.isfinite(seen.loss)
 
 
-def mean_loss(seen: Observed, window: jax.Array | int, seconds: float) -> jax.Array:
+def mean_loss(seen: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
     """float[]: the mean training loss of the commits of a window; NaN if there are none."""
-    in_this_window = in_window(seen, window, seconds)
+    in_this_window = in_window(seen, window, window_seconds)
     num_commits = in_this_window.sum()
     loss_sum = jnp.where(in_this_window, seen.loss, 0).sum()
     return jnp.where(num_commits > 0, loss_sum / jnp.maximum(num_commits, 1), jnp.nan)

@@ -10,7 +10,7 @@ import numpy as np
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.groups import checked_order, in_order, members
+from gcjax.protocols.groups import checked_order, consecutive_groups, group_arrays
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View, group_rule
 from gcjax.stragglers.network import Network
@@ -65,11 +65,11 @@ def progressive_groups(
         _validate.single_number("no_delay", no_delay, above=True, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of trials with 1, 2, 4, ... groups; one is kept that takes at most `limit` seconds."""
+        """The schedule of trials with 1, 2, 4, ... groups; one is kept that takes at most `max_seconds` seconds."""
         num_workers = durations.shape[1]
-        table = jnp.asarray(_levels(num_workers, order))
-        limit = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
-        return event_schedule(_rule(table, num_rounds * num_workers, limit), durations, network)
+        group_by_level = jnp.asarray(_group_by_level(num_workers, order))
+        max_seconds = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
+        return event_schedule(_trial_rule(group_by_level, num_rounds * num_workers, max_seconds), durations, network)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock, where nobody knows the median of what is still to come."""
@@ -78,8 +78,9 @@ def progressive_groups(
                 "progressive_groups needs no_delay, the seconds of a round in which nobody is slow, where durations "
                 "are not known before the run; got None. Measure a round, or take them from a calibration."
             )
-        table = jnp.asarray(_levels(num_workers, order))
-        return _rule(table, num_rounds * num_workers, factor * num_rounds * no_delay)
+        group_by_level = jnp.asarray(_group_by_level(num_workers, order))
+        max_seconds = factor * num_rounds * no_delay
+        return _trial_rule(group_by_level, units_of_trial=num_rounds * num_workers, max_seconds=max_seconds)
 
     def promise(num_workers: int) -> specifications.Specification:
         """The specification, for groups of neighbours in this order of the workers."""
@@ -88,16 +89,17 @@ def progressive_groups(
     return Protocol(schedule, padded=True, specification=promise, rule=rule)
 
 
-def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
+def _group_by_level(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
     """int32[levels, W]: the group of each worker with 1, 2, 4, ... groups, numbered through over all levels."""
     order = checked_order(order, num_workers)
-    levels: list[np.ndarray] = []
+    group_by_level: list[np.ndarray] = []
     num_groups = 1
     while True:
-        _, group_of = members(in_order(order, min(num_groups, num_workers)))
-        levels.append(group_of + len(levels) * num_workers)  # no level has more than W groups
+        _, group_of_worker = group_arrays(consecutive_groups(order, min(num_groups, num_workers)))
+        first_number = len(group_by_level) * num_workers  # no level has more than W groups
+        group_by_level.append(group_of_worker + first_number)
         if num_groups >= num_workers:
-            return np.stack(levels).astype(np.int32)
+            return np.stack(group_by_level).astype(np.int32)
         num_groups *= 2
 
 
@@ -108,36 +110,37 @@ def _median_round(durations: jax.Array, network: Network) -> jax.Array:
     return median + message_seconds.astype(durations.dtype)
 
 
-def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
-    """The rule of trials of `num_units` units each; the first one that takes `limit` seconds at most is kept.
+def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax.Array | float) -> Rule:
+    """The rule of trials of `units_of_trial` units each; the first that takes `max_seconds` at most is kept.
 
-    `table int32[levels, W]` are the groups of the workers in each trial. A group commits when all its members have
-    sent a message.
+    `group_by_level int32[levels, W]` are the groups of the workers in each trial. A group commits when all its members
+    have sent a message.
     """
 
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
         """The first trial, with one group."""
         zero = jnp.zeros((), jnp.int32)
-        return Trial(group=table[0], level=zero, begin=jnp.zeros((), dtype), units=zero, chosen=zero > 0)
+        return Trial(group=group_by_level[0], level=zero, begin=jnp.zeros((), dtype), units=zero, chosen=zero > 0)
 
-    num_workers = table.shape[1]
+    num_workers = group_by_level.shape[1]
     rule = group_rule(lambda view: view.memory.group, num_workers, num_contributions=num_workers)
 
     def remember(view: View, worker: jax.Array) -> Trial:
         """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
 
-        A trial ends after `num_units` units, and is kept if it took at most `limit` seconds. Every group changes to the
-        groups of the new trial when it commits next.
+        A trial ends after `units_of_trial` units, and is kept if it took at most `max_seconds`. Every group changes to
+        the groups of the new trial when it commits next.
         """
         trial: Trial = view.memory
-        in_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)
-        units = trial.units + jnp.where(has_commit, in_group.sum(dtype=jnp.int32), 0)
-        has_ended = has_commit & ~trial.chosen & (units >= num_units)
-        chosen = trial.chosen | (has_ended & (view.now - trial.begin <= limit))
-        splits = has_ended & ~chosen & (trial.level < table.shape[0] - 1)
+        is_of_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)
+        units = trial.units + jnp.where(has_commit, is_of_group.sum(dtype=jnp.int32), 0)
+        has_ended = has_commit & ~trial.chosen & (units >= units_of_trial)
+        chosen = trial.chosen | (has_ended & (view.now - trial.begin <= max_seconds))
+        last_level = group_by_level.shape[0] - 1
+        splits = has_ended & ~chosen & (trial.level < last_level)
         level = trial.level + splits.astype(jnp.int32)
         return Trial(
-            group=jnp.where(in_group & has_commit, table[level], trial.group),
+            group=jnp.where(is_of_group & has_commit, group_by_level[level], trial.group),
             level=level,
             begin=jnp.where(has_ended, view.now, trial.begin),
             units=jnp.where(has_ended, 0, units),

@@ -42,7 +42,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
         hint = "A worker looks at others."
         _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
         factor = 1.0 / num_workers if weight is None else weight
-        return _rule(num_sampled, staleness, rng_key)._replace(weight=factor)
+        return _sampling_rule(num_sampled, staleness, rng_key)._replace(weight=factor)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of the waiting rule."""
@@ -60,7 +60,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     )
 
 
-def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
+def _sampling_rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
     """The waiting rule of `psp`; its memory, int32[W, β], are the workers that each one looks at."""
 
     def memory(num_workers: int, dtype: jnp.dtype) -> jax.Array:
@@ -70,15 +70,16 @@ def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         """The memory after a message of `worker`: it looks at β others, newly drawn."""
-        key = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
-        drawn = jax.random.choice(key, view.clock.size - 1, (num_sampled,), replace=False).astype(jnp.int32)
-        others = drawn + (drawn >= worker).astype(jnp.int32)  # from 0, ..., W - 2: skips the worker itself
+        key_of_turn = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
+        drawn = jax.random.choice(key_of_turn, view.clock.size - 1, (num_sampled,), replace=False).astype(jnp.int32)
+        skips_worker_itself = (drawn >= worker).astype(jnp.int32)
+        others = drawn + skips_worker_itself
         return view.memory.at[worker].set(others)
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who is at most `staleness` units ahead of all that it looks at, `view.memory int32[W, β]`."""
-        clock = jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max)
-        slowest = jnp.min(clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
-        return view.clock - slowest <= staleness
+        clock_of_alive = jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max)
+        slowest_looked_at = jnp.min(clock_of_alive[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
+        return view.clock - slowest_looked_at <= staleness
 
     return Rule(ready=ready, memory=memory, remember=remember)

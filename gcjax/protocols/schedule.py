@@ -95,9 +95,10 @@ class Schedule(NamedTuple):
         """int32[E, C], the version that a contribution is based on; -1 pads. Staleness is `e - version`."""
         numpy_or_jax: Any = np if isinstance(self.read, np.ndarray) else jnp
         *batch, num_units, num_workers = self.read.shape
-        index = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)
-        read = self.read.reshape(*batch, -1)  # [..., T * W]
-        version = numpy_or_jax.take_along_axis(read, index.reshape(*batch, -1), axis=-1).reshape(index.shape)
+        flat_index = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)
+        flat_read = self.read.reshape(*batch, -1)  # [..., T * W]
+        flat_version = numpy_or_jax.take_along_axis(flat_read, flat_index.reshape(*batch, -1), axis=-1)
+        version = flat_version.reshape(flat_index.shape)
         return numpy_or_jax.where(self.worker >= 0, version, -1)
 
 
@@ -124,15 +125,15 @@ def record(
     """
     is_contribution = jnp.isfinite(time)[:, None] & (worker >= 0)  # [E, C]
 
-    def of_contributions(values: jax.Array) -> jax.Array:
+    def minus_1_elsewhere(values: jax.Array) -> jax.Array:
         """int32[E, C]: the values, -1 where there is no contribution."""
         return jnp.where(is_contribution, values, -1).astype(jnp.int32)
 
     return Schedule(
         time=time,
-        worker=of_contributions(worker),
-        unit=of_contributions(unit),
-        work=of_contributions(work),
+        worker=minus_1_elsewhere(worker),
+        unit=minus_1_elsewhere(unit),
+        work=minus_1_elsewhere(work),
         weight=jnp.where(is_contribution, weight, 0).astype(time.dtype),
         read=jnp.broadcast_to(read, timeline.start.shape).astype(jnp.int32),
         **timeline._asdict(),

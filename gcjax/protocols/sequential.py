@@ -53,19 +53,19 @@ class Rounds(NamedTuple):
     Attributes:
       decoding_delay: int32[num_rounds], how many rounds after its own a job can be decoded; -1 if in none that was
         sampled.
-      work: int32[num_rounds, C], the chunks of each job that are done, for each worker of the code.
-      seconds: float[num_rounds], when each round was stopped, from its beginning.
+      num_done: int32[num_rounds, C], the chunks of each job that are done, for each worker of the code.
+      stop: float[num_rounds] seconds, when each round was stopped, from its beginning.
       finish: float[num_rounds, K, W] seconds, when units end, from the beginning of the round.
-      held: bool[num_rounds, K, W], which units there are.
-      answered: bool[num_rounds, W], who is not a straggler.
+      is_held: bool[num_rounds, K, W], which units there are.
+      has_answered: bool[num_rounds, W], who is not a straggler.
     """
 
     decoding_delay: jax.Array
-    work: jax.Array
-    seconds: jax.Array
+    num_done: jax.Array
+    stop: jax.Array
     finish: jax.Array
-    held: jax.Array
-    answered: jax.Array
+    is_held: jax.Array
+    has_answered: jax.Array
 
 
 def protocol_of_rounds(
@@ -83,24 +83,26 @@ def protocol_of_rounds(
         units = units_of_rounds(durations, num_units)
         num_rounds = units.shape[0]
         job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
-        happened = rounds(units, network.received(jnp.zeros(num_workers, units.dtype)))
-        finish, stop = happened.finish, happened.seconds
-        done = happened.held & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
-        message_size = num_messages * (happened.answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)
-        timeline, end = stopped_rounds(finish, happened.held, done, stop, message_size, network, durations.shape[0])
+        all_rounds = rounds(units, network.received(jnp.zeros(num_workers, units.dtype)))
+        finish, stop = all_rounds.finish, all_rounds.stop
+        is_done = all_rounds.is_held & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
+        message_size = num_messages * (all_rounds.has_answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)
+        timeline, round_end = stopped_rounds(
+            finish, all_rounds.is_held, is_done, stop, message_size, network, durations.shape[0]
+        )
         # The round in which each job ends; by its number, since the ends of several rounds can be at one time.
-        last_round = jnp.where(happened.decoding_delay >= 0, job + happened.decoding_delay, num_rounds)
-        order = jnp.argsort(last_round, stable=True)
-        last_round = last_round[order]
-        version = jnp.searchsorted(last_round, job, side="left").astype(jnp.int32)  # the commits of earlier rounds
+        last_round_of_job = jnp.where(all_rounds.decoding_delay >= 0, job + all_rounds.decoding_delay, num_rounds)
+        commit_order = jnp.argsort(last_round_of_job, stable=True)
+        last_round_of_commit = last_round_of_job[commit_order]
+        num_commits_before = jnp.searchsorted(last_round_of_commit, job, side="left").astype(jnp.int32)
         return record(
             timeline,
-            time=jnp.append(end, jnp.inf)[last_round],
-            worker=jnp.broadcast_to(jnp.arange(code.assignment.num_workers) % num_workers, happened.work.shape),
-            unit=(job * num_units)[order][:, None],
-            work=happened.work[order],
+            time=jnp.append(round_end, jnp.inf)[last_round_of_commit],
+            worker=jnp.broadcast_to(jnp.arange(code.assignment.num_workers) % num_workers, all_rounds.num_done.shape),
+            unit=(job * num_units)[commit_order][:, None],
+            work=all_rounds.num_done[commit_order],
             weight=1.0 / code.assignment.num_chunks,
-            read=by_unit(jnp.broadcast_to(version[:, None, None], units.shape), durations.shape[0], -1),
+            read=by_unit(jnp.broadcast_to(num_commits_before[:, None, None], units.shape), durations.shape[0], fill=-1),
         )
 
     return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units, rule=_not_served)
@@ -116,15 +118,15 @@ def _not_served(num_workers: int) -> NoReturn:
     )
 
 
-def promise(
-    promised: Callable[..., specifications.Specification], bursts: Bursts
+def promised_specification(
+    specification_factory: Callable[..., specifications.Specification], bursts: Bursts
 ) -> Callable[[int], specifications.Specification]:
     """The specification of the protocol as a function of the number of workers, with the bursts' numbers filled in."""
-    numbers = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
-    return lambda num_workers: promised(num_workers, **numbers)
+    numbers_of_bursts = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
+    return lambda num_workers: specification_factory(num_workers, **numbers_of_bursts)
 
 
-def stop_and_late(bursts: Bursts, late_before: jax.Array, delay: jax.Array) -> tuple[jax.Array, jax.Array]:
+def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Array) -> tuple[jax.Array, jax.Array]:
     """When a round stops, float[] seconds, and who is late then, bool[W].
 
     The server waits `1 + μ` times as long as for the fastest worker, and longer if those who are late then would break
@@ -134,19 +136,20 @@ def stop_and_late(bursts: Bursts, late_before: jax.Array, delay: jax.Array) -> t
     Args:
       bursts: the model, and the patience.
       late_before: bool[window - 1, W], who was late in the rounds before, the latest first.
-      delay: float[W] seconds, from the begin of the round, when each worker would be done.
+      done_seconds: float[W] seconds, from the begin of the round, when each worker would be done.
     """
     was_late = late_before.any(axis=0)
     must_answer = late_before[bursts.burst - 1 :].any(axis=0)  # was late `burst` or more rounds before
     num_new_allowed = bursts.max_slow - was_late.sum(dtype=jnp.int32)  # of those who were not late, these may be now
-    new_delays = jnp.sort(jnp.where(was_late, -jnp.inf, delay))[::-1]  # the slowest first
-    stop_for_new = jnp.where(  # when all but so many have answered; nobody is waited for if all may be late
-        num_new_allowed < delay.size, new_delays[num_new_allowed.clip(0, delay.size - 1)], -jnp.inf
-    )
-    stop_for_bursts = jnp.max(jnp.where(must_answer, delay, -jnp.inf))
-    stop = jnp.maximum((1 + bursts.patience) * delay.min(), stop_for_bursts)
-    stop = jnp.minimum(jnp.maximum(stop, stop_for_new), delay.max())  # nobody is left after the slowest
-    return stop, delay > stop
+    sorted_new_seconds = jnp.sort(jnp.where(was_late, -jnp.inf, done_seconds))[::-1]  # the slowest first
+    can_be_too_many = num_new_allowed < done_seconds.size
+    last_waited_for = num_new_allowed.clip(0, done_seconds.size - 1)
+    # When all but so many have answered; nobody is waited for if all may be late.
+    stop_for_new = jnp.where(can_be_too_many, sorted_new_seconds[last_waited_for], -jnp.inf)
+    stop_for_bursts = jnp.max(jnp.where(must_answer, done_seconds, -jnp.inf))
+    stop = jnp.maximum((1 + bursts.patience) * done_seconds.min(), stop_for_bursts)
+    stop = jnp.minimum(jnp.maximum(stop, stop_for_new), done_seconds.max())  # nobody is left after the slowest
+    return stop, done_seconds > stop
 
 
 def with_row_in_front(rows: jax.Array, row: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ from gcjax.protocols.sequential import (
     Bursts,
     Rounds,
     burst_model,
-    promise,
+    promised_specification,
     protocol_of_rounds,
     repetition_code,
     stop_and_late,
@@ -55,20 +55,22 @@ def sr_sgc(
     """
     bursts = burst_model(num_workers, burst, window, max_slow, patience)
     if (window - 1) % burst:
-        near = (window - 1) // burst * burst + 1
+        smaller_window = (window - 1) // burst * burst + 1
+        larger_window = smaller_window + burst
         raise ValueError(
             f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}. "
-            f"Use window={near if near > burst else near + burst} or {near + burst}."
+            f"Use window={smaller_window if smaller_window > burst else larger_window} or {larger_window}."
         )
-    tolerated = -(-burst * max_slow // (window - 1 + burst))
-    code = repetition_code(num_workers, tolerated, rng_key)
+    num_tolerated = -(-burst * max_slow // (window - 1 + burst))  # rounded up
+    code = repetition_code(num_workers, num_tolerated, rng_key)
     load = code.assignment.load
-    scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - tolerated, load=load)
-    # max_staleness: while job t is open, in rounds t to t + burst, only the jobs t - burst to t + burst can end.
+    scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - num_tolerated, load=load)
+    # While job t is open, in rounds t to t + burst, only the jobs t - burst to t + burst can end.
+    max_jobs_ended_meanwhile = 2 * burst
     protocol = protocol_of_rounds(
-        code, num_workers, num_units=load, num_messages=1, max_staleness=2 * burst, rounds=scheme.rounds
+        code, num_workers, num_units=load, num_messages=1, max_staleness=max_jobs_ended_meanwhile, rounds=scheme.rounds
     )
-    return protocol._replace(specification=promise(specifications.sr_sgc, bursts))
+    return protocol._replace(specification=promised_specification(specifications.sr_sgc, bursts))
 
 
 class _SelectiveRepeat(NamedTuple):
@@ -86,56 +88,52 @@ class _SelectiveRepeat(NamedTuple):
     min_answers: int
     load: int
 
-    def step(self, state: tuple[jax.Array, jax.Array], given_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+    def step(self, state: tuple[jax.Array, jax.Array], numbered_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         """One round: those who are due repeat a task of the job of `burst` rounds before; the others do the new job.
 
         Args:
           state: the rounds before, the latest first: bool[window - 1, W], who was late, and bool[burst, W], who did
             the task of the job that began in the round.
-          given_round: the number of the round, and float[W] seconds, when each worker would be done.
+          numbered_round: the number of the round, and float[W] seconds, when each worker would be done.
 
         Returns:
           The state after it; and when the round stops, who is late then, who did the new task, who repeated one.
         """
         late_before, did_own_task = state
-        index, delay = given_round
+        round_number, done_seconds = numbered_round
         num_missing = self.min_answers - did_own_task[-1].sum(dtype=jnp.int32)  # of the job of `burst` rounds before
-        can_repeat = ~did_own_task[-1] & (index >= self.bursts.burst)
+        can_repeat = ~did_own_task[-1] & (round_number >= self.bursts.burst)
         repeats = can_repeat & (jnp.cumsum(can_repeat, dtype=jnp.int32) <= num_missing)  # as many as are missing
-        stop, late = stop_and_late(self.bursts, late_before, delay)
+        stop, late = stop_and_late(self.bursts, late_before, done_seconds)
         did_own, did_repeat = ~late & ~repeats, ~late & repeats
-        return (with_row_in_front(late_before, late), with_row_in_front(did_own_task, did_own)), (
-            stop,
-            late,
-            did_own,
-            did_repeat,
-        )
+        next_state = with_row_in_front(late_before, late), with_row_in_front(did_own_task, did_own)
+        return next_state, (stop, late, did_own, did_repeat)
 
-    def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
-        """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive float[W]` seconds.
+    def rounds(self, units: jax.Array, receive_seconds: jax.Array) -> Rounds:
+        """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive_seconds float[W]`.
 
         A job can be decoded in its own round if enough workers did its task then, otherwise `burst` rounds later, if
         with those who repeated it then there are enough. What was repeated counts in this second case only.
         """
-        finish = receive[None, None] + jnp.cumsum(units, axis=1)
+        finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
         num_rounds, burst = finish.shape[0], self.bursts.burst
-        initial = (
-            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
-            jnp.zeros((burst, self.num_workers), bool),
-        )
-        inputs = jnp.arange(num_rounds), finish[:, -1]
-        seconds, late, did_own, did_repeat = jax.lax.scan(self.step, initial, inputs)[1]
+        nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)
+        no_task_done = jnp.zeros((burst, self.num_workers), bool)
+        initial_state = nobody_late, no_task_done
+        numbered_rounds = jnp.arange(num_rounds), finish[:, -1]
+        stop, late, did_own, did_repeat = jax.lax.scan(self.step, initial_state, numbered_rounds)[1]
         repeated = jnp.pad(did_repeat, ((0, burst), (0, 0)))[burst:]  # [job, W]: `burst` rounds after the job began
         decodable_at_once = did_own.sum(axis=1) >= self.min_answers
         decodable_with_repeats = (did_own | repeated).sum(axis=1) >= self.min_answers
-        decodable_with_repeats &= jnp.arange(num_rounds) + burst < num_rounds  # that round was sampled
+        is_repeated_in_sampled_round = jnp.arange(num_rounds) + burst < num_rounds
+        decodable_with_repeats &= is_repeated_in_sampled_round
         did_task = did_own | (repeated & ~decodable_at_once[:, None])
-        delay = jnp.where(decodable_at_once, 0, jnp.where(decodable_with_repeats, burst, -1)).astype(jnp.int32)
+        decoding_delay = jnp.where(decodable_at_once, 0, jnp.where(decodable_with_repeats, burst, -1)).astype(jnp.int32)
         return Rounds(
-            decoding_delay=delay,
-            work=self.load * did_task.astype(jnp.int32),
-            seconds=seconds,
+            decoding_delay=decoding_delay,
+            num_done=self.load * did_task.astype(jnp.int32),
+            stop=stop,
             finish=finish,
-            held=jnp.ones(finish.shape, bool),
-            answered=~late,
+            is_held=jnp.ones(finish.shape, bool),
+            has_answered=~late,
         )

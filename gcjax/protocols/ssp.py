@@ -48,17 +48,20 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which each unit is a commit on arrival, with the weight 1/W or `weight`."""
-        waiting = rule(durations.shape[1])
-        if network.server is None:
-            return commits_on_arrival(bounded_staleness(durations, network, staleness), waiting.weight, staleness)
-        return event_schedule(waiting, durations, network)  # messages get in each other's way
+        waiting_rule = rule(durations.shape[1])
+        messages_share_link = network.server is not None
+        if messages_share_link:
+            return event_schedule(waiting_rule, durations, network)
+        timeline = bounded_staleness(durations, network, staleness)
+        return commits_on_arrival(timeline, waiting_rule.weight, staleness)
 
     def max_staleness(num_workers: int) -> int:
         """int: the most commits between reading and pushing.
 
         While a worker is busy with its unit n, each other one can push its units n - s, ..., n + s.
         """
-        return int((num_workers - 1) * (2 * staleness + 1))
+        max_pushes_meanwhile = 2 * staleness + 1
+        return int((num_workers - 1) * max_pushes_meanwhile)
 
     def promise(num_workers: int) -> specifications.Specification:
         """The specification: nobody is more than `staleness` units ahead of anybody when it begins one."""

@@ -34,22 +34,23 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_waited", num_waited, minimum=1)
 
-    def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+    def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
         """The round that stops, for all, when K = `num_waited` workers have done H = `num_local_steps` units.
 
-        Each works from its unit `first int32[W]` on, and has the parameters at `received float[W]` seconds.
+        Each works from its unit `first_unit int32[W]` on, and has the parameters at `receive_time float[W]` seconds.
         """
-        del begin
-        end = received + work.seconds(first, num_local_steps)
-        stop = jnp.sort(end)[num_waited - 1]
-        min_units = jnp.where(jnp.isfinite(end) & (end <= stop), num_local_steps, 0)
-        done = units_until(work, first, received, jnp.broadcast_to(stop, first.shape), min_units)
-        num_sampled = jnp.minimum(num_local_steps, work.num_units - first)
-        num_failed = jnp.isinf(work.seconds(first, num_sampled)).sum()  # workers with a unit that never ends
+        del begin_time
+        steps_done_time = receive_time + work.seconds(first_unit, num_local_steps)
+        stop = jnp.sort(steps_done_time)[num_waited - 1]
+        min_units = jnp.where(jnp.isfinite(steps_done_time) & (steps_done_time <= stop), num_local_steps, 0)
+        this_round = units_until(work, first_unit, receive_time, jnp.broadcast_to(stop, first_unit.shape), min_units)
+        num_sampled = jnp.minimum(num_local_steps, work.num_units - first_unit)
+        num_failed = jnp.isinf(work.seconds(first_unit, num_sampled)).sum()  # workers with a unit that never ends
         # Without a stop: if too many workers fail, the round never ends: 0 units begun, which are always there. Else
         # units run out: more are begun than there are.
-        begun_without_stop = jnp.where(num_failed > first.size - num_waited, 0, work.num_units)
-        return done._replace(num_begun=jnp.where(jnp.isinf(stop), begun_without_stop, done.num_begun))
+        never_ends = num_failed > first_unit.size - num_waited
+        num_begun_without_stop = jnp.where(never_ends, 0, work.num_units)
+        return this_round._replace(num_begun=jnp.where(jnp.isinf(stop), num_begun_without_stop, this_round.num_begun))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds; a contribution has the weight 1 / workers that upload something in the round."""
@@ -57,7 +58,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_local_steps)
         record = rounds(rule, durations, network, durations.shape[0])
-        weight = _mean_of_uploads(record.version, jnp.where(record.worker >= 0, record.work, 0))
+        weight = _one_over_num_uploads(record.version, jnp.where(record.worker >= 0, record.work, 0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 
     def served(num_workers: int) -> Rule:
@@ -70,9 +71,10 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         def stop(view: View) -> jax.Array:
             """float[] seconds: now, if K workers have taken H steps."""
             num_done = ((view.progress >= num_local_steps) & view.alive).sum()
-            return jnp.where(num_done >= jnp.minimum(num_waited, view.alive.sum()), view.now, jnp.inf)
+            num_waited_for = jnp.minimum(num_waited, view.alive.sum())
+            return jnp.where(num_done >= num_waited_for, view.now, jnp.inf)
 
-        return stopped_rule(stop, num_workers)._replace(weight=_mean_of_uploads)
+        return stopped_rule(stop, num_workers)._replace(weight=_one_over_num_uploads)
 
     return Protocol(
         schedule,
@@ -85,7 +87,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     )
 
 
-def _mean_of_uploads(staleness: Any, work: Any) -> Any:
+def _one_over_num_uploads(staleness: Any, work: Any) -> Any:
     """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` steps, 1 / uploads."""
     del staleness
     return 1 / (work > 0).sum(axis=-1, keepdims=True).clip(1)

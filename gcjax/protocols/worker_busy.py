@@ -44,29 +44,30 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
         num_units, num_workers = durations.shape
         if eager:
-            return event_schedule(rule_of_pushes(num_workers, _fixed_worker(trigger, durations)), durations, network)
-        return event_schedule(rule_of_slowest(num_workers), durations, network, num_commits=num_units)
+            fixed_worker = _trigger_or_slowest(trigger, durations)
+            return event_schedule(rule_with_commit_on_push(num_workers, fixed_worker), durations, network)
+        return event_schedule(rule_with_commit_on_slowest(num_workers), durations, network, num_commits=num_units)
 
-    def rule_of_pushes(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
+    def rule_with_commit_on_push(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
         rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, split=overlap)
         return rule._replace(weight=1.0 / num_workers, num_contributions=passes)
 
-    def rule_of_slowest(num_workers: int) -> Rule:
+    def rule_with_commit_on_slowest(num_workers: int) -> Rule:
         """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
-        rule = _RULE_OF_SLOWEST._replace(overlaps=overlap, by_worker=True)
+        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, by_worker=True)
         return rule._replace(weight=1.0 / num_workers, num_contributions=passes * num_workers)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock."""
         if not eager:
-            return rule_of_slowest(num_workers)
+            return rule_with_commit_on_slowest(num_workers)
         if trigger is None:
             raise ValueError(
                 "worker_busy(eager=True) needs the trigger where durations are not known before the run, the worker "
                 "that is slowest; got None."
             )
-        return rule_of_pushes(num_workers, _checked_trigger(trigger, num_workers))
+        return rule_with_commit_on_push(num_workers, _checked_trigger(trigger, num_workers))
 
     # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
     # commit, a worker can at most have read the two versions before it.
@@ -82,7 +83,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
     )
 
 
-def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
+def _trigger_or_slowest(trigger: int | None, durations: jax.Array) -> jax.Array:
     """int32[]: the trigger; if None, the worker whose durations `[T, W]` add up to most."""
     if trigger is None:
         return jnp.argmax(durations.sum(axis=0)).astype(jnp.int32)
@@ -94,7 +95,7 @@ def _checked_trigger(trigger: int, num_workers: int) -> int:
     return _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
 
-_RULE_OF_SLOWEST = Rule(lambda view, worker: all_have_pushed(view), everybody=True)
+_COMMIT_ON_SLOWEST = Rule(commits=lambda view, worker: all_have_pushed(view), everybody=True)
 """A message brings a commit once everybody has one that is in no commit yet."""
 
 
@@ -106,10 +107,12 @@ def _eager_rule(trigger: jax.Array | int) -> Rule:
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         """The memory after a push of `worker`."""
-        return jnp.where(worker == trigger, view.commits, view.memory)
+        newest_version, trigger_version = view.commits, view.memory
+        return jnp.where(worker == trigger, newest_version, trigger_version)
 
-    return Rule(
-        pulls=lambda view: view.version < view.memory,
-        memory=lambda num_workers, dtype: jnp.zeros((), jnp.int32),
-        remember=remember,
-    )
+    def pulls(view: View) -> jax.Array:
+        """bool[W]: who has read an older version."""
+        trigger_version = view.memory
+        return view.version < trigger_version
+
+    return Rule(pulls=pulls, memory=lambda num_workers, dtype: jnp.zeros((), jnp.int32), remember=remember)

@@ -84,11 +84,11 @@ class Role(NamedTuple):
 
     def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step of a component of this role is in its guarantee: its frame and its rule."""
-        arrays = zip(self.frame(component), before, after, strict=True)
+        frame_and_arrays = zip(self.frame(component), before, after, strict=True)
         # Arrays that may change everywhere, or are the same object, need no comparison.
         unchanged_outside_frame = [
             jnp.all(may_change | (old == new))
-            for may_change, old, new in arrays
+            for may_change, old, new in frame_and_arrays
             if may_change is not True and old is not new
         ]
         return jnp.stack([*unchanged_outside_frame, jnp.asarray(self.rule(before, after, component))]).all()
@@ -192,10 +192,11 @@ class Specification(NamedTuple):
 
     def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step is one that the component promises to keep to."""
-        allowed = self.worker.allows(before, after, component)
+        allowed_to_worker = self.worker.allows(before, after, component)
         if self.server is None:
-            return allowed
-        return jnp.where(component < self.num_workers, allowed, self.server.allows(before, after, component))
+            return allowed_to_worker
+        is_worker = component < self.num_workers
+        return jnp.where(is_worker, allowed_to_worker, self.server.allows(before, after, component))
 
 
 class Layout(NamedTuple):
@@ -233,16 +234,18 @@ def layout(specification: Specification) -> Layout:
     Raises:
       ValueError: if there are more states than can be numbered.
     """
-    fields = zip(specification.sizes, specification.initial, strict=True)
-    sizes = [np.broadcast_to(np.asarray(size, np.int64), np.shape(array)).ravel() for size, array in fields]
-    entry_sizes = np.concatenate(sizes)  # int64[D]: the values that each entry of a state can have
+    sizes_and_arrays = zip(specification.sizes, specification.initial, strict=True)
+    sizes_of_arrays = [
+        np.broadcast_to(np.asarray(size, np.int64), np.shape(array)).ravel() for size, array in sizes_and_arrays
+    ]
+    entry_sizes = np.concatenate(sizes_of_arrays)  # int64[D]: the values that each entry of a state can have
     num_codes = math.prod(entry_sizes.tolist())
     if num_codes > MAX_CODES:
-        digits = sum(math.log10(size) for size in entry_sizes.tolist())
-        max_workers = int(math.log10(MAX_CODES) / digits * specification.num_workers)
+        num_digits = sum(math.log10(size) for size in entry_sizes.tolist())
+        max_workers = int(math.log10(MAX_CODES) / num_digits * specification.num_workers)
         raise ValueError(
             f"the states of {specification.name} must have numbers below 2^62; {entry_sizes.size} entries with up to "
-            f"{entry_sizes.max()} values make 10^{digits:.1f} of them. Use about {max_workers} workers, or "
+            f"{entry_sizes.max()} values make 10^{num_digits:.1f} of them. Use about {max_workers} workers, or "
             "smaller parameters."
         )
     # As digits of a number: the last entry has weight 1, each other one the product of the sizes after it.

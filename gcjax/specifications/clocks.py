@@ -19,7 +19,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, chec
 from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
 from gcjax.specifications.rounds import averaging_with_members
 
-Newest = Callable[[jax.Array], jax.Array]
+NumCommits = Callable[[jax.Array], jax.Array]
 """`clock int[W] -> int[]`: the commits so far."""
 
 
@@ -55,25 +55,26 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
       staleness: s of the guarantee; the program is that of BSP.
     """
     specification = bounded_staleness(
-        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, newest=jnp.min
+        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, num_commits_of=jnp.min
     )
-    return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, 1))
+    num_local_steps = 1
+    return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps))
 
 
-def push_event(newest: Newest) -> dict[str, Any]:
+def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     """What actions say of events by which a worker's clock grows by one: it may begin, and reads the newest version.
 
     While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
 
     Args:
-      newest: the commits so far.
+      num_commits_of: the commits so far.
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether a step is the event's unit, begun with the version `newest(clock)` from before the step."""
+        """bool[]: whether a step is the event's unit, begun with the newest version from before it."""
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
-        return pushes & (event.version == newest(before.clock))
+        return pushes & (event.version == num_commits_of(before.clock))
 
     return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
@@ -81,16 +82,23 @@ def push_event(newest: Newest) -> dict[str, Any]:
 def replay_clocks(state: Any, events: Event) -> Any:
     """The state before each event, as arrays [events, ...]: clocks count the UNIT events before, other fields stay."""
     num_events = events.kind.size
-    increments = np.zeros((num_events + 1, state.clock.size), np.int32)
+    changes = np.zeros((num_events + 1, state.clock.size), np.int32)
     unit_events = np.flatnonzero(events.kind == KINDS.index(UNIT))
-    increments[unit_events + 1, events.worker[unit_events]] = 1  # a unit counts from the event after it on
-    increments[0] = state.clock
-    constant = {name: np.broadcast_to(x, (num_events, *np.shape(x))) for name, x in state._asdict().items()}
-    return type(state)(**{**constant, "clock": np.cumsum(increments[:-1], axis=0, dtype=np.int32)})
+    changes[unit_events + 1, events.worker[unit_events]] = 1  # a unit counts from the event after it on
+    first_clock = state.clock
+    changes[0] = first_clock
+    constant_fields = {name: np.broadcast_to(x, (num_events, *np.shape(x))) for name, x in state._asdict().items()}
+    clock_before_events = np.cumsum(changes[:-1], axis=0, dtype=np.int32)
+    return type(state)(**{**constant_fields, "clock": clock_before_events})
 
 
 def bounded_staleness(
-    name: str, num_workers: int, *, program_staleness: int, promised_staleness: int, newest: Newest = jnp.sum
+    name: str,
+    num_workers: int,
+    *,
+    program_staleness: int,
+    promised_staleness: int,
+    num_commits_of: NumCommits = jnp.sum,
 ) -> Specification:
     """Workers that begin a unit only if they are at most so many units ahead of the slowest.
 
@@ -99,7 +107,7 @@ def bounded_staleness(
       num_workers: W.
       program_staleness: how far ahead of the slowest a worker may be that begins a unit.
       promised_staleness: the same, as the guarantee promises; at least that of the program if this keeps to it.
-      newest: the commits so far, which is the version that whoever begins reads.
+      num_commits_of: the commits so far, which is the version that whoever begins reads.
     """
     check_num_workers(num_workers)
     _validate.integer("staleness", promised_staleness)
@@ -127,19 +135,19 @@ def bounded_staleness(
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, max(program_staleness, promised_staleness) + 2)),  # clocks 0, ..., s + 1
         worker=Role(
-            (Action("push", push, **push_event(newest)),),
-            lambda worker: Clocks(is_own_entry(num_workers, worker)),
-            guarantee,
+            actions=(Action("push", push, **push_event_arguments(num_commits_of=num_commits_of)),),
+            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
+            rule=guarantee,
         ),
         claim=f"nobody is more than {promised_staleness + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= promised_staleness + 1,
         rely=rely,
-        canonicalise=clocks_from_slowest,
+        canonicalise=counted_from_slowest,
         replay=replay_clocks,
     )
 
 
-def clocks_from_slowest(state: Clocks) -> Clocks:
+def counted_from_slowest(state: Clocks) -> Clocks:
     """The state with clocks counted from the slowest, whose clock is then 0."""
     return Clocks(state.clock - state.clock.min())
 
@@ -161,19 +169,19 @@ class MemberClocks(NamedTuple):
 def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) -> Specification:
     """SSP if the workers `alive bool[W]` take part: nobody is more than s + 1 units ahead of anybody of them."""
 
-    def slowest(clock: jax.Array) -> jax.Array:
+    def slowest_of_alive(clock: jax.Array) -> jax.Array:
         """int[]: the least clock of those who take part; of nobody, a large number."""
         return jnp.min(jnp.where(alive, clock, np.iinfo(np.int32).max))
 
     def push(state: MemberClocks, worker: jax.Array) -> tuple[MemberClocks, jax.Array]:
         """The state with one unit more of the worker, and whether it may push."""
         after = MemberClocks(state.clock.at[worker].add(1), state.pushed.at[worker].add(1), state.version + 1)
-        return after, state.clock[worker] <= slowest(state.clock) + staleness
+        return after, state.clock[worker] <= slowest_of_alive(state.clock) + staleness
 
     def guarantee(before: MemberClocks, after: MemberClocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes one unit, at most s ahead of the slowest who takes part."""
         has_pushed = (after.clock[worker] == before.clock[worker] + 1) & (after.version == before.version + 1)
-        return has_pushed & (before.clock[worker] <= slowest(before.clock) + staleness)
+        return has_pushed & (before.clock[worker] <= slowest_of_alive(before.clock) + staleness)
 
     def matches(before: MemberClocks, after: MemberClocks, event: Event) -> jax.Array:
         """bool[]: whether a step is the event's unit, begun with the newest version from before the step."""
@@ -182,21 +190,26 @@ def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) ->
 
     def joined(state: MemberClocks, worker: jax.Array) -> MemberClocks:
         """The state in which the worker is as slow as the slowest; as fast as the fastest, if nobody takes part."""
-        at_least = jnp.where(jnp.any(alive), slowest(state.clock), state.clock.max())
-        return state._replace(clock=state.clock.at[worker].max(at_least))
+        least_clock = jnp.where(jnp.any(alive), slowest_of_alive(state.clock), state.clock.max())
+        return state._replace(clock=state.clock.at[worker].max(least_clock))
 
     def own_entries(worker: Any) -> MemberClocks:
         """What the worker may change."""
-        return MemberClocks(*(is_own_entry(num_workers, worker),) * 2, True)
+        is_own = is_own_entry(num_workers, worker)
+        return MemberClocks(clock=is_own, pushed=is_own, version=True)
 
     return Specification(
         f"ssp({num_workers} workers, staleness {staleness})",
         num_workers,
-        initial=MemberClocks(zeros(num_workers), zeros(num_workers), np.int32(0)),
-        sizes=MemberClocks(zeros(num_workers) + staleness + 2, zeros(num_workers) + 1, 1),
-        worker=Role((Action("push", push, event=UNIT, matches=matches, enabled_at=BEGIN),), own_entries, guarantee),
+        initial=MemberClocks(clock=zeros(num_workers), pushed=zeros(num_workers), version=np.int32(0)),
+        sizes=MemberClocks(clock=zeros(num_workers) + staleness + 2, pushed=zeros(num_workers) + 1, version=1),
+        worker=Role(
+            actions=(Action("push", push, event=UNIT, matches=matches, enabled_at=BEGIN),),
+            frame=own_entries,
+            rule=guarantee,
+        ),
         claim=f"nobody is more than {staleness + 1} ahead of anybody",
-        invariant=lambda state: (~alive | (state.clock - slowest(state.clock) <= staleness + 1)).all(),
+        invariant=lambda state: (~alive | (state.clock - slowest_of_alive(state.clock) <= staleness + 1)).all(),
         joined=joined,
     )
 
@@ -240,6 +253,11 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         reads = (clock_after == clock_before) & (seen_after > seen_before) & (seen_after <= before.clock.min())
         return ((clock_after == clock_before + 1) & may_push) | reads
 
+    def own_entries(worker: Numbers) -> Cached:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Cached(clock=is_own, seen=is_own)
+
     def invariant(state: Cached) -> jax.Array:
         """bool[]: whether reads are at most s + 1 units old, and none is newer than the slowest."""
         is_fresh = state.clock - state.seen <= staleness + 1
@@ -253,12 +271,12 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
     return Specification(
         f"ssp_cached({num_workers} workers, staleness {staleness})",
         num_workers,
-        initial=Cached(zeros(num_workers), zeros(num_workers)),
-        sizes=Cached(np.full(num_workers, 2 * staleness + 3), np.full(num_workers, staleness + 2)),
+        initial=Cached(clock=zeros(num_workers), seen=zeros(num_workers)),
+        sizes=Cached(clock=np.full(num_workers, 2 * staleness + 3), seen=np.full(num_workers, staleness + 2)),
         worker=Role(
-            (Action("push", push), Action("read", refresh)),
-            lambda worker: Cached(*(is_own_entry(num_workers, worker),) * 2),
-            guarantee,
+            actions=(Action("push", push), Action("read", refresh)),
+            frame=own_entries,
+            rule=guarantee,
         ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",
         invariant=invariant,

@@ -10,7 +10,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Specification, check_num_workers
-from gcjax.specifications.rounds import rounds
+from gcjax.specifications.rounds import specification_of_rounds
 
 
 class Decodable(NamedTuple):
@@ -43,23 +43,25 @@ def coded(
     check_num_workers(num_workers)
     if decodable is None:
         _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
-        code = Decodable(1, lambda progress: (progress > 0).sum() >= num_workers - num_stragglers)
+        decodable_sets = Decodable(
+            load=1, whether=lambda progress: (progress > 0).sum() >= num_workers - num_stragglers
+        )
     else:
-        code = (
+        decodable_sets = (
             decodable
             if isinstance(decodable, Decodable)
-            else _table_decodable(np.asarray(decodable, bool), num_workers)
+            else _decodable_of_table(np.asarray(decodable, bool), num_workers)
         )
-    return rounds(
-        f"coded({num_workers} workers, load {code.load})",
+    return specification_of_rounds(
+        f"coded({num_workers} workers, load {decodable_sets.load})",
         num_workers,
-        max_work=code.load,
-        enough=lambda state: code.whether(state.work),
+        max_work=decodable_sets.load,
+        has_enough=lambda state: decodable_sets.whether(state.work),
         claim="no commit without a decodable set, all of it from the version that the commit replaces",
     )
 
 
-def _table_decodable(table: np.ndarray, num_workers: int) -> Decodable:
+def _decodable_of_table(table: np.ndarray, num_workers: int) -> Decodable:
     """What a table bool[K+1, ..., K+1] allows to decode: its entry at the chunks of each worker."""
     if table.ndim != num_workers or len(set(table.shape)) != 1 or table.shape[0] < 2:
         raise ValueError(
@@ -67,5 +69,10 @@ def _table_decodable(table: np.ndarray, num_workers: int) -> Decodable:
             f"{num_workers} workers."
         )
     strides = np.cumprod([1, *table.shape[:0:-1]])[::-1].copy()  # of each axis, in the flat table
-    entries, load = table.ravel(), table.shape[0] - 1
-    return Decodable(load, lambda progress: jnp.asarray(entries)[(progress * jnp.asarray(strides)).sum()])
+    flat_table, load = table.ravel(), table.shape[0] - 1
+
+    def whether(progress: jax.Array) -> jax.Array:
+        """bool[]: the entry of the table with the index `progress int[W]`."""
+        return jnp.asarray(flat_table)[(progress * jnp.asarray(strides)).sum()]
+
+    return Decodable(load, whether)

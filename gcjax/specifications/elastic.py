@@ -51,21 +51,33 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     check_num_workers(num_workers)
     steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     zero, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
+    one_value, two_values = zero + 1, zero + 2
     program = _Exchange(num_workers, steps)
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
-        initial=Exchanges(np.int32(0), *(zero,) * 4),
-        sizes=Exchanges(version=2, work=zero + steps + 1, read=zero + 2, others=zero + 1, exchanging=zero + 2),
+        initial=Exchanges(
+            version=np.int32(0),
+            work=zero,
+            read=zero,
+            others=zero,
+            exchanging=zero,
+        ),
+        sizes=Exchanges(version=2, work=zero + steps + 1, read=two_values, others=one_value, exchanging=two_values),
         worker=Role(
-            (Action("unit", program.unit, STEP, has_worked),),
-            lambda worker: Exchanges(
+            actions=(Action("unit", program.unit, event=STEP, matches=has_worked),),
+            frame=lambda worker: Exchanges(
                 version=False, work=is_own_entry(num_workers, worker), read=False, others=False, exchanging=False
             ),
-            program.unit_rule,
+            rule=program.unit_rule,
         ),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
-        server=Role(program.actions(), lambda server: Exchanges(*(True,) * 5), program.server_rule, only_actions=True),
+        server=Role(
+            actions=program.actions(),
+            frame=lambda server: Exchanges(version=True, work=True, read=True, others=True, exchanging=True),
+            rule=program.server_rule,
+            only_actions=True,
+        ),
         num_servers=num_workers,
         step_property=program.push_property,
         canonicalise=_canonical_state,
@@ -76,6 +88,11 @@ def _canonical_state(state: Exchanges) -> Exchanges:
     """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
     read = 1 - (state.version - state.read - state.others)
     return state._replace(version=jnp.ones_like(state.version), read=read, others=0 * state.others)
+
+
+def _own_state(state: Exchanges, worker: jax.Array) -> Exchanges:
+    """The state of this worker alone: the entries of the arrays [W] that are its own."""
+    return Exchanges(state.version, *(x[worker] for x in state[1:]))
 
 
 class _Exchange(NamedTuple):
@@ -122,13 +139,16 @@ class _Exchange(NamedTuple):
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after the end of an exchange, the push of server W + w for worker w; whether it is under way."""
         worker = server - self.num_workers
+        version = state.version + 1
+        pushes_of_others = state.others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
         after = state._replace(
-            version=state.version + 1,
-            others=state.others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32),
+            version=version,
+            others=pushes_of_others,
             exchanging=state.exchanging.at[worker].set(0),
             work=state.work.at[worker].set(0),
         )
-        return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 1)
+        did_all_steps = state.work[worker] >= self.num_local_steps
+        return after, did_all_steps & (state.exchanging[worker] == 1)
 
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after the begin of an exchange, the read of server W + w for worker w, and whether it may begin.
@@ -141,7 +161,8 @@ class _Exchange(NamedTuple):
             others=state.others.at[worker].set(0),
             exchanging=state.exchanging.at[worker].set(1),
         )
-        return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 0)
+        did_all_steps = state.work[worker] >= self.num_local_steps
+        return after, did_all_steps & (state.exchanging[worker] == 0)
 
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """bool[]: whether a server reads or pushes, in turn, for its own worker, and others count its pushes."""
@@ -149,10 +170,9 @@ class _Exchange(NamedTuple):
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
         # Of other workers only `others` changes, by a push; the first array, the version, has no entries of workers.
         expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
-        is_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
-        others_as_expected = (jnp.stack(is_expected).all(axis=0) | is_own_worker).all()
-        # The state of this worker alone, before and after.
-        old, new = (Exchanges(state.version, *(x[worker] for x in state[1:])) for state in (before, after))
+        is_as_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
+        others_as_expected = (jnp.stack(is_as_expected).all(axis=0) | is_own_worker).all()
+        old, new = (_own_state(state, worker) for state in (before, after))
         is_complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
         may_push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
         has_newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)
@@ -162,5 +182,6 @@ class _Exchange(NamedTuple):
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has H units of the worker, and is at most as stale as others have pushed since."""
         worker = server - self.num_workers
-        is_fresh = before.version - before.read[worker] <= before.others[worker]
+        staleness = before.version - before.read[worker]
+        is_fresh = staleness <= before.others[worker]
         return (after.version == before.version) | (is_fresh & (before.work[worker] == self.num_local_steps))

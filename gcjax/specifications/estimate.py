@@ -17,11 +17,13 @@ import numpy as np
 from gcjax.specifications.moves import Stepper, fill_up, frame_entries
 from gcjax.specifications.reachability import MAX_STATES
 
-MAX_PARTS = 32
-"""The most parts of a worker that are looked for."""
-SAMPLES = 4096
+MAX_WORKER_STATES = 32
+"""The most states of a worker that are looked for."""
+NUM_SAMPLES = 4096
 """Random states on which it is tried whether moves depend on others."""
-AT_ONCE = 64
+NUM_DEVIATIONS = 4
+"""Standard deviations by which the estimated share of canonical states is lowered."""
+ROWS_AT_ONCE = 64
 """States that are made canonical at once."""
 
 
@@ -30,11 +32,14 @@ class LowerBound(NamedTuple):
 
     Attributes:
       states: of all workers.
-      parts: c, the states of each worker.
+      worker_states: c, the states of each worker.
     """
 
     states: float
-    parts: int
+    worker_states: int
+
+
+_NOTHING_KNOWN = LowerBound(states=1.0, worker_states=1)
 
 
 def check_size(stepper: Stepper) -> None:
@@ -47,10 +52,11 @@ def check_size(stepper: Stepper) -> None:
         return
     bound = min_states(stepper)
     if bound.states > MAX_STATES:
+        max_workers = int(math.log(MAX_STATES) / math.log(bound.worker_states))
         raise ValueError(
             f"{stepper.specification.name} must have at most {MAX_STATES} states that can be reached; it has "
-            f"{bound.states:.2g} or more, for each worker has {bound.parts} by itself. At most "
-            f"{int(math.log(MAX_STATES) / math.log(bound.parts))} workers can fit. Use fewer, or smaller parameters."
+            f"{bound.states:.2g} or more, for each worker has {bound.worker_states} by itself. At most "
+            f"{max_workers} workers can fit. Use fewer, or smaller parameters."
         )
 
 
@@ -59,88 +65,98 @@ def min_states(stepper: Stepper) -> LowerBound:
     spec, layout = stepper.specification, stepper.layout
     own_entries = [np.flatnonzero(frame_entries(layout, spec.worker, w)) for w in range(spec.num_workers)]
     if len({len(entries) for entries in own_entries}) > 1 or spec.num_workers < 2:
-        return LowerBound(1.0, 1)
+        return _NOTHING_KNOWN
     canonical = _canonical_rows(stepper)
-    first = canonical(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
-    # A part is what the entries of one worker have in a state; edges are the moves between parts.
-    parts, edges = _parts(stepper, first, own_entries[-1], canonical)
-    part_numbers = np.random.default_rng(0).integers(len(parts), size=(SAMPLES, spec.num_workers))
-    rows = np.broadcast_to(first, (SAMPLES, first.size)).copy()  # random states: a random part for each worker
+    initial_row = canonical(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
+    # A worker's state is what its own entries have in a state of all; its moves go from one to another.
+    worker_states, worker_moves = _worker_states(stepper, initial_row, own_entries[-1], canonical)
+    state_numbers = np.random.default_rng(0).integers(len(worker_states), size=(NUM_SAMPLES, spec.num_workers))
+    # Random states: a random one of its states for each worker.
+    rows = np.broadcast_to(initial_row, (NUM_SAMPLES, initial_row.size)).copy()
     for worker, entries in enumerate(own_entries):
-        rows[:, entries] = np.asarray(parts)[part_numbers[:, worker]]
-    if not _moves_independently(stepper, rows[: stepper.chunk], part_numbers, own_entries, edges):
-        return LowerBound(1.0, 1)
+        rows[:, entries] = np.asarray(worker_states)[state_numbers[:, worker]]
+    if not _moves_independently(stepper, rows[: stepper.chunk], state_numbers, own_entries, worker_moves):
+        return _NOTHING_KNOWN
     # Different rows are different states if they stay as they are when made canonical; the share of such rows is
-    # estimated, less four standard deviations.
+    # estimated, less `NUM_DEVIATIONS` standard deviations.
     num_canonical = int((canonical(rows) == rows).all(axis=1).sum())
-    min_share = max(num_canonical - 4 * num_canonical**0.5, 0) / SAMPLES
-    return LowerBound(states=min_share * float(len(parts)) ** spec.num_workers, parts=len(parts))
+    standard_deviation = num_canonical**0.5
+    min_share = max(num_canonical - NUM_DEVIATIONS * standard_deviation, 0) / NUM_SAMPLES
+    num_combinations = float(len(worker_states)) ** spec.num_workers
+    return LowerBound(states=min_share * num_combinations, worker_states=len(worker_states))
 
 
 def _canonical_rows(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
-    """The function that makes rows int32[n, D] canonical, `AT_ONCE` at a time, so that one program is compiled."""
+    """The function that makes rows int32[n, D] canonical, `ROWS_AT_ONCE` at a time, so that one program is compiled."""
     spec, layout = stepper.specification, stepper.layout
     program = jax.jit(jax.vmap(lambda row: layout.flatten(spec.canonicalise(layout.unflatten(row)))))
 
     def canonical(rows: np.ndarray) -> np.ndarray:
-        """int32[n, D], the canonical states of these; `program` is compiled for `AT_ONCE` of them."""
-        batches = [rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)]
-        return np.concatenate([np.asarray(program(fill_up(batch, AT_ONCE)))[: len(batch)] for batch in batches])
+        """int32[n, D], the canonical states of these; `program` is compiled for `ROWS_AT_ONCE` of them."""
+        batches = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
+        return np.concatenate([np.asarray(program(fill_up(batch, ROWS_AT_ONCE)))[: len(batch)] for batch in batches])
 
     return canonical
 
 
-_Edge = tuple[int, int, np.ndarray]
-"""A move of a worker alone: the number of its part before, the action, and its part after, not canonical."""
+_WorkerMove = tuple[int, int, np.ndarray]
+"""A move of a worker alone: the number of its state before, the action, and its state after, not canonical."""
 
 
-def _parts(
-    stepper: Stepper, first: np.ndarray, entries: np.ndarray, canonical: Callable[[np.ndarray], np.ndarray]
-) -> tuple[list[np.ndarray], list[_Edge]]:
-    """The parts that the last worker reaches while nobody else moves, and the moves between them.
+def _worker_states(
+    stepper: Stepper, initial_row: np.ndarray, own_entries: np.ndarray, canonical: Callable[[np.ndarray], np.ndarray]
+) -> tuple[list[np.ndarray], list[_WorkerMove]]:
+    """The states that the last worker reaches while nobody else moves, and the moves between them.
 
-    A part is what its own entries, int[entries], have in a state; `first` is the first state, int32[D].
+    Its state is what its own entries, int[entries], have in a state of all; `initial_row` is the first one, int32[D].
     """
-    parts, edges = [first[entries]], []
-    other_entries, worker = np.setdiff1d(np.arange(first.size), entries), stepper.specification.num_workers - 1
-    for number in range(MAX_PARTS):
-        if number == len(parts):
+    worker_states, worker_moves = [initial_row[own_entries]], []
+    other_entries = np.setdiff1d(np.arange(initial_row.size), own_entries)
+    last_worker = stepper.specification.num_workers - 1
+    for state_number in range(MAX_WORKER_STATES):
+        if state_number == len(worker_states):
             break
-        row = first.copy()
-        row[entries] = parts[number]
+        row = initial_row.copy()
+        row[own_entries] = worker_states[state_number]
         moves = stepper.program(row[None])
-        is_own = moves.component == worker
+        is_own = moves.component == last_worker
         for after, action in zip(moves.after[is_own], moves.action[is_own], strict=True):
             canonical_after = canonical(after[None])[0]
-            others_before = first[other_entries]
+            others_before = initial_row[other_entries]
             others_after = after[other_entries], canonical_after[other_entries]
             if any((entries_after != others_before).any() for entries_after in others_after):
                 continue
-            if not any((canonical_after[entries] == part).all() for part in parts) and len(parts) < MAX_PARTS:
-                parts.append(canonical_after[entries])
-                edges.append((number, int(action), after[entries]))
-    return parts, edges
+            is_known = any((canonical_after[own_entries] == known_state).all() for known_state in worker_states)
+            if not is_known and len(worker_states) < MAX_WORKER_STATES:
+                worker_states.append(canonical_after[own_entries])
+                worker_moves.append((state_number, int(action), after[own_entries]))
+    return worker_states, worker_moves
 
 
 def _moves_independently(
-    stepper: Stepper, rows: np.ndarray, part_numbers: np.ndarray, own_entries: list[np.ndarray], edges: list[_Edge]
+    stepper: Stepper,
+    rows: np.ndarray,
+    state_numbers: np.ndarray,
+    own_entries: list[np.ndarray],
+    worker_moves: list[_WorkerMove],
 ) -> bool:
-    """Whether all workers can take the moves `edges` in all of these states, and these change only their own entries.
+    """Whether all workers can take these moves in all of these states, and they change only their own entries.
 
     Args:
       stepper: of the specification.
       rows: int32[n, D], the states.
-      part_numbers: int[N, W], the number of the part that each worker has in each state; n <= N.
+      state_numbers: int[N, W], the number of the state that each worker has in each row; n <= N.
       own_entries: of each worker.
-      edges: the moves of a worker alone.
+      worker_moves: the moves of a worker alone.
     """
     moves = stepper.program(rows)
-    move_numbers = {key: n for n, key in enumerate(zip(moves.state, moves.component, moves.action, strict=True))}
-    for part_number, action, part_after in edges:
-        for n, worker in np.argwhere(part_numbers[: len(rows)] == part_number):
-            expected = rows[n].copy()
-            expected[own_entries[worker]] = part_after
-            index = move_numbers.get((n, worker, action))
+    keys = zip(moves.state, moves.component, moves.action, strict=True)
+    index_of_move = {key: index for index, key in enumerate(keys)}
+    for state_before, action, entries_after in worker_moves:
+        for row_number, worker in np.argwhere(state_numbers[: len(rows)] == state_before):
+            expected = rows[row_number].copy()
+            expected[own_entries[worker]] = entries_after
+            index = index_of_move.get((row_number, worker, action))
             if index is None or (moves.after[index] != expected).any():
                 return False
     return True

@@ -16,7 +16,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import commits_all, has_read, has_worked, rounds
+from gcjax.specifications.rounds import commits_all, has_read, has_worked, specification_of_rounds
 
 
 class Arrivals(NamedTuple):
@@ -43,7 +43,7 @@ def k_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specification
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _with_cancelling("k_sync", num_workers, num_contributions, one_per_worker=True)
+    return _specification_with_cancelling("k_sync", num_workers, num_contributions, one_per_worker=True)
 
 
 @comparable
@@ -54,7 +54,7 @@ def k_batch_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specifi
       num_workers: W.
       num_contributions: K.
     """
-    return _with_cancelling("k_batch_sync", num_workers, num_contributions, one_per_worker=False)
+    return _specification_with_cancelling("k_batch_sync", num_workers, num_contributions, one_per_worker=False)
 
 
 @comparable
@@ -67,7 +67,7 @@ def backup_workers(num_workers: int = 3, *, num_backup: int = 1) -> Specificatio
     """
     check_num_workers(num_workers)
     _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for.")
-    return _with_cancelling("backup_workers", num_workers, num_workers - num_backup, one_per_worker=True)
+    return _specification_with_cancelling("backup_workers", num_workers, num_workers - num_backup, one_per_worker=True)
 
 
 @comparable
@@ -78,7 +78,7 @@ def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
+    return _specification_without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
 
 
 @comparable
@@ -90,7 +90,9 @@ def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2, may_wait:
       num_contributions: K.
       may_wait: whether workers may wait all the same before they begin, as under a rule that bounds the staleness.
     """
-    return _without_cancelling("k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait)
+    return _specification_without_cancelling(
+        "k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait
+    )
 
 
 @comparable
@@ -101,37 +103,50 @@ def staleness_aware(num_workers: int = 3, *, num_contributions: int = 1) -> Spec
       num_workers: W.
       num_contributions: K.
     """
-    return _without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
+    return _specification_without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
 
 
-def _check_num_contributions(num_workers: int, count: int, one_per_worker: bool) -> int:
+def _check_num_contributions(num_workers: int, num_contributions: int, one_per_worker: bool) -> int:
     """K, if it is in its range: at most W if a commit takes one push of each worker."""
     check_num_workers(num_workers)
-    return _validate.integer("num_contributions", count, minimum=1, maximum=num_workers if one_per_worker else None)
+    return _validate.integer(
+        "num_contributions", num_contributions, minimum=1, maximum=num_workers if one_per_worker else None
+    )
 
 
-def _with_cancelling(name: str, num_workers: int, count: int, *, one_per_worker: bool) -> Specification:
-    """A commit takes K = `count` pushes and cuts off all other units, so that all are in rounds.
+def _specification_with_cancelling(
+    name: str, num_workers: int, num_contributions: int, *, one_per_worker: bool
+) -> Specification:
+    """A commit takes K = `num_contributions` pushes and cuts off all other units, so that all are in rounds.
 
     `one_per_worker`: whether the K pushes are of K different workers.
     """
-    _check_num_contributions(num_workers, count, one_per_worker)
-    members = partial(_cancelling_with_members, name, num_workers, count, one_per_worker)
-    return members(zeros(num_workers) == 0)._replace(members=members)
+    _check_num_contributions(num_workers, num_contributions, one_per_worker)
+    members = partial(_cancelling_with_members, name, num_workers, num_contributions, one_per_worker)
+    everybody = zeros(num_workers) == 0
+    return members(everybody)._replace(members=members)
 
 
 def _cancelling_with_members(
-    name: str, num_workers: int, count: int, one_per_worker: bool, alive: Any
+    name: str, num_workers: int, num_contributions: int, one_per_worker: bool, alive: Any
 ) -> Specification:
     """The same if the workers `alive bool[W]` take part."""
-    contents = f"one gradient each of {count} workers" if one_per_worker else f"{count} gradient{'s' * (count > 1)}"
-    return rounds(
-        f"{name}({num_workers} workers, takes {count})",
+    contents = (
+        f"one gradient each of {num_contributions} workers"
+        if one_per_worker
+        else f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
+    )
+    return specification_of_rounds(
+        f"{name}({num_workers} workers, takes {num_contributions})",
         num_workers,
-        max_work=1 if one_per_worker else count,
-        room=lambda state: state.work.sum() < count,
-        enough=lambda state: (state.work.sum() == count) | (one_per_worker & _all_have_pushed(state, alive)),
-        within=lambda state: (state.work.sum() <= count) & (~np.bool_(one_per_worker) | (state.work <= 1).all()),
+        max_work=1 if one_per_worker else num_contributions,
+        has_room=lambda state: state.work.sum() < num_contributions,
+        has_enough=lambda state: (
+            (state.work.sum() == num_contributions) | (one_per_worker & _all_have_pushed(state, alive))
+        ),
+        also_holds=lambda state: (
+            (state.work.sum() <= num_contributions) & (~np.bool_(one_per_worker) | (state.work <= 1).all())
+        ),
         claim=f"a commit takes {contents}, on the version that it replaces",
     )
 
@@ -141,47 +156,56 @@ def _all_have_pushed(state: Any, alive: Any) -> Any:
     return ((state.work > 0) | ~alive).all() & (state.work > 0).any()
 
 
-def _without_cancelling(
-    name: str, num_workers: int, count: int, *, one_per_worker: bool, may_wait: bool = False
+def _specification_without_cancelling(
+    name: str, num_workers: int, num_contributions: int, *, one_per_worker: bool, may_wait: bool = False
 ) -> Specification:
-    """A commit takes K = `count` pushes; the other workers go on with the version that they have read.
+    """A commit takes K = `num_contributions` pushes; the other workers go on with the version that they have read.
 
     `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit.
     """
-    _check_num_contributions(num_workers, count, one_per_worker)
-    members = partial(_taking_with_members, name, num_workers, count, one_per_worker, may_wait)
-    return members(zeros(num_workers) == 0)._replace(members=members)
+    _check_num_contributions(num_workers, num_contributions, one_per_worker)
+    members = partial(_not_cancelling_with_members, name, num_workers, num_contributions, one_per_worker, may_wait)
+    everybody = zeros(num_workers) == 0
+    return members(everybody)._replace(members=members)
 
 
-def _taking_with_members(
-    name: str, num_workers: int, count: int, one_per_worker: bool, may_wait: bool, alive: Any
+def _not_cancelling_with_members(
+    name: str, num_workers: int, num_contributions: int, one_per_worker: bool, may_wait: bool, alive: Any
 ) -> Specification:
     """The same if the workers `alive bool[W]` take part."""
     program = _Program(
-        num_contributions=count, one_per_worker=one_per_worker, may_wait=may_wait or one_per_worker, alive=alive
+        num_contributions=num_contributions,
+        one_per_worker=one_per_worker,
+        may_wait=may_wait or one_per_worker,
+        alive=alive,
     )
-    contents = f"{count} gradient{'s' * (count > 1)}"
+    zero, two_values = zeros(num_workers), zeros(num_workers) + 2
+    begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
+    push = Action("push", program.push, event=UNIT, matches=has_worked)
+
+    def own_entries(worker: Any) -> Arrivals:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Arrivals(version=False, read=is_own, busy=is_own, work=is_own)
+
+    contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
     if one_per_worker:
-        contents = f"one gradient each of {count} workers, who then read a newer version"
+        contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
     return Specification(
-        f"{name}({num_workers} workers, takes {count})",
+        f"{name}({num_workers} workers, takes {num_contributions})",
         num_workers,
-        initial=Arrivals(np.int32(0), zeros(num_workers) - 1, zeros(num_workers), zeros(num_workers)),
-        sizes=Arrivals(2, zeros(num_workers) + 2, zeros(num_workers) + 2, zeros(num_workers) + program.max_work + 1),
-        worker=Role(
-            (Action("begin", program.begin, BEGIN, program.begins), Action("push", program.push, UNIT, has_worked)),
-            lambda worker: Arrivals(False, *(is_own_entry(num_workers, worker),) * 3),
-            program.worker_rule,
-        ),
+        initial=Arrivals(version=np.int32(0), read=zero - 1, busy=zero, work=zero),
+        sizes=Arrivals(version=2, read=two_values, busy=two_values, work=zero + program.max_work + 1),
+        worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
         claim=f"a commit takes {contents}",
         server=Role(
-            (Action("commit", program.commit, COMMIT, commits_all),),
-            lambda server: Arrivals(True, False, False, True),
-            program.server_rule,
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
+            frame=lambda server: Arrivals(version=True, read=False, busy=False, work=True),
+            rule=program.server_rule,
             only_actions=True,
         ),
         num_servers=1,
-        invariant=lambda state: (state.work.sum() <= count) & (state.read <= state.version).all(),
+        invariant=lambda state: (state.work.sum() <= num_contributions) & (state.read <= state.version).all(),
         step_property=program.step_property,
         canonicalise=program.canonicalise,
     )
@@ -245,7 +269,10 @@ class _Program(NamedTuple):
         is_complete = self.is_full(before) & (before.work <= self.max_work).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.busy > before.busy
-        return commits_k & (~begins | (after.read > before.read)).all() if self.one_per_worker else commits_k
+        if not self.one_per_worker:
+            return commits_k
+        begins_on_newer_version = ~begins | (after.read > before.read)
+        return commits_k & begins_on_newer_version.all()
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
         """The state with version 1, and each worker's read as newest (1) or older (0)."""

@@ -69,7 +69,7 @@ def asp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _single_workers("asp", num_workers)
+    return _groups_of_one("asp", num_workers)
 
 
 @comparable
@@ -81,7 +81,7 @@ def adsp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _single_workers("adsp", num_workers, exact=False)
+    return _groups_of_one("adsp", num_workers, exact=False)
 
 
 @comparable
@@ -98,11 +98,11 @@ def grouped(
     check_num_workers(num_workers)
     if isinstance(groups, int):
         _validate.integer("groups", groups, minimum=1, maximum=num_workers)
-        members = _contiguous_groups(range(num_workers), groups)
+        workers_of_group = _contiguous_groups(range(num_workers), groups)
     else:
-        members = [list(group) for group in groups]
-    name = f"grouped({num_workers} workers, {len(members)} groups, {num_local_steps} steps)"
-    grouping = Grouping(_lowest_members(num_workers, members)[None], num_local_steps)
+        workers_of_group = [list(group) for group in groups]
+    name = f"grouped({num_workers} workers, {len(workers_of_group)} groups, {num_local_steps} steps)"
+    grouping = Grouping(_lowest_member_of_group(num_workers, workers_of_group)[None], num_local_steps)
     return _groups_specification(name, num_workers, grouping)
 
 
@@ -117,16 +117,18 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
       order: of the workers; neighbours stay together longest. By their numbers if None.
     """
     check_num_workers(num_workers)
-    nums_groups = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
+    num_groups_of_level = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
     workers = range(num_workers) if order is None else order
-    levels = np.stack([_lowest_members(num_workers, _contiguous_groups(workers, num)) for num in nums_groups])
-    return _groups_specification(f"progressive_groups({num_workers} workers)", num_workers, Grouping(levels, 1))
+    groups_of_level = [_contiguous_groups(workers, num_groups) for num_groups in num_groups_of_level]
+    levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])
+    grouping = Grouping(levels, num_local_steps=1)
+    return _groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
 
 
-def _single_workers(name: str, num_workers: int, *, exact: bool = True) -> Specification:
+def _groups_of_one(name: str, num_workers: int, *, exact: bool = True) -> Specification:
     """The specification of groups of one worker each, which push after one unit, or after one or more if not exact."""
     check_num_workers(num_workers)
-    grouping = Grouping(np.arange(num_workers)[None], 1, exact=exact, waits=False)
+    grouping = Grouping(levels=np.arange(num_workers)[None], num_local_steps=1, exact=exact, waits=False)
     specification = _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
     def joined(state: Groups, worker: jax.Array) -> Groups:
@@ -138,26 +140,27 @@ def _single_workers(name: str, num_workers: int, *, exact: bool = True) -> Speci
 
 def _contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:
     """Groups of workers next to each other; twice as many are halves of these (`gcjax.protocols.contiguous_groups`)."""
-    bounds = [i * len(workers) // num_groups for i in range(num_groups + 1)]
-    return [list(workers[begin:end]) for begin, end in itertools.pairwise(bounds)]
+    group_bounds = [group_number * len(workers) // num_groups for group_number in range(num_groups + 1)]
+    return [list(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds)]
 
 
-def _lowest_members(num_workers: int, groups: list[list[int]]) -> np.ndarray:
+def _lowest_member_of_group(num_workers: int, groups: list[list[int]]) -> np.ndarray:
     """int[W]: the lowest worker of each worker's group, by which the group is known."""
     if sorted(worker for group in groups for worker in group) != list(range(num_workers)):
         raise ValueError(f"groups must have each of the {num_workers} workers once; got {groups}.")
-    group_of = np.zeros(num_workers, np.int32)
+    lowest_member = np.zeros(num_workers, np.int32)
     for group in groups:
-        group_of[group] = min(group)
-    return group_of
+        lowest_member[group] = min(group)
+    return lowest_member
 
 
 def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
     """The specification of groups that push alternately with reading; `name` is the protocol's, for people."""
     _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
     zero_per_worker, zero = zeros(num_workers), np.int32(0)
+    one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
-
+    nothing, everything = (Groups(*(may_change,) * len(Groups._fields)) for may_change in (False, True))
     contents = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
     return Specification(
         name,
@@ -175,18 +178,20 @@ def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Sp
             version=2,
             group=zero_per_worker + num_workers,
             work=zero_per_worker + steps + 1,
-            read=zero_per_worker + 2,
-            others=zero_per_worker + 1,
-            has_pushed=zero_per_worker + 2,
+            read=two_values,
+            others=one_value,
+            has_pushed=two_values,
             level=len(grouping.levels),
         ),
         worker=Role(
-            (Action("unit", program.unit, UNIT, has_worked),),
-            lambda worker: Groups(*(False,) * 7)._replace(work=is_own_entry(num_workers, worker)),
-            program.unit_rule,
+            actions=(Action("unit", program.unit, event=UNIT, matches=has_worked),),
+            frame=lambda worker: nothing._replace(work=is_own_entry(num_workers, worker)),
+            rule=program.unit_rule,
         ),
         claim=f"a push has {contents} in it, and is stale by at most the others' pushes since its read",
-        server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, only_actions=True),
+        server=Role(
+            actions=program.actions(), frame=lambda server: everything, rule=program.server_rule, only_actions=True
+        ),
         num_servers=num_workers,
         invariant=program.invariant,
         step_property=program.push_property,
@@ -219,12 +224,10 @@ class _Program(NamedTuple):
         It may between its group's read and push, if nobody of its group has done less.
         """
         is_member = state.group == state.group[worker]
-        slowest = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
-        enabled = (
-            (state.has_pushed[state.group[worker]] == 0)
-            & (state.work[worker] == slowest)
-            & self.may_do_another(state.work[worker])
-        )
+        least_work = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
+        group_has_read = state.has_pushed[state.group[worker]] == 0
+        nobody_is_behind = state.work[worker] == least_work
+        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.work[worker])
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
@@ -239,12 +242,12 @@ class _Program(NamedTuple):
         push = Action(
             name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
         )
-        moves = {"read": self.read}
+        move_of_read = {"read": self.read}
         if len(self.grouping.levels) > 1:
-            moves |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
+            move_of_read |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
         return push, *(
             Action(name=name, move=move, event=BEGIN, matches=self._is_read_of_event, actor=self._server_of_event)
-            for name, move in moves.items()
+            for name, move in move_of_read.items()
         )
 
     def _server_of_event(self, state: Groups, event: Event) -> jax.Array:
@@ -260,23 +263,26 @@ class _Program(NamedTuple):
     def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
         group = after.group[event.worker]
-        # Size 0: the unit is in no commit that would show how large the group is.
-        same_size = (event.size == 0) | (event.size == jnp.sum(after.group == group))
+        size_is_unknown = event.size == 0  # the unit is in no commit that would show how large the group is
+        same_size = size_is_unknown | (event.size == jnp.sum(after.group == group))
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
-        waits = event.waited & (not self.grouping.waits)
-        return has_read & (group == event.group) & same_size & self.may_do_another(after.work[event.worker]) & ~waits
+        must_not_have_waited = event.waited & (not self.grouping.waits)
+        is_read_of_group = has_read & (group == event.group) & same_size
+        return is_read_of_group & self.may_do_another(after.work[event.worker]) & ~must_not_have_waited
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""
-        lowest = server - self.num_workers  # the entry of the group's lowest worker is that of the group
-        is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest)
+        lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
+        is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
+        version = state.version + 1
+        pushes_of_others = state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
         after = state._replace(
-            version=state.version + 1,
-            others=state.others + (self._is_lowest(state) & ~is_own_group).astype(jnp.int32),
+            version=version,
+            others=pushes_of_others,
             has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
         )
-        return after, is_member.any() & is_done.all() & (state.has_pushed[lowest] == 0)
+        return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
 
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the group's read, and whether it has pushed; the group is split as the present level says."""
@@ -290,15 +296,17 @@ class _Program(NamedTuple):
     def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
         """The state in which the group has read, split as at this level, and whether it has pushed before."""
         is_member = self.members(state, server)
+        group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
         after = state._replace(
-            group=jnp.where(is_member, jnp.asarray(self.grouping.levels).at[level].get(mode="clip"), state.group),
+            group=jnp.where(is_member, group_at_level, state.group),
             read=jnp.where(is_member, state.version, state.read),
             others=jnp.where(is_member, 0, state.others),
             has_pushed=jnp.where(is_member, 0, state.has_pushed),
             work=jnp.where(is_member, 0, state.work),
             level=level,
         )
-        return after, is_member.any() & (state.has_pushed[server - self.num_workers] == 1)
+        group_exists, lowest_member = is_member.any(), server - self.num_workers
+        return after, group_exists & (state.has_pushed[lowest_member] == 1)
 
     def _read_whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the read of a group that is not split yet, and whether it may read."""
@@ -310,17 +318,19 @@ class _Program(NamedTuple):
 
         Nothing else changes.
         """
-        # At least 0: rules are also computed, and not used, for workers, whose numbers are below W.
-        is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
+        is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         pushes = after.version == before.version + 1
-        others_counted = after.others == before.others + jnp.where(self._is_lowest(before) & ~is_member & pushes, 1, 0)
-        fields = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "has_pushed")]
-        same = [old == new for old, new in fields if old is not new]
-        others_as_expected = (jnp.stack([*same, others_counted]).all(axis=0) | is_member).all()
-        alternates = after.has_pushed[lowest] == 1 - before.has_pushed[lowest]
-        is_other_member = is_member & ~is_own_entry(self.num_workers, lowest)
+        others_counted = after.others == before.others + jnp.where(
+            self._is_lowest_member(before) & ~is_member & pushes, 1, 0
+        )
+        names = ("group", "work", "read", "has_pushed")
+        pairs = [(getattr(before, name), getattr(after, name)) for name in names]
+        other_fields_are_same = [old == new for old, new in pairs if old is not new]
+        others_as_expected = (jnp.stack([*other_fields_are_same, others_counted]).all(axis=0) | is_member).all()
+        alternates = after.has_pushed[lowest_member] == 1 - before.has_pushed[lowest_member]
+        is_other_member = is_member & ~is_own_entry(self.num_workers, lowest_member)
         only_at_lowest = ~(is_other_member & (after.has_pushed > 0)).any()
-        may_push = before.has_pushed[lowest] == 0
+        may_push = before.has_pushed[lowest_member] == 0
         is_push = pushes & may_push & self._is_push(before, after, is_member)
         is_read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
         return is_member.any() & others_as_expected & alternates & only_at_lowest & (is_push | is_read)
@@ -328,20 +338,21 @@ class _Program(NamedTuple):
     def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
         names = ("work", "read", "others", "group")
-        same = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
-        return ((self.is_complete(before.work) & same) | ~is_member).all() & (after.level == before.level)
+        is_unchanged = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
+        members_are_done = ((self.is_complete(before.work) & is_unchanged) | ~is_member).all()
+        return members_are_done & (after.level == before.level)
 
     def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
         reads_newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
-        is_split = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
-        is_same = (after.group == before.group) & (after.level == before.level)
-        split_or_same = (is_split | ~is_member).all() | (is_same | ~is_member).all()
-        level_allowed = (after.level - before.level >= 0) & (after.level - before.level <= 1)
+        is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
+        stays_as_it_is = (after.group == before.group) & (after.level == before.level)
+        split_or_same = (is_split_at_level | ~is_member).all() | (stays_as_it_is | ~is_member).all()
+        is_same_or_next_level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
         return (
             (reads_newest | ~is_member).all()
             & split_or_same
-            & level_allowed
+            & is_same_or_next_level
             & (after.level < len(self.grouping.levels))
         )
 
@@ -352,19 +363,24 @@ class _Program(NamedTuple):
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
-        is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
-        is_fresh = before.version - before.read[lowest] <= before.others[lowest]
+        is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
+        staleness = before.version - before.read[lowest_member]
+        is_fresh = staleness <= before.others[lowest_member]
         is_complete = self.is_complete(before.work)
         return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
         """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
-        staleness = jnp.where(self._is_lowest(state), state.version - state.read - state.others, 0)
+        staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.others, 0)
         work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
-        return state._replace(
-            version=jnp.ones_like(state.version), work=work, read=1 - staleness, others=0 * state.others
-        )
+        version_1 = jnp.ones_like(state.version)
+        read_as_stale = 1 - staleness
+        return state._replace(version=version_1, work=work, read=read_as_stale, others=0 * state.others)
 
-    def _is_lowest(self, state: Groups) -> jax.Array:
+    def _lowest_member_or_0(self, server: jax.Array) -> jax.Array:
+        """int[]: the lowest worker of the server's group; 0 for workers, for whom rules are computed and not used."""
+        return jnp.maximum(server - self.num_workers, 0)
+
+    def _is_lowest_member(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""
         return state.group == jnp.arange(self.num_workers)

@@ -12,7 +12,7 @@ from gcjax.specifications.sequential import (
     Scheme,
     check_parameters,
     late_after_round,
-    rounds_specification,
+    sequential_specification,
     with_new_first_row,
 )
 
@@ -50,25 +50,25 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
     """
     check_parameters(num_workers, burst, window, max_slow)
     rounds = _Multiplex(num_workers, burst, window, max_slow)
-    slots = rounds.slots
+    jobs_in_flight = rounds.jobs_in_flight
     scheme = Scheme(
         burst=burst,
         max_slow=max_slow,
-        delay=slots - 1,
-        load=slots * rounds.size,
-        next_round=rounds.next_round,
-        in_time=rounds.in_time,
-        tasks=rounds.tasks,
+        delay=jobs_in_flight - 1,
+        load=jobs_in_flight * rounds.task_size,
+        state_of_next_round=rounds.state_of_next_round,
+        oldest_is_decodable=rounds.oldest_is_decodable,
+        work_of_job=rounds.work_of_job,
     )
-    shapes = num_workers, (window - 1, num_workers), (slots, num_workers), (slots, burst, num_workers)
-    first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
+    shapes = num_workers, (window - 1, num_workers), (jobs_in_flight, num_workers), (jobs_in_flight, burst, num_workers)
+    initial_state = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-    specification = rounds_specification(name, first, scheme)
+    specification = sequential_specification(name, initial_state, scheme)
     return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
 
 
 class _Multiplex(NamedTuple):
-    """Rounds of M-SGC. A job is worked on for `slots` rounds, its age is how many have ended."""
+    """Rounds of M-SGC. A job is worked on for `jobs_in_flight` rounds, its age is how many have ended."""
 
     num_workers: int
     burst: int
@@ -76,7 +76,7 @@ class _Multiplex(NamedTuple):
     max_slow: int
 
     @property
-    def slots(self) -> int:
+    def jobs_in_flight(self) -> int:
         """The jobs in flight."""
         return self.window - 1 + self.burst
 
@@ -86,26 +86,26 @@ class _Multiplex(NamedTuple):
         return self.max_slow < self.num_workers
 
     @property
-    def size(self) -> int:
+    def task_size(self) -> int:
         """The chunks of a task."""
         return self.max_slow + 1 if self.has_coded_parts else 1
 
     def parts_after_round(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
-        """`plain` int[slots, W] and `shares` int[slots, burst, W], with what has been answered in this round.
+        """`plain` int[jobs, W] and `shares` int[jobs, burst, W] in flight, with what has been answered in this round.
 
         In one round a worker does a part of the job of each age: an uncoded one in the first window - 1 rounds, and
         then an uncoded one that it still owes, or its share of a coded part.
         """
-        age, coded_part = np.arange(self.slots)[:, None], np.arange(self.burst)
-        is_plain = (age < self.window - 1) | (state.plain < self.window - 1)
+        age, coded_part = np.arange(self.jobs_in_flight)[:, None], np.arange(self.burst)
+        num_plain_parts = self.window - 1
+        is_plain = (age < num_plain_parts) | (state.plain < num_plain_parts)
         # Jobs older than the first round do not exist.
         is_done = (age <= state.index) & (is_plain | self.has_coded_parts) & (state.answered == 1)[None]
-        shares = state.shares.at[self.window - 1 + coded_part, coded_part].set(
-            (is_done & ~is_plain)[self.window - 1 :].astype(jnp.int32)
-        )
+        age_of_part, did_share = num_plain_parts + coded_part, is_done & ~is_plain
+        shares = state.shares.at[age_of_part, coded_part].set(did_share[num_plain_parts:].astype(jnp.int32))
         return state.plain + (is_done & is_plain).astype(jnp.int32), shares
 
-    def next_round(self, state: Multiplexed) -> Multiplexed:
+    def state_of_next_round(self, state: Multiplexed) -> Multiplexed:
         """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""
         plain, shares = self.parts_after_round(state)
         return Multiplexed(
@@ -116,16 +116,17 @@ class _Multiplex(NamedTuple):
             shares=with_new_first_row(shares, jnp.zeros_like(shares[0])),
         )
 
-    def in_time(self, state: Multiplexed) -> jax.Array:
+    def oldest_is_decodable(self, state: Multiplexed) -> jax.Array:
         """bool[]: whether the oldest job, if there is one yet, can be decoded after this round."""
         plain, shares = self.parts_after_round(state)
         is_decodable = (plain[-1] >= self.window - 1).all()
         if self.has_coded_parts:
             is_decodable &= (shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
-        return (state.index < self.slots - 1) | is_decodable
+        has_no_job_yet = state.index < self.jobs_in_flight - 1
+        return has_no_job_yet | is_decodable
 
-    def tasks(self, state: Multiplexed, job: jax.Array) -> jax.Array:
+    def work_of_job(self, state: Multiplexed, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the oldest job at the end of this round; negative for other jobs."""
         plain, shares = self.parts_after_round(state)
         num_parts = plain[-1].sum() + (shares[-1].sum() if self.has_coded_parts else 0)
-        return self.size * jnp.where(job == state.index - (self.slots - 1), num_parts, -1)
+        return self.task_size * jnp.where(job == state.index - (self.jobs_in_flight - 1), num_parts, -1)

@@ -18,6 +18,9 @@ import jax.numpy as jnp
 from gcjax.specifications.base import Action, Numbers, Role, Specification, State, zeros
 from gcjax.specifications.events import JOIN, LEAVE, Event
 
+_WORKER_ROLE, _SERVER_ROLE = 0, 1
+"""The numbers of the roles in `Specification.roles`."""
+
 
 @lru_cache(maxsize=32)
 def with_members(specification: Specification) -> Specification:
@@ -37,23 +40,27 @@ def with_members(specification: Specification) -> Specification:
             "Say Specification(..., members=...), or look at what does not depend on it: "
             "gcjax.protocols.check without memberships, for a run in which all stay."
         )
-    nobody = specification.members(zeros(specification.num_workers) > 0)
-    inside = _Inside(specification, _state_type(type(nobody.initial).__name__, type(nobody.initial)._fields))
-    alive = {"alive": zeros(specification.num_workers)}
+    spec_of_nobody = specification.members(zeros(specification.num_workers) > 0)
+    inner_state_type = type(spec_of_nobody.initial)
+    with_alive = _WithAlive(specification, _state_type(inner_state_type.__name__, inner_state_type._fields))
+    zero_per_worker = zeros(specification.num_workers)
+    leave = Action("leave", _leave, event=LEAVE, matches=_takes_part_no_longer_or_anew)
+    join = Action("join", with_alive.join, event=JOIN, matches=_takes_part_no_longer_or_anew)
+    server = spec_of_nobody.server
+    if server is not None:
+        server = with_alive.role_with_members(server, _SERVER_ROLE, more_actions=())
     return Specification(
         specification.name,
         specification.num_workers,
-        initial=inside.state_type(*nobody.initial, **alive),
-        sizes=inside.state_type(*nobody.sizes, alive=zeros(specification.num_workers) + 2),
-        worker=inside.role(
-            nobody.worker, 0, (Action("leave", _leave, LEAVE, _changes), Action("join", inside.join, JOIN, _changes))
-        ),
-        claim=f"{nobody.claim}, of those who take part",
-        server=None if nobody.server is None else inside.role(nobody.server, 1, ()),
-        num_servers=nobody.num_servers,
-        invariant=lambda state: inside.given(state).invariant(inside.state(state)),
-        step_property=lambda before, after, component: inside.given(before).step_property(
-            inside.state(before), inside.state(after), component
+        initial=with_alive.state_type(*spec_of_nobody.initial, alive=zero_per_worker),
+        sizes=with_alive.state_type(*spec_of_nobody.sizes, alive=zero_per_worker + 2),
+        worker=with_alive.role_with_members(spec_of_nobody.worker, _WORKER_ROLE, more_actions=(leave, join)),
+        claim=f"{spec_of_nobody.claim}, of those who take part",
+        server=server,
+        num_servers=spec_of_nobody.num_servers,
+        invariant=lambda state: with_alive.specification_of_alive(state).invariant(with_alive.without_alive(state)),
+        step_property=lambda before, after, component: with_alive.specification_of_alive(before).step_property(
+            with_alive.without_alive(before), with_alive.without_alive(after), component
         ),
     )
 
@@ -64,73 +71,76 @@ def _state_type(name: str, fields: tuple[str, ...]) -> Any:
     return namedtuple(f"{name}WithMembers", (*fields, "alive"))
 
 
-class _Inside(NamedTuple):
+class _WithAlive(NamedTuple):
     """The parts of a specification, for states that say who takes part."""
 
     specification: Specification
     state_type: Any
 
-    def given(self, state: State) -> Specification:
+    def specification_of_alive(self, state: State) -> Specification:
         """The specification if those take part who do so in this state."""
         assert self.specification.members is not None
         return self.specification.members(state.alive > 0)
 
-    def state(self, state: State) -> State:
+    def without_alive(self, state: State) -> State:
         """The state without who takes part."""
-        return type(self.given(state).initial)(*state[:-1])
+        return type(self.specification_of_alive(state).initial)(*state[:-1])
 
     def join(self, state: State, worker: jax.Array) -> tuple[State, jax.Array]:
         """The state in which the worker takes part, and whether it did not before."""
-        after = self.given(state).joined(self.state(state), worker)
+        after = self.specification_of_alive(state).joined(self.without_alive(state), worker)
         return self.state_type(*after, alive=state.alive.at[worker].set(1)), state.alive[worker] == 0
 
-    def role(self, role: Role, number: int, actions: tuple[Action, ...]) -> Role:
+    def role_with_members(self, role: Role, role_number: int, more_actions: tuple[Action, ...]) -> Role:
         """A role, and more actions; its number is that in `Specification.roles`."""
-        own = tuple(self._action(action, number, index) for index, action in enumerate(role.actions))
+        actions = [self._action_with_members(action, role_number, i) for i, action in enumerate(role.actions)]
         everything = self.state_type(*(True,) * len(self.state_type._fields))
-        return Role((*own, *actions), lambda component: everything, partial(self._rule, number))
+        rule = partial(self._rule_with_members, role_number)
+        return Role(actions=(*actions, *more_actions), frame=lambda component: everything, rule=rule)
 
-    def _action(self, action: Action, role: int, index: int) -> Action:
+    def _action_with_members(self, action: Action, role_number: int, index: int) -> Action:
         """An action, by its place among those of its role."""
 
-        def given(state: State) -> Action:
+        def action_of_alive(state: State) -> Action:
             """The action if those take part who do so in this state."""
-            return self.given(state).roles()[role][0].actions[index]
+            role, _ = self.specification_of_alive(state).roles()[role_number]
+            return role.actions[index]
 
         def move(state: State, component: jax.Array) -> tuple[State, jax.Array]:
             """Where the action leads, and whether it may be taken, by somebody who takes part."""
-            after, enabled = given(state).move(self.state(state), component)
-            return self.state_type(*after, alive=state.alive), enabled & self._takes_part(state, role, component)
+            after, enabled = action_of_alive(state).move(self.without_alive(state), component)
+            return self.state_type(*after, alive=state.alive), enabled & self._takes_part(state, role_number, component)
 
         def matches(before: State, after: State, event: Event) -> jax.Array:
             """bool[]: whether the step is what the event shows."""
-            return given(before).matches(self.state(before), self.state(after), event)
+            return action_of_alive(before).matches(self.without_alive(before), self.without_alive(after), event)
 
         actor: Callable[[State, Event], jax.Array] | None = None
         if action.actor is not None:
 
             def actor(state: State, event: Event) -> jax.Array:
                 """Who takes the step of an event."""
-                of_event = given(state).actor
+                of_event = action_of_alive(state).actor
                 assert of_event is not None
-                return of_event(self.state(state), event)
+                return of_event(self.without_alive(state), event)
 
         return action._replace(move=move, matches=matches, actor=actor)
 
-    def _takes_part(self, state: State, role: int, component: Numbers) -> jax.Array:
+    def _takes_part(self, state: State, role_number: int, component: Numbers) -> jax.Array:
         """bool[]: whether a worker takes part; servers always do."""
-        return state.alive[component] > 0 if role == 0 else jnp.ones((), bool)
+        return state.alive[component] > 0 if role_number == _WORKER_ROLE else jnp.ones((), bool)
 
-    def _rule(self, role: int, before: State, after: State, component: jax.Array) -> jax.Array:
+    def _rule_with_members(self, role_number: int, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step is allowed if those take part who do so before it, or is leaving or joining."""
-        allows = self.given(before).roles()[role][0].allows(self.state(before), self.state(after), component)
-        is_step = allows & (before.alive == after.alive).all() & self._takes_part(before, role, component)
-        if role != 0:
+        role, _ = self.specification_of_alive(before).roles()[role_number]
+        allows = role.allows(self.without_alive(before), self.without_alive(after), component)
+        is_step = allows & (before.alive == after.alive).all() & self._takes_part(before, role_number, component)
+        if role_number != _WORKER_ROLE:
             return is_step
-        has_left, _ = _leave(before, component)
-        has_joined, _ = self.join(before, component)
-        leaves = (before.alive[component] > 0) & _are_equal(after, has_left)
-        joins = (before.alive[component] == 0) & _are_equal(after, has_joined)
+        state_if_left, _ = _leave(before, component)
+        state_if_joined, _ = self.join(before, component)
+        leaves = (before.alive[component] > 0) & _are_equal(after, state_if_left)
+        joins = (before.alive[component] == 0) & _are_equal(after, state_if_joined)
         return is_step | leaves | joins
 
 
@@ -139,7 +149,7 @@ def _leave(state: State, worker: jax.Array) -> tuple[State, jax.Array]:
     return state._replace(alive=state.alive.at[worker].set(0)), state.alive[worker] > 0
 
 
-def _changes(before: State, after: State, event: Event) -> jax.Array:
+def _takes_part_no_longer_or_anew(before: State, after: State, event: Event) -> jax.Array:
     """bool[]: whether the step changes whether the event's worker takes part."""
     return after.alive[event.worker] != before.alive[event.worker]
 

@@ -19,6 +19,8 @@ from gcjax.specifications.estimate import check_size
 from gcjax.specifications.moves import Stepper
 from gcjax.specifications.reachability import Exploration, Step, explore
 
+NUM_REPEATS = 3
+"""Searches of which the fastest counts."""
 VIOLATIONS = {
     "guarantee": "takes a step that it does not guarantee",
     "property": "the property does not hold",
@@ -120,17 +122,19 @@ def check(specification: Specification) -> Result:
     """
     stepper = Stepper(specification, layout(specification))
     check_size(stepper)
-    alone = [explore(specification, c, stepper=stepper) for c in range(specification.num_components)]
-    names = [specification.component_name(c) for c in range(specification.num_components)]
+    explorations_alone = [
+        explore(specification, component, stepper=stepper) for component in range(specification.num_components)
+    ]
+    names = [specification.component_name(component) for component in range(specification.num_components)]
     product = explore(specification, stepper=stepper)
     components = [
         _first_failure(f"{name} alone", exploration, "guarantee", "property")
-        for name, exploration in zip(names, alone, strict=True)
+        for name, exploration in zip(names, explorations_alone, strict=True)
     ]
     return Result(
         specification=specification,
         components=tuple(components),
-        composition=_composition(specification, alone, names),
+        composition=_composition(specification, explorations_alone, names),
         product=_first_failure("all together", product, "guarantee", "property"),
         progress=_first_failure("progress", product, "progress"),
     )
@@ -140,8 +144,8 @@ def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
     """The finding that an exploration gives: its shortest failure of these kinds, or that there is none."""
     failures = [(len(exploration.failures[kind]), kind) for kind in kinds if kind in exploration.failures]
     if not failures:
-        return Finding(part, True, exploration.states, exploration.transitions)
-    kind = min(failures)[1]
+        return Finding(part, holds=True, states=exploration.states, transitions=exploration.transitions)
+    _, kind = min(failures)  # that with the fewest steps
     return Finding(
         part=part,
         holds=False,
@@ -152,23 +156,23 @@ def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
     )
 
 
-def _composition(specification: Specification, alone: list[Exploration], names: list[str]) -> Finding:
+def _composition(specification: Specification, explorations: list[Exploration], names: list[str]) -> Finding:
     """Whether each component, `names`, relies on no more than the others guarantee, and not on them doing something.
 
-    `alone` are the explorations of each component, which have looked at the guaranteed steps from all its states.
+    `explorations` are those of each component, which have looked at the guaranteed steps from all its states.
     """
-    for name, exploration in zip(names, alone, strict=True):
+    for name, exploration in zip(names, explorations, strict=True):
         if "rely" in exploration.failures:
             counterexample, reason = exploration.failures["rely"], f"{name}: {VIOLATIONS['rely']}"
-            return Finding("composition", False, reason=reason, counterexample=counterexample)
+            return Finding("composition", holds=False, reason=reason, counterexample=counterexample)
     if specification.rely is not None:
         state = specification.canonicalise(specification.initial)
         for component, name in enumerate(names):
             if not bool(specification.rely(state, state, jnp.asarray(component))):
                 counterexample = (Step("environment", "nothing", state, state),)
                 reason = f"{name} relies on the others to do something"
-                return Finding("composition", False, reason=reason, counterexample=counterexample)
-    return Finding("composition", True)
+                return Finding("composition", holds=False, reason=reason, counterexample=counterexample)
+    return Finding("composition", holds=True)
 
 
 def states_per_second(specification: Specification) -> float:
@@ -178,5 +182,5 @@ def states_per_second(specification: Specification) -> float:
     """
     stepper = Stepper(specification, layout(specification))
     explore(specification, stepper=stepper)
-    explorations = [explore(specification, stepper=stepper) for _ in range(3)]
+    explorations = [explore(specification, stepper=stepper) for _ in range(NUM_REPEATS)]
     return float(np.max([exploration.states / exploration.seconds for exploration in explorations]))

@@ -13,10 +13,14 @@ from gcjax.specifications.base import Layout, Role, Specification
 
 MAX_TRIED = 1 << 18
 """The most ways to write entries that are tried out."""
-AT_ONCE = 1 << 20
+ENTRIES_AT_ONCE = 1 << 20
 """Entries of states after steps, of all steps that are made at once."""
 STEPS_AT_ONCE = 1 << 13
-"""B."""
+"""Steps that are judged at once."""
+MIN_CHUNK, MAX_CHUNK = 8, 1024
+"""Bounds of the states that are looked at together."""
+ENVIRONMENT_ACTION = -1
+"""The number of the action of a step of the environment."""
 
 
 class Moves(NamedTuple):
@@ -67,17 +71,23 @@ class Stepper:
         """Prepares the functions; nothing is compiled yet."""
         roles = specification.roles()
         self.specification, self.layout = specification, layout
-        self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
-        self._others = [_Others(specification, layout, *role) for role in roles if not role[0].only_actions]
+        self.actions = [(action, role_number) for role_number, (role, _) in enumerate(roles) for action in role.actions]
+        self._environments = [
+            _EnvironmentOfRole(specification, layout, role, components)
+            for role, components in roles
+            if not role.only_actions
+        ]
         self._program = jax.jit(jax.vmap(self._program_moves))
         self._judge = jax.jit(jax.vmap(self._judge_step, (0, 0, 0, None)))
-        width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
-        self.chunk = int(min(1024, max(8, AT_ONCE // (width * layout.sizes.size))))
+        num_program_steps = specification.num_components * len(self.actions)
+        num_steps = num_program_steps + sum(environment.num_steps for environment in self._environments)  # from a state
+        entries_after_steps = num_steps * layout.sizes.size
+        self.chunk = int(min(MAX_CHUNK, max(MIN_CHUNK, ENTRIES_AT_ONCE // entries_after_steps)))
 
     def program(self, rows: np.ndarray) -> Moves:
         """The moves of all components from n <= N states, int32[n, D]."""
         after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(fill_up(rows, self.chunk)))
-        return _moves(after, enabled)
+        return _moves_where(after, enabled)
 
     def alone(self, rows: np.ndarray, component: int) -> Moves:
         """The moves of one component, and what the others may do to it.
@@ -85,22 +95,22 @@ class Stepper:
         The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
         out.
         """
-        filled, num_rows = fill_up(rows, self.chunk), rows.shape[0]
-        after, enabled, is_environment_step = (np.asarray(x)[:num_rows] for x in self._program(filled))
-        is_own = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, components, actions]
-        by_actions = _moves(after, is_environment_step & ~is_own)
-        lists = [
-            _moves(after, enabled & is_own),
-            by_actions._replace(action=np.full_like(by_actions.action, -1)),
-            *(other.moves(filled, num_rows, component) for other in self._others),
+        padded_rows, num_rows = fill_up(rows, self.chunk), rows.shape[0]
+        after, enabled, is_environment_step = (np.asarray(x)[:num_rows] for x in self._program(padded_rows))
+        is_of_component = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, components, actions]
+        environment_moves = _moves_where(after, is_environment_step & ~is_of_component)
+        moves_by_kind = [
+            _moves_where(after, enabled & is_of_component),
+            environment_moves._replace(action=np.full_like(environment_moves.action, ENVIRONMENT_ACTION)),
+            *(environment.moves(padded_rows, num_rows, component) for environment in self._environments),
         ]
-        return Moves(*(np.concatenate(arrays) for arrays in zip(*lists, strict=True)))
+        return Moves(*(np.concatenate(arrays) for arrays in zip(*moves_by_kind, strict=True)))
 
     def judge(self, rows: np.ndarray, moves: Moves, observer: int = 0) -> Judgement:
         """What is known of the n steps `moves` from states int32[n, D], one each; `observer` is who relies on them."""
         judgements = []
-        for i in range(0, rows.shape[0], STEPS_AT_ONCE):
-            batch = slice(i, i + STEPS_AT_ONCE)
+        for first_step in range(0, rows.shape[0], STEPS_AT_ONCE):
+            batch = slice(first_step, first_step + STEPS_AT_ONCE)
             arrays = [rows[batch], moves.after[batch], moves.component[batch].astype(np.int32)]
             judgement = self._judge(*(fill_up(x, STEPS_AT_ONCE) for x in arrays), observer)
             judgements.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
@@ -133,21 +143,23 @@ class Stepper:
         """
         spec, layout = self.specification, self.layout
         state = layout.unflatten(row)
+        roles = [role for role, _ in spec.roles()]
+        role_number_of_action = [number for _, number in self.actions]
 
-        def component_moves(component: jax.Array) -> tuple[jax.Array, ...]:
+        def moves_of_component(component: jax.Array) -> tuple[jax.Array, ...]:
             """The same for one component: [A, D], [A] and [A]."""
             role_number = (component >= spec.num_workers).astype(jnp.int32)  # 0 workers, 1 servers
             moves = [action.move(state, component) for action, _ in self.actions]
-            is_of_role = role_number == jnp.asarray([number for _, number in self.actions])
+            is_of_role = role_number == jnp.asarray(role_number_of_action)
             after = jnp.stack([layout.flatten(state_after) for state_after, _ in moves])
             enabled = jnp.stack([jnp.asarray(is_enabled) for _, is_enabled in moves])
-            only_actions = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
+            only_actions = jnp.asarray([roles[number].only_actions for number in role_number_of_action])
             return after, enabled & is_of_role, is_of_role & only_actions
 
-        return jax.vmap(component_moves)(jnp.arange(spec.num_components))
+        return jax.vmap(moves_of_component)(jnp.arange(spec.num_components))
 
 
-def _moves(after: np.ndarray, is_move: np.ndarray) -> Moves:
+def _moves_where(after: np.ndarray, is_move: np.ndarray) -> Moves:
     """As lists, the steps for which bool[n, components, actions] is true.
 
     `after` is int32[n, components, actions, D]: the states that they lead to.
@@ -156,37 +168,48 @@ def _moves(after: np.ndarray, is_move: np.ndarray) -> Moves:
     return Moves(state, component, action, after[is_move])
 
 
-class _Others:
+class _EnvironmentOfRole:
     """The steps that components of one role may take as an environment, where all is tried out."""
 
-    def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
-        """`who`: the components of the role."""
-        self.specification, self.layout, self.role, self.who = specification, layout, role, who
-        self.places, self.values = written_values(specification, layout, role, who)
-        self.width = len(who) * self.values.shape[0]
+    def __init__(self, specification: Specification, layout: Layout, role: Role, components: range):
+        """`components`: those of the role."""
+        self.specification, self.layout, self.role, self.components = specification, layout, role, components
+        self.writable_entries, self.values_to_write = writable_entries_and_values(
+            specification, layout, role, components
+        )
+        self.num_steps = len(components) * self.values_to_write.shape[0]
         # The tables are arguments: as constants XLA would compute with them while it compiles.
         self._allowed = jax.jit(jax.vmap(self._allowed_values, (0, None, None, None, None)))
 
-    def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
-        """The steps from the first `count` of the states int32[N, D] that others than the component may take.
+    def moves(self, rows: np.ndarray, num_rows: int, component: int) -> Moves:
+        """The steps from the first `num_rows` of the states int32[N, D] that others than the component may take.
 
-        A step of component `who[i]` writes one row of `values` to its entries `places[i]`.
+        A step of component `components[i]` writes one row of `values_to_write` to its entries `writable_entries[i]`.
         """
-        tables = np.asarray(self.who), self.places, self.values
-        is_allowed = np.array(self._allowed(rows, component, *tables)[:count])  # bool[count, components, S]
-        is_allowed[:, np.asarray(self.who) == component] = False
-        state, other, value_number = np.nonzero(is_allowed)
+        tables = np.asarray(self.components), self.writable_entries, self.values_to_write
+        is_allowed = np.array(self._allowed(rows, component, *tables)[:num_rows])  # bool[num_rows, components, S]
+        is_allowed[:, np.asarray(self.components) == component] = False
+        state, component_index, value_number = np.nonzero(is_allowed)
         after = rows[state]
-        after[np.arange(state.size)[:, None], self.places[other]] = self.values[value_number]
-        return Moves(state, other + self.who.start, action=np.full_like(state, -1), after=after)
+        row_of_move = np.arange(state.size)[:, None]
+        after[row_of_move, self.writable_entries[component_index]] = self.values_to_write[value_number]
+        return Moves(
+            state, component_index + self.components.start, action=np.full_like(state, ENVIRONMENT_ACTION), after=after
+        )
 
     def _allowed_values(
-        self, row: jax.Array, observer: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
+        self,
+        row: jax.Array,
+        observer: jax.Array,
+        components: jax.Array,
+        writable_entries: jax.Array,
+        values_to_write: jax.Array,
     ) -> jax.Array:
-        """bool[components, S]: which values each component of `who` may write in a state int32[D].
+        """bool[components, S]: which values each component of `components` may write in a state int32[D].
 
-        Those that it guarantees, or on which the component `observer` relies. A row of `values int32[S, entries]` is
-        written to the entries that a row of `places int[components, entries]` names.
+        Those that it guarantees, or on which the component `observer` relies. A row of
+        `values_to_write int32[S, entries]` is written to the entries that one of `writable_entries int[components,
+        entries]` names.
         """
         before, rely = self.layout.unflatten(row), self.specification.rely
 
@@ -196,15 +219,15 @@ class _Others:
             guaranteed = self.role.allows(before, after, component)
             return guaranteed if rely is None else guaranteed | rely(before, after, observer)
 
-        def allowed_values(component: jax.Array, own_places: jax.Array) -> jax.Array:
-            """bool[S]: the same for all `values` that a component may write to the entries `own_places` of `row`."""
-            return jax.vmap(lambda value: is_allowed(row.at[own_places].set(value), component))(values)
+        def allowed_values(component: jax.Array, own_entries: jax.Array) -> jax.Array:
+            """bool[S]: the same for all `values_to_write`, each written to the entries `own_entries` of `row`."""
+            return jax.vmap(lambda value: is_allowed(row.at[own_entries].set(value), component))(values_to_write)
 
-        return jax.vmap(allowed_values)(who, places)
+        return jax.vmap(allowed_values)(components, writable_entries)
 
 
-def written_values(
-    specification: Specification, layout: Layout, role: Role, who: range
+def writable_entries_and_values(
+    specification: Specification, layout: Layout, role: Role, components: range
 ) -> tuple[np.ndarray, np.ndarray]:
     """All that components could write: everything within the sizes, and one above.
 
@@ -215,16 +238,19 @@ def written_values(
       ValueError: if there are too many.
     """
     with jax.ensure_compile_time_eval():
-        places = np.stack([np.flatnonzero(frame_entries(layout, role, component)) for component in who])
-    max_values = layout.sizes[places].max(axis=0)
+        entries_of_component = [np.flatnonzero(frame_entries(layout, role, component)) for component in components]
+    writable_entries = np.stack(entries_of_component)
+    max_values = layout.sizes[writable_entries].max(axis=0)  # one above what is within the sizes
     num_values = int(np.prod(max_values + 1.0))
     if num_values > MAX_TRIED:
+        component_name = specification.component_name(components.start)
         raise ValueError(
-            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MAX_TRIED} ways "
+            f"a {component_name} of {specification.name} must have at most {MAX_TRIED} ways "
             f"to write what it may, for all of them are tried out; it has {num_values}. Use fewer workers or smaller "
             f"parameters, or let the role take only the steps of its actions."
         )
-    return places, np.indices(max_values + 1).reshape(max_values.size, -1).T.astype(np.int32)
+    values_by_entry = np.indices(max_values + 1).reshape(max_values.size, -1)
+    return writable_entries, values_by_entry.T.astype(np.int32)
 
 
 def frame_entries(layout: Layout, role: Role, component: int) -> np.ndarray:

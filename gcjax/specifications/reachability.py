@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.specifications.base import Layout, Specification, State, layout
-from gcjax.specifications.moves import Moves, Stepper
+from gcjax.specifications.moves import ENVIRONMENT_ACTION, Moves, Stepper
 
 MAX_STATES = 1_000_000
 MOST_ENTRIES = 40_000_000  # of all states that are kept, 8 bytes each
+LEVEL_SHARE = 8  # repeated states are taken out when those of a level are more than this part of `MOST_ENTRIES`
 ENVIRONMENT = "environment"
+NO_ORIGIN = -1
 
 
 class Step(NamedTuple):
@@ -64,10 +66,11 @@ def explore(
     Raises:
       ValueError: if there are too many states, or one has a number that is out of its range.
     """
-    began = time.perf_counter()
+    start_seconds = time.perf_counter()
     search = _Search(stepper or Stepper(specification, layout(specification)), component)
     search.run()
-    return Exploration(search.known.size, search.transitions, time.perf_counter() - began, search.failures)
+    seconds = time.perf_counter() - start_seconds
+    return Exploration(search.known_codes.size, search.transitions, seconds, search.failures)
 
 
 class _PathStep(NamedTuple):
@@ -86,6 +89,20 @@ class _PathStep(NamedTuple):
     row_after: np.ndarray
 
 
+class _FollowedSteps(NamedTuple):
+    """Steps to states that are to be looked at next.
+
+    Attributes:
+      after: int32[n, D], the states after, not canonical.
+      canonical: int32[n, D], the same states, canonical.
+      origins: int[n, 3], the number of the state before, the component, the number of the action.
+    """
+
+    after: np.ndarray
+    canonical: np.ndarray
+    origins: np.ndarray
+
+
 class _Search:
     """Breadth-first search; states are numbered as they are found."""
 
@@ -93,12 +110,13 @@ class _Search:
         """Knows the first state only."""
         self.stepper, self.component = stepper, component
         self.spec, self.layout = stepper.specification, stepper.layout
-        first = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
-        self.rows = [first]  # of each level, [n, D]
-        self.known = self._codes(first)  # sorted
-        self.origins = [np.full((1, 3), -1)]  # [n, 3]: the number of the state before, component, action
-        self.after = [first]  # [n, D]: not canonical, but counted as in the state before
-        self.first_number = 0  # the number of the first state of the level
+        first_rows = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
+        self.rows_of_level = [first_rows]  # of each level, [n, D]
+        self.known_codes = self.layout.codes(first_rows)  # sorted
+        # [n, 3]: the number of the state before, component, action.
+        self.origins_of_level = [np.full((1, 3), NO_ORIGIN)]
+        self.after_of_level = [first_rows]  # [n, D]: not canonical, but counted as in the state before
+        self.first_number_of_level = 0  # the number of the first state of the level
         self.transitions = 0
         self.failures: dict[str, tuple[Step, ...]] = {}
 
@@ -106,33 +124,31 @@ class _Search:
         """Goes on until no state is new, or the property fails."""
         if not bool(self.spec.invariant(self.spec.initial)):
             self.failures["property"] = ()
-        while self.rows[-1].shape[0] and "property" not in self.failures:
-            self._level(self.rows[-1])
+        while self.rows_of_level[-1].shape[0] and "property" not in self.failures:
+            self._explore_level(self.rows_of_level[-1])
 
-    def _level(self, rows: np.ndarray) -> None:
+    def _explore_level(self, rows: np.ndarray) -> None:
         """Takes all steps from the states found last, int32[n, D], and adds the new states that they lead to."""
-        size = self.stepper.chunk
-        batches: list[tuple[np.ndarray, ...]] = []
-        # Rows that may repeat each other, and how many may be kept before repeated ones are taken out.
-        num_kept, min_limit = 0, max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
+        batches: list[_FollowedSteps] = []
+        # Steps that may lead to the same states, and how many may be kept before repeated ones are taken out.
+        num_kept, min_limit = 0, max(MOST_ENTRIES // (LEVEL_SHARE * self.layout.sizes.size), 1)
         limit = min_limit
-        for i in range(0, rows.shape[0], size):
-            batches.append(self._steps(rows[i : i + size], self.first_number + i))
-            num_kept += batches[-1][0].shape[0]
+        for first_row in range(0, rows.shape[0], self.stepper.chunk):
+            rows_of_batch = rows[first_row : first_row + self.stepper.chunk]
+            batches.append(self._followed_steps(rows_of_batch, self.first_number_of_level + first_row))
+            num_kept += batches[-1].after.shape[0]
             if num_kept > limit:
-                batches = [self._first_steps_to_new(*_joined(batches))]
-                num_kept = batches[0][0].shape[0]
-                self._check_room(self.known.size + num_kept)
+                batches = [self._first_steps_to_new(_concatenated(batches))]
+                num_kept = batches[0].after.shape[0]
+                self._check_room(self.known_codes.size + num_kept)
                 limit = 2 * num_kept + min_limit
         if "property" not in self.failures:
-            self._add_new(*_joined(batches))
+            self._add_new(_concatenated(batches))
 
-    def _first_steps_to_new(
-        self, after: np.ndarray, canonical: np.ndarray, origins: np.ndarray
-    ) -> tuple[np.ndarray, ...]:
+    def _first_steps_to_new(self, steps: _FollowedSteps) -> _FollowedSteps:
         """The first step to each state that is not known, in the order found; one of those that are out of range."""
-        new = self._first_places_of_new(self._codes(canonical))
-        return after[new], canonical[new], origins[new]
+        new = self._first_places_of_new(self.layout.codes(steps.canonical))
+        return _FollowedSteps(*(array[new] for array in steps))
 
     def _first_places_of_new(self, codes: np.ndarray) -> np.ndarray:
         """int[m], in order: where each number of a state, of codes int64[n], that is not known yet stands first."""
@@ -141,13 +157,13 @@ class _Search:
 
     def _is_new(self, codes: np.ndarray) -> np.ndarray:
         """bool[n], whether states with these codes are not known yet."""
-        places = np.searchsorted(self.known, codes).clip(max=self.known.size - 1)
-        return self.known[places] != codes
+        places = np.searchsorted(self.known_codes, codes).clip(max=self.known_codes.size - 1)
+        return self.known_codes[places] != codes
 
-    def _check_room(self, number: int) -> None:
+    def _check_room(self, num_states: int) -> None:
         """Raises an error if there are more states than can be looked at and kept."""
         max_states = min(MAX_STATES, MOST_ENTRIES // self.layout.sizes.size)
-        if number > max_states:
+        if num_states > max_states:
             raise ValueError(
                 f"{self.spec.name} must have at most {max_states} states that can be reached, with "
                 f"{self.layout.sizes.size} entries each; "
@@ -155,88 +171,82 @@ class _Search:
                 "parameters."
             )
 
-    def _steps(self, rows: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
-        """The steps from some states, of which the first has this number.
-
-        Returns:
-          The states after, not canonical, int32[n, D]; canonical, int32[n, D]; their origins, int[n, 3].
-        """
+    def _followed_steps(self, rows: np.ndarray, first_number: int) -> _FollowedSteps:
+        """The steps from some states, int32[n, D], of which the first has this number."""
         if self.component is None:
             moves = self.stepper.program(rows)
             stuck = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
             if stuck.size:
-                self._fail("progress", self._path(first + int(stuck[0])))
+                self._fail("progress", self._path(first_number + int(stuck[0])))
         else:
             moves = self.stepper.alone(rows, self.component)
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
-        is_program = moves.action >= 0  # -1: a step of the environment
+        is_program = moves.action != ENVIRONMENT_ACTION
         is_taken = is_program | judgement.relied
-        self._record_first("guarantee", is_program & ~judgement.guaranteed, moves, first)
-        self._record_first("rely", ~is_program & judgement.guaranteed & ~judgement.relied, moves, first)
-        self._record_first("property", is_taken & ~judgement.holds, moves, first)
+        self._record_first("guarantee", is_program & ~judgement.guaranteed, moves, first_number)
+        self._record_first("rely", ~is_program & judgement.guaranteed & ~judgement.relied, moves, first_number)
+        self._record_first("property", is_taken & ~judgement.holds, moves, first_number)
         self.transitions += int(is_taken.sum())
-        origins = np.stack([first + moves.state, moves.component, moves.action], axis=1)
+        origins = np.stack([first_number + moves.state, moves.component, moves.action], axis=1)
         is_followed = is_taken & judgement.explored
-        return moves.after[is_followed], judgement.canonical[is_followed], origins[is_followed]
+        return _FollowedSteps(moves.after[is_followed], judgement.canonical[is_followed], origins[is_followed])
 
-    def _record_first(self, kind: str, is_failure: np.ndarray, moves: Moves, first: int) -> None:
+    def _record_first(self, kind: str, is_failure: np.ndarray, moves: Moves, first_number: int) -> None:
         """Records the first step for which `is_failure bool[n]` as the failure of this kind, if there is none yet.
 
-        `first` is the number of the first of the states from which the moves go.
+        `first_number` is the number of the first of the states from which the moves go.
         """
         if kind in self.failures or not is_failure.any():
             return
-        n = int(np.argmax(is_failure))
-        number = first + int(moves.state[n])
-        canonical_row_before, _, _ = self._state_entry(number)
-        last_step = _PathStep(int(moves.component[n]), int(moves.action[n]), canonical_row_before, moves.after[n])
-        self._fail(kind, [*self._path(number), last_step])
+        step_index = int(np.argmax(is_failure))
+        state_number = first_number + int(moves.state[step_index])
+        canonical_row_before, _, _ = self._state_entry(state_number)
+        component, action = int(moves.component[step_index]), int(moves.action[step_index])
+        last_step = _PathStep(component, action, canonical_row_before, row_after=moves.after[step_index])
+        self._fail(kind, [*self._path(state_number), last_step])
 
     def _fail(self, kind: str, path: list[_PathStep]) -> None:
         """Records a failure of this kind, if there is none yet."""
         self.failures.setdefault(kind, self._counterexample(path))
 
-    def _add_new(self, after: np.ndarray, canonical: np.ndarray, origins: np.ndarray) -> None:
+    def _add_new(self, steps: _FollowedSteps) -> None:
         """Adds the states that are new, in the order in which they were found."""
-        codes = self._codes(canonical)
-        if (codes < 0).any() and self.failures:
-            codes, after, canonical, origins = (x[codes >= 0] for x in (codes, after, canonical, origins))
-        elif (codes < 0).any():
-            out_of_range = self.layout.unflatten(canonical[codes < 0][0])
+        codes = self.layout.codes(steps.canonical)
+        is_out_of_range = codes < 0
+        if is_out_of_range.any() and self.failures:
+            codes, steps = codes[~is_out_of_range], _FollowedSteps(*(array[~is_out_of_range] for array in steps))
+        elif is_out_of_range.any():
+            out_of_range = self.layout.unflatten(steps.canonical[is_out_of_range][0])
             raise ValueError(
                 f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(out_of_range)}. "
                 f"Its sizes or its canonicalise are wrong."
             )
         new = self._first_places_of_new(codes)
-        self.first_number += self.rows[-1].shape[0]
-        self.rows.append(canonical[new])
-        self.after.append(after[new])
-        self.origins.append(origins[new])
-        self.known = np.sort(np.concatenate([self.known, codes[new]]))
-        self._check_room(self.known.size)
+        self.first_number_of_level += self.rows_of_level[-1].shape[0]
+        self.rows_of_level.append(steps.canonical[new])
+        self.after_of_level.append(steps.after[new])
+        self.origins_of_level.append(steps.origins[new])
+        self.known_codes = np.sort(np.concatenate([self.known_codes, codes[new]]))
+        self._check_room(self.known_codes.size)
 
-    def _codes(self, rows: np.ndarray) -> np.ndarray:
-        """int64[n], the number of each state; -1 where one is out of its range."""
-        return self.layout.codes(rows)
-
-    def _state_entry(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _state_entry(self, state_number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of the state with this number: its canonical row, the row not canonical, and its origin [3]."""
-        for rows, after, origins in zip(self.rows, self.after, self.origins, strict=True):
-            if number < rows.shape[0]:
-                return rows[number], after[number], origins[number]
-            number -= rows.shape[0]
-        raise IndexError(number)
+        for rows, after, origins in zip(self.rows_of_level, self.after_of_level, self.origins_of_level, strict=True):
+            if state_number < rows.shape[0]:
+                return rows[state_number], after[state_number], origins[state_number]
+            state_number -= rows.shape[0]
+        raise IndexError(state_number)
 
-    def _path(self, number: int) -> list[_PathStep]:
+    def _path(self, state_number: int) -> list[_PathStep]:
         """The steps from the first state to that with this number."""
         steps: list[_PathStep] = []
         while True:
-            _, row_after, (parent, component, action) = self._state_entry(number)
-            if parent < 0:
+            _, row_after, (parent, component, action) = self._state_entry(state_number)
+            if parent == NO_ORIGIN:
                 return steps[::-1]
             canonical_row_before, _, _ = self._state_entry(int(parent))
             steps.append(_PathStep(int(component), int(action), canonical_row_before, row_after))
-            number = int(parent)
+            state_number = int(parent)
 
     def _counterexample(self, path: list[_PathStep]) -> tuple[Step, ...]:
         """The steps of a path with numbers counted from the first state on, not canonical ones.
@@ -246,7 +256,7 @@ class _Search:
         row, steps = _row(self.layout, self.spec.initial), []
         for component, action_number, canonical_row_before, row_after in path:
             state = self.layout.unflatten(row)
-            if action_number >= 0:
+            if action_number != ENVIRONMENT_ACTION:
                 action, _ = self.stepper.actions[action_number]
                 state_after, _ = action.move(self.layout.unflatten(jnp.asarray(row)), jnp.asarray(component))
                 name, row = action.name, _row(self.layout, state_after)
@@ -256,9 +266,9 @@ class _Search:
         return tuple(steps)
 
 
-def _joined(batches: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
-    """One tuple of arrays from tuples of arrays, one batch after the other."""
-    return tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
+def _concatenated(batches: list[_FollowedSteps]) -> _FollowedSteps:
+    """The steps of all batches, one batch after the other."""
+    return _FollowedSteps(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
 
 
 def _row(layout: Layout, state: State) -> np.ndarray:

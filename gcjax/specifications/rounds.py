@@ -95,23 +95,24 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
     """Rounds of H steps of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    specification = averaging_with_members(name, num_workers, num_local_steps, zeros(num_workers) == 0)
+    everybody = zeros(num_workers) == 0
+    specification = averaging_with_members(name, num_workers, num_local_steps, alive=everybody)
     return specification._replace(members=partial(averaging_with_members, name, num_workers, num_local_steps))
 
 
 def averaging_with_members(name: str, num_workers: int, num_local_steps: int, alive: Any) -> Specification:
     """Rounds of H steps of everybody who takes part, `alive bool[W]`; of who has left, what has arrived before."""
 
-    def enough(state: Rounds) -> jax.Array:
+    def has_enough(state: Rounds) -> jax.Array:
         """bool[]: whether all who take part have taken their steps, and anybody has."""
         is_done = state.work == num_local_steps
         return (is_done | ~alive).all() & is_done.any()
 
-    return rounds(
+    return specification_of_rounds(
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
-        enough=enough,
+        has_enough=has_enough,
         claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
 
@@ -139,47 +140,51 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         return state.work[worker] < state.length
 
     actions = tuple(_commit_action(length) for length in range(1, num_local_steps + 1))
-    specification = rounds(
+    specification = specification_of_rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
-        enough=lambda state: (state.work == state.length).all(),
-        within=lambda state: (state.work <= state.length).all(),
+        has_enough=lambda state: (state.work == state.length).all(),
+        also_holds=lambda state: (state.work <= state.length).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
     return specification._replace(
         initial=Periods(**specification.initial._asdict(), length=np.int32(num_local_steps)),
         sizes=Periods(**specification.sizes._asdict(), length=num_local_steps + 1),
         server=Role(
-            actions,
-            lambda server: Periods(True, False, True, True),
-            server_rule,
+            actions=actions,
+            frame=lambda server: Periods(version=True, read=False, work=True, length=True),
+            rule=server_rule,
             only_actions=True,
         ),
         worker=specification.worker._replace(
             actions=(_READ, _unit_action(may_do_unit)),
             frame=lambda worker: Periods(
-                False, is_own_entry(num_workers, worker), is_own_entry(num_workers, worker), False
+                version=False,
+                read=is_own_entry(num_workers, worker),
+                work=is_own_entry(num_workers, worker),
+                length=False,
             ),
             rule=_worker_rule(may_do_unit),
         ),
     )
 
 
-def _commit_action(length: int) -> Action:
-    """The commit after which a whole round is `length` units of each worker."""
+def _commit_action(next_length: int) -> Action:
+    """The commit after which a whole round is `next_length` units of each worker."""
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
         """The state after the commit, and whether all have done the units of this round."""
-        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
+        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=next_length)
         return after, (state.work == state.length).all()
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
         """bool[]: whether the step is the commit that the event shows, with the same length of the next round."""
-        # -1: there is no next commit that would show how long the next round is.
-        return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
+        is_commit = commits_all(before, after, event)
+        has_no_next_commit = event.length < 0  # that would show how long the next round is
+        return is_commit & (has_no_next_commit | (event.length == next_length))
 
-    return Action(f"commit, next {length}", move, COMMIT, matches)
+    return Action(f"commit, next {next_length}", move, COMMIT, matches)
 
 
 @comparable
@@ -193,13 +198,13 @@ def anytime_minibatch(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return rounds(
+    return specification_of_rounds(
         f"anytime_minibatch({num_workers} workers)",
         num_workers,
         max_work=1,
-        counts_on=True,
-        takes=commits_everything,
-        enough=lambda state: jnp.ones((), bool),
+        goes_on_beyond_max=True,
+        commit_matches=commits_everything,
+        has_enough=lambda state: jnp.ones((), bool),
         claim="whatever is in a commit was computed on the version that it replaces",
     )
 
@@ -219,11 +224,11 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     check_num_workers(num_workers)
     _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
-    specification = _waiting_rounds(
+    specification = _stsyn_rounds(
         num_workers,
         num_local_steps,
         num_waited,
-        enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
+        has_enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
         claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(members=partial(_stsyn_with_members, num_workers, num_local_steps, num_waited))
@@ -235,51 +240,52 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
     Who has joined in this round counts once it has a unit in it. Of who has left, what has arrived before counts.
     """
 
-    def enough(state: Rounds) -> jax.Array:
+    def has_enough(state: Rounds) -> jax.Array:
         """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
-        has_joined = (state.read == state.version) & (state.work == 0)
-        num_waited_for = jnp.minimum(num_waited, (alive & ~has_joined).sum()).clip(1)
+        has_just_joined = (state.read == state.version) & (state.work == 0)
+        num_in_round = (alive & ~has_just_joined).sum()
+        num_waited_for = jnp.minimum(num_waited, num_in_round).clip(1)
         return (state.work >= num_local_steps).sum() >= num_waited_for
 
     def joined(state: Rounds, worker: jax.Array) -> Rounds:
         """The state in which the worker has read the version of this round, and done nothing on it."""
         return state._replace(read=state.read.at[worker].set(state.version))
 
-    specification = _waiting_rounds(
+    specification = _stsyn_rounds(
         num_workers,
         num_local_steps,
         num_waited,
-        enough=enough,
+        has_enough=has_enough,
         claim=f"{num_waited} workers, or all if they are fewer, have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(joined=joined)
 
 
-def _waiting_rounds(
-    num_workers: int, num_local_steps: int, num_waited: int, *, enough: Condition, claim: str
+def _stsyn_rounds(
+    num_workers: int, num_local_steps: int, num_waited: int, *, has_enough: Condition, claim: str
 ) -> Specification:
     """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
-    return rounds(
+    return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
         max_work=num_local_steps,
-        counts_on=True,
-        enough=enough,
+        goes_on_beyond_max=True,
+        has_enough=has_enough,
         claim=f"{claim}, all from the version that it replaces",
     )
 
 
-def rounds(
+def specification_of_rounds(
     name: str,
     num_workers: int,
     *,
     max_work: int | np.ndarray,
-    enough: Condition,
+    has_enough: Condition,
     claim: str,
-    room: Condition = lambda state: jnp.ones((), bool),
-    within: Condition = lambda state: jnp.ones((), bool),
-    counts_on: bool = False,
-    takes: Callable[[Any, Any, Event], jax.Array] = commits_all,
+    has_room: Condition = lambda state: jnp.ones((), bool),
+    also_holds: Condition = lambda state: jnp.ones((), bool),
+    goes_on_beyond_max: bool = False,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
 ) -> Specification:
     """A protocol of rounds.
 
@@ -287,32 +293,45 @@ def rounds(
       name: of the protocol.
       num_workers: W.
       max_work: int or int[W], the most units of a worker in a round.
-      enough: whether there is enough for a commit.
+      has_enough: whether there is enough for a commit.
       claim: the property, in words.
-      room: whether workers may do more units in this round.
-      within: what else must hold in every state.
-      takes: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
-      counts_on: whether workers may do more units, which count as `max_work`.
+      has_room: whether workers may do more units in this round.
+      also_holds: what else must hold in every state.
+      commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
+      goes_on_beyond_max: whether workers may do more units, which count as `max_work`.
     """
     check_num_workers(num_workers)
     max_work = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
 
-    program = _Program(max_work=max_work, enough=enough, room=room, within=within, counts_on=counts_on)
+    two_values = zeros(num_workers) + 2
+
+    def own_entries(worker: Numbers) -> Rounds:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Rounds(version=False, read=is_own, work=is_own)
+
+    program = _Program(
+        max_work=max_work,
+        has_enough=has_enough,
+        has_room=has_room,
+        also_holds=also_holds,
+        goes_on_beyond_max=goes_on_beyond_max,
+    )
     return Specification(
         name,
         num_workers,
-        initial=Rounds(np.int32(0), zeros(num_workers) - 1, zeros(num_workers)),
-        sizes=Rounds(2, zeros(num_workers) + 2, max_work + 1),
+        initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, work=zeros(num_workers)),
+        sizes=Rounds(version=2, read=two_values, work=max_work + 1),
         worker=Role(
-            (_READ, _unit_action(program.may_do_unit)),
-            lambda worker: Rounds(False, *(is_own_entry(num_workers, worker),) * 2),
-            _worker_rule(program.may_do_unit),
+            actions=(_READ, _unit_action(program.may_do_unit)),
+            frame=own_entries,
+            rule=_worker_rule(program.may_do_unit),
         ),
         claim=claim,
         server=Role(
-            (Action("commit", program.commit, COMMIT, takes),),
-            lambda server: Rounds(True, False, True),
-            program.server_rule,
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
+            frame=lambda server: Rounds(version=True, read=False, work=True),
+            rule=program.server_rule,
             only_actions=True,
         ),
         num_servers=1,
@@ -323,39 +342,40 @@ def rounds(
 
 
 class _Program(NamedTuple):
-    """What workers and the server do, from the arguments of `rounds`; `max_work` is int[W]."""
+    """What workers and the server do, from the arguments of `specification_of_rounds`; `max_work` is int[W]."""
 
     max_work: np.ndarray
-    enough: Condition
-    room: Condition
-    within: Condition
-    counts_on: bool
+    has_enough: Condition
+    has_room: Condition
+    also_holds: Condition
+    goes_on_beyond_max: bool
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has read the newest version may do a unit."""
-        # With `counts_on` units above `max_work` are done as well, and counted as `max_work` by `canonicalise`.
-        return (self.counts_on | (state.work[worker] < jnp.asarray(self.max_work)[worker])) & self.room(state)
+        # Units above `max_work` are counted as `max_work` by `canonicalise`.
+        may_do_another = self.goes_on_beyond_max | (state.work[worker] < jnp.asarray(self.max_work)[worker])
+        return may_do_another & self.has_room(state)
 
     def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after a commit of all work, and whether there is enough for one."""
-        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.enough(state)
+        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.has_enough(state)
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
-        return _is_commit(before, after) & self.enough(before)
+        return _is_commit(before, after) & self.has_enough(before)
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
-        return ((state.work == 0) | (state.read == state.version)).all() & self.within(state)
+        return ((state.work == 0) | (state.read == state.version)).all() & self.also_holds(state)
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether there is enough at a commit."""
-        return (after.version == before.version) | self.enough(before)
+        return (after.version == before.version) | self.has_enough(before)
 
     def canonicalise(self, state: Any) -> Any:
         """The state with version 1, reads as newest (1) or older (0), and work up to `max_work`."""
         read = (state.read >= state.version).astype(jnp.int32)
-        work = jnp.minimum(state.work, jnp.asarray(self.max_work)) if self.counts_on else state.work
+        work = jnp.minimum(state.work, jnp.asarray(self.max_work)) if self.goes_on_beyond_max else state.work
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
 
@@ -394,10 +414,11 @@ def _worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array]
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
-        num_units = after.work[worker] - before.work[worker]
+        num_new_units = after.work[worker] - before.work[worker]
         has_newest = after.read[worker] == before.version
-        does_unit = (num_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
-        return has_newest & ((num_units == 0) | does_unit)
+        does_unit = (num_new_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
+        only_reads = num_new_units == 0
+        return has_newest & (only_reads | does_unit)
 
     return rule
 

@@ -27,20 +27,20 @@ class Scheme(NamedTuple):
       max_slow: the most workers that are late in a window.
       delay: after so many rounds a job must be decodable.
       load: the units of a worker in a round.
-      next_round: `state -> state`, at the end of a round.
-      in_time: `state -> bool[]`, whether the job that must be decodable now is so.
-      tasks: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
-      own_tasks: the work for a job in its own round, if this has just ended.
+      state_of_next_round: `state -> state`, at the end of a round.
+      oldest_is_decodable: `state -> bool[]`, whether the job that must be decodable now is so.
+      work_of_job: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
+      work_of_last_job: the work for a job in its own round, if this has just ended.
     """
 
     burst: int
     max_slow: int
     delay: int
     load: int
-    next_round: Callable[[Any], Any]
-    in_time: Callable[[Any], jax.Array]
-    tasks: Callable[[Any, jax.Array], jax.Array]
-    own_tasks: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
+    state_of_next_round: Callable[[Any], Any]
+    oldest_is_decodable: Callable[[Any], jax.Array]
+    work_of_job: Callable[[Any, jax.Array], jax.Array]
+    work_of_last_job: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
 
     def end_round(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after the round, and whether it may end: who is late now conforms with the bursty model.
@@ -52,24 +52,25 @@ class Scheme(NamedTuple):
         # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
         must_answer = state.late[self.burst - 1 :].any(axis=0)
         num_newly_late = (is_late & ~was_late).sum()
-        conforms = ~(is_late & must_answer).any() & (num_newly_late <= self.max_slow - was_late.sum())
-        return self.next_round(state), conforms
+        conforms_with_bursts = ~(is_late & must_answer).any() & (num_newly_late <= self.max_slow - was_late.sum())
+        return self.state_of_next_round(state), conforms_with_bursts
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether a round ends with those late that the model allows, and the next state is the program's."""
         late = jnp.concatenate([1 - before.answered[None], before.late])  # [window, W], the latest round first
-        age = jnp.arange(late.shape[0])[:, None]  # rounds since each of them
-        min_age = jnp.min(jnp.where(late == 1, age, late.shape[0]), axis=0)
-        max_age = jnp.max(jnp.where(late == 1, age, -1), axis=0)
-        conforms = (max_age - min_age < self.burst).all() & (late.any(axis=0).sum() <= self.max_slow)
-        is_expected = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
+        rounds_ago = jnp.arange(late.shape[0])[:, None]
+        last_late = jnp.min(jnp.where(late == 1, rounds_ago, late.shape[0]), axis=0)
+        first_late = jnp.max(jnp.where(late == 1, rounds_ago, -1), axis=0)
+        late_within_burst = (first_late - last_late < self.burst).all()
+        conforms = late_within_burst & (late.any(axis=0).sum() <= self.max_slow)
+        is_expected = [(x == y).all() for x, y in zip(after, self.state_of_next_round(before), strict=True)]
         return conforms & jnp.stack(is_expected).all()
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether no round ends before the job that must be decodable then is so."""
-        return (after.index == before.index) | self.in_time(before)
+        return (after.index == before.index) | self.oldest_is_decodable(before)
 
-    def answers(self, before: Any, after: Any, event: Event) -> jax.Array:
+    def is_first_answer(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the message is the worker's first answer in this round, which is number `before.index`.
 
         Round r has the units r * load, ..., (r + 1) * load - 1.
@@ -89,28 +90,33 @@ class Scheme(NamedTuple):
         ends_now = (after.index == before.index + 1) & (before.answered.sum() > 0)
         ended_before = (after.index == before.index) & (before.answered.sum() == 0)
         job = event.unit // self.load
-        is_of_tasks = self.tasks(before, job) == event.size
-        return (ends_now & is_of_tasks) | (ended_before & (self.own_tasks(before, job) == event.size))
+        is_work_of_event = self.work_of_job(before, job) == event.size
+        return (ends_now & is_work_of_event) | (ended_before & (self.work_of_last_job(before, job) == event.size))
 
 
-def rounds_specification(name: str, first: Any, scheme: Scheme) -> Specification:
-    """The specification of a scheme; `first` is its first state, in which each array but `index` is of zeros."""
-    num_workers, state_type, delay = first.answered.size, type(first), scheme.delay
-    ends = Action("end round", scheme.end_round, SEND, scheme.is_send_after_round)
-    commits = Action("end round and commit", scheme.end_round, COMMIT, scheme.is_commit_of_event)
+def sequential_specification(name: str, initial_state: Any, scheme: Scheme) -> Specification:
+    """The specification of a scheme; in `initial_state` each array but `index` is of zeros."""
+    num_workers, state_type, delay = initial_state.answered.size, type(initial_state), scheme.delay
+    end_without_commit = Action("end round", scheme.end_round, SEND, scheme.is_send_after_round)
+    end_with_commit = Action("end round and commit", scheme.end_round, COMMIT, scheme.is_commit_of_event)
     return Specification(
         name,
         num_workers,
-        initial=first,
-        sizes=state_type(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
+        initial=initial_state,
+        sizes=state_type(*(np.full(np.shape(x), 2) for x in initial_state))._replace(index=delay + 1),
         worker=Role(
-            (Action("answer", _answer, MESSAGE, scheme.answers),),
-            lambda worker: state_type(*(False,) * len(first))._replace(answered=is_own_entry(num_workers, worker)),
-            lambda before, after, worker: (before.answered[worker] == 0) & (after.answered[worker] == 1),
+            actions=(Action("answer", _answer, MESSAGE, scheme.is_first_answer),),
+            frame=lambda worker: state_type(*(False,) * len(initial_state))._replace(
+                answered=is_own_entry(num_workers, worker)
+            ),
+            rule=lambda before, after, worker: (before.answered[worker] == 0) & (after.answered[worker] == 1),
         ),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
         server=Role(
-            (ends, commits), lambda server: state_type(*(True,) * len(first)), scheme.server_rule, only_actions=True
+            actions=(end_without_commit, end_with_commit),
+            frame=lambda server: state_type(*(True,) * len(initial_state)),
+            rule=scheme.server_rule,
+            only_actions=True,
         ),
         num_servers=1,
         step_property=scheme.step_property,

@@ -12,7 +12,7 @@ from gcjax.specifications.sequential import (
     Scheme,
     check_parameters,
     late_after_round,
-    rounds_specification,
+    sequential_specification,
     with_new_first_row,
 )
 
@@ -57,15 +57,15 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
         max_slow=max_slow,
         delay=burst,
         load=load,
-        next_round=rounds.next_round,
-        in_time=rounds.in_time,
-        tasks=rounds.tasks,
-        own_tasks=rounds.own_tasks,
+        state_of_next_round=rounds.state_of_next_round,
+        oldest_is_decodable=rounds.oldest_is_decodable,
+        work_of_job=rounds.work_of_job,
+        work_of_last_job=rounds.work_of_last_job,
     )
     shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
-    first = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
-    return rounds_specification(
-        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", first, scheme
+    initial_state = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
+    return sequential_specification(
+        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", initial_state, scheme
     )
 
 
@@ -78,16 +78,17 @@ class _SelectiveRepeat(NamedTuple):
 
     def repeats(self, state: Repeated) -> jax.Array:
         """bool[W]: who repeats the task of the job of `burst` rounds ago."""
-        has_given = state.given[-1] == 1
-        has_not_given = ~has_given & (state.index >= self.burst)  # there is none in the first rounds
-        # Only the first so many as are needed.
-        return has_not_given & (jnp.cumsum(has_not_given) <= self.num_needed - has_given.sum())
+        did_task = state.given[-1] == 1
+        owes_task = ~did_task & (state.index >= self.burst)  # there is none in the first rounds
+        num_owing_so_far = jnp.cumsum(owes_task)
+        num_missing = self.num_needed - did_task.sum()
+        return owes_task & (num_owing_so_far <= num_missing)
 
     def own_answers(self, state: Repeated) -> jax.Array:
         """bool[W]: who has answered with the task of this round's job."""
         return (state.answered == 1) & ~self.repeats(state)
 
-    def next_round(self, state: Repeated) -> Repeated:
+    def state_of_next_round(self, state: Repeated) -> Repeated:
         """The state at the beginning of the next round."""
         given, answered = with_new_first_row(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
         return Repeated(index=state.index + 1, answered=answered, late=late_after_round(state), given=given)
@@ -96,15 +97,15 @@ class _SelectiveRepeat(NamedTuple):
         """int[]: how many tasks there are for the job of `burst` rounds ago, at the end of this round."""
         return ((state.given[-1] == 1) | ((state.answered == 1) & self.repeats(state))).sum()
 
-    def tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
+    def work_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for this round's job or that of `burst` rounds ago, at its end; others negative."""
         repeated = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
         return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
 
-    def own_tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
+    def work_of_last_job(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
         return jnp.where(job == state.index - 1, self.load * state.given[0].sum(), -1)
 
-    def in_time(self, state: Repeated) -> jax.Array:
+    def oldest_is_decodable(self, state: Repeated) -> jax.Array:
         """bool[]: whether the job of `burst` rounds ago, if there is one, can be decoded."""
         return (state.index < self.burst) | (self.num_tasks(state) >= self.num_needed)

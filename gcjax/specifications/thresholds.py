@@ -13,7 +13,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.clocks import Clocks, clocks_from_slowest, push_event, replay_clocks
+from gcjax.specifications.clocks import Clocks, counted_from_slowest, push_event_arguments, replay_clocks
 
 
 class Granted(NamedTuple):
@@ -53,16 +53,18 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         is_free_0_or_1 = (after.free[worker] >= 0) & (after.free[worker] <= 1)
         return pushes & is_granted_in_range & is_free_0_or_1
 
-    zero = zeros(num_workers)
+    zero_per_worker = zeros(num_workers)
     return Specification(
         f"dssp({num_workers} workers, thresholds {lower} to {upper})",
         num_workers,
-        initial=Granted(*(zero,) * 3),
-        sizes=Granted(clock=zero + upper + 2, granted=zero + max(span, 1), free=zero + 2),
+        initial=Granted(clock=zero_per_worker, granted=zero_per_worker, free=zero_per_worker),
+        sizes=Granted(
+            clock=zero_per_worker + upper + 2, granted=zero_per_worker + max(span, 1), free=zero_per_worker + 2
+        ),
         worker=Role(
-            tuple(_push_action(grant, lower, upper) for grant in range(span + 1)),
-            lambda worker: Granted(*(is_own_entry(num_workers, worker),) * 3),
-            guarantee,
+            actions=tuple(_push_action(grant, lower, upper) for grant in range(span + 1)),
+            frame=lambda worker: Granted(*(is_own_entry(num_workers, worker),) * len(Granted._fields)),
+            rule=guarantee,
         ),
         claim=f"nobody is more than {upper + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
@@ -80,20 +82,22 @@ def _push_action(grant: int, lower: int, upper: int) -> Action:
     def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
         """The state with one unit more of the worker and its grant, and whether it may push with this grant."""
         clock = state.clock.at[worker].add(1)
-        num_ahead, num_left = clock[worker] - clock.min(), state.granted[worker]
-        asks = (num_left == 0) & (num_ahead > lower) & (clock[worker] == clock.max())
-        num_granted = jnp.where(asks, grant, num_left)
+        num_ahead, num_granted_left = clock[worker] - clock.min(), state.granted[worker]
+        asks_for_grant = (num_granted_left == 0) & (num_ahead > lower) & (clock[worker] == clock.max())
+        num_granted = jnp.where(asks_for_grant, grant, num_granted_left)
+        num_left_after_next = (num_granted - 1).clip(0)
         after = Granted(
             clock,
-            granted=state.granted.at[worker].set((num_granted - 1).clip(0)),  # without the next step
+            granted=state.granted.at[worker].set(num_left_after_next),
             free=state.free.at[worker].set((num_granted > 0).astype(jnp.int32)),
         )
-        may_be_granted = (grant == 0) | (asks & (grant <= upper + 1 - num_ahead))
+        may_be_granted = (grant == 0) | (asks_for_grant & (grant <= upper + 1 - num_ahead))
         may_push = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
         return after, may_push & may_be_granted
 
-    # Grants do not show in a run; what they allow is in the guarantee.
-    return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
+    if grant:  # grants do not show in a run; what they allow is in the guarantee
+        return Action(f"push, granted {grant}", move)
+    return Action("push", move, **push_event_arguments(num_commits_of=jnp.sum))
 
 
 @comparable
@@ -140,13 +144,13 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 1)),
         worker=Role(
-            (Action("push", push, **push_event(jnp.sum)),),
-            lambda worker: Clocks(is_own_entry(num_workers, worker)),
-            guarantee,
+            actions=(Action("push", push, **push_event_arguments(num_commits_of=jnp.sum)),),
+            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
+            rule=guarantee,
         ),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (count_near(state.clock, staleness + 1) >= num_sampled).all(),
         explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
-        canonicalise=clocks_from_slowest,
+        canonicalise=counted_from_slowest,
         replay=replay_clocks,
     )

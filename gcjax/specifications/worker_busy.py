@@ -61,7 +61,8 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
       overlap: whether communication and computing overlap.
     """
     check_num_workers(num_workers)
-    specification = _with_members(num_workers, overlap, zeros(num_workers) == 0)
+    everybody = zeros(num_workers) == 0
+    specification = _with_members(num_workers, overlap, alive=everybody)
     return specification._replace(members=partial(_with_members, num_workers, overlap))
 
 
@@ -92,21 +93,25 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         return state._replace(busy=state.busy.at[worker].set(0))
 
     server = Role(
-        (Action("commit", commit, COMMIT, _commits_all_that_has_arrived),),
-        lambda c: Busy(version=True, start=True, work=True, read=False, busy=False, due=False),
-        server_rule,
+        actions=(Action("commit", commit, event=COMMIT, matches=_commits_all_that_has_arrived),),
+        frame=lambda server: Busy(version=True, start=True, work=True, read=False, busy=False, due=False),
+        rule=server_rule,
         only_actions=True,
     )
     if overlap:
         begin = [
-            Action("pull", _noting_newest(_begin), BEGIN, _begins),
-            Action("go on", _noting_newest(_begin_with_due), BEGIN, _begins),
+            Action("pull", _with_newest_due(_begin), BEGIN, _begins),
+            Action("go on", _with_newest_due(_begin_with_due), BEGIN, _begins),
         ]
     else:
         begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
-    role = Role((_PUSH, *begin), _worker_frame(num_workers, due=overlap), partial(_worker_rule, overlap))
+    worker = Role(
+        actions=(_PUSH, *begin),
+        frame=_worker_frame(num_workers, may_change_due=overlap),
+        rule=partial(_worker_rule, overlap),
+    )
     specification = _busy_specification(
-        f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap
+        f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, worker, overlap
     )
     return specification._replace(
         server=server,
@@ -138,7 +143,8 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         """
         after, enabled = _push(state, worker)
         version = state.version + 1
-        return after._replace(version=version, start=jnp.where(worker == trigger, version, state.start)), enabled
+        round_version = jnp.where(worker == trigger, version, state.start)
+        return after._replace(version=version, start=round_version), enabled
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
         """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
@@ -149,7 +155,8 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         return makes_version & (after.start == round_version) & _keeps_read_or_reads_newest(before, after, worker)
 
     begin = Action("pull", _pull), Action("go on", _go_on)
-    worker = Role((Action("push", push), *begin), _worker_frame(num_workers, shared=True), rule)
+    frame = _worker_frame(num_workers, may_change_versions=True)
+    worker = Role(actions=(Action("push", push), *begin), frame=frame, rule=rule)
     return _busy_specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 
@@ -158,8 +165,9 @@ def one_version(state: Busy) -> jax.Array:
 
     The round began with version `state.start`, so they are those whose `state.read int[W]` is no older.
     """
-    has_read_in_round = state.read >= state.start
-    newest_read = jnp.max(jnp.where(has_read_in_round, state.read, state.start))
+    round_version = state.start
+    has_read_in_round = state.read >= round_version
+    newest_read = jnp.max(jnp.where(has_read_in_round, state.read, round_version))
     return (~has_read_in_round | (state.read == newest_read)).all()
 
 
@@ -175,7 +183,8 @@ def _pull(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     It may if it is idle and has not read in this round, which began with version `start`.
     """
     after, is_idle = _begin(state, worker)
-    return after, is_idle & (state.read[worker] < state.start)
+    has_not_read_in_round = state.read[worker] < state.start
+    return after, is_idle & has_not_read_in_round
 
 
 def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
@@ -184,7 +193,9 @@ def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     It may if it is idle and has read in this round, which began with version `start`.
     """
     is_idle = state.busy[worker] == 0
-    return state._replace(busy=state.busy.at[worker].set(1)), is_idle & (state.read[worker] >= state.start)
+    after = state._replace(busy=state.busy.at[worker].set(1))
+    has_read_in_round = state.read[worker] >= state.start
+    return after, is_idle & has_read_in_round
 
 
 def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
@@ -198,12 +209,12 @@ def _begin_with_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 
     It has the version that it has read last, or by now the newer one, `due`, that it was reading during its last step.
     """
-    read = jnp.maximum(state.read[worker], state.due[worker])
-    after = state._replace(read=state.read.at[worker].set(read), busy=state.busy.at[worker].set(1))
+    newer_version = jnp.maximum(state.read[worker], state.due[worker])
+    after = state._replace(read=state.read.at[worker].set(newer_version), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
 
 
-def _noting_newest(
+def _with_newest_due(
     move: Callable[[Busy, jax.Array], tuple[Busy, jax.Array]],
 ) -> Callable[[Busy, jax.Array], tuple[Busy, jax.Array]]:
     """The move with which a worker begins to read meanwhile: what is the newest version now.
@@ -211,12 +222,12 @@ def _noting_newest(
     That is `due`: the worker must have read it when it begins again.
     """
 
-    def move_noting_newest(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    def move_with_newest_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
         """As `move`, and then the version before the move is `due` for the worker."""
         after, enabled = move(state, worker)
         return after._replace(due=state.due.at[worker].set(state.version)), enabled
 
-    return move_noting_newest
+    return move_with_newest_due
 
 
 def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
@@ -229,19 +240,31 @@ def _commits_all_that_has_arrived(before: Busy, after: Busy, event: Event) -> ja
 
     Behind the last commit of a record, pushes of its very moment may be for the next one.
     """
-    return commits_all(before, after, event) & ((event.missing == 0) | (event.length < 0))
+    takes_all_it_has = commits_all(before, after, event)
+    nothing_is_missing = event.missing == 0
+    is_last_commit = event.length < 0
+    return takes_all_it_has & (nothing_is_missing | is_last_commit)
 
 
 _PUSH = Action("push", _push, UNIT, has_worked)
 
 
-def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
-    """What a worker may change: its own entries, `due` among them if that is True; if shared, `version` and `start`."""
+def _worker_frame(
+    num_workers: int, *, may_change_versions: bool = False, may_change_due: bool = False
+) -> Callable[[jax.Array], Busy]:
+    """What a worker may change: its own entries, not all of them `due`, and perhaps `version` and `start`."""
 
     def frame(worker: jax.Array) -> Busy:
         """For each array of a state, the entries that the worker may change: bool[W], or one bool for all."""
         own_entry = is_own_entry(num_workers, worker)
-        return Busy(version=shared, start=shared, work=own_entry, read=own_entry, busy=own_entry, due=own_entry & due)
+        return Busy(
+            version=may_change_versions,
+            start=may_change_versions,
+            work=own_entry,
+            read=own_entry,
+            busy=own_entry,
+            due=own_entry & may_change_due,
+        )
 
     return frame
 
@@ -268,44 +291,46 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
 
     Commits and units are counted, and the last value of each worker is kept, instead of taking step by step.
     """
-    begins, units, commits = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
+    is_begin, is_unit, is_commit = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
     num_events, num_workers = events.kind.size, state.work.size
 
-    def sum_changes(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
-        """int32[events, W]: before each event, `first int[W]` and what earlier ones have added for their workers.
+    def sum_changes(event_rows: np.ndarray, changes: np.ndarray | int, initial: np.ndarray) -> np.ndarray:
+        """int32[events, W]: before each event, `initial int[W]` and what earlier ones have added for their workers.
 
-        `rows` are the numbers of the events that add something, `changes` what each adds.
+        `event_rows` are the numbers of the events that add something, `changes` what each adds.
         """
-        entries = np.zeros((num_events + 1, num_workers), np.int32)
-        entries[rows + 1, events.worker[rows]] = changes
-        entries[0] = first
-        return np.cumsum(entries[:-1], axis=0, dtype=np.int32)
+        changes_by_worker = np.zeros((num_events + 1, num_workers), np.int32)
+        changes_by_worker[event_rows + 1, events.worker[event_rows]] = changes
+        changes_by_worker[0] = initial
+        return np.cumsum(changes_by_worker[:-1], axis=0, dtype=np.int32)
 
-    def latest_values(is_event: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
+    def latest_values(is_event: np.ndarray, values: np.ndarray, initial: np.ndarray) -> np.ndarray:
         """int32[events, W]: before each event, the value at a worker's last one so far with `is_event bool[events]`.
 
-        `values int[events]` are those of the events; `first int[W]` is what holds before a worker's first one.
+        `values int[events]` are those of the events; `initial int[W]` is what holds before a worker's first one.
         """
-        rows = np.flatnonzero(is_event)
-        worker = events.worker[rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
-        rows = rows[np.argsort(worker, kind="stable")]
-        worker, value = events.worker[rows], values[rows].astype(np.int32)
-        # A worker's events are now neighbours: its previous value is that of the row before, or the first one.
-        previous = np.where(np.diff(worker, prepend=-1) != 0, np.asarray(first, np.int32)[worker], np.roll(value, 1))
-        return sum_changes(rows, value - previous, first)
+        event_rows = np.flatnonzero(is_event)
+        worker = events.worker[event_rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
+        event_rows = event_rows[np.argsort(worker, kind="stable")]
+        worker, value = events.worker[event_rows], values[event_rows].astype(np.int32)
+        # A worker's events are now neighbours: its previous value is that of the row before, or the initial one.
+        is_first_of_worker = np.diff(worker, prepend=-1) != 0
+        previous = np.where(is_first_of_worker, np.asarray(initial, np.int32)[worker], np.roll(value, 1))
+        return sum_changes(event_rows, value - previous, initial)
 
-    version = state.version + np.cumsum(commits, dtype=np.int32) - commits
-    arrived = sum_changes(np.flatnonzero(units), 1, state.work)
-    commit_numbers = np.where(commits, np.arange(1, num_events + 1), 0)  # counted from 1; 0 for other events
-    last_commit = np.maximum.accumulate(np.append(0, commit_numbers)[:-1])  # before each event; 0 if none
-    committed = np.where((last_commit > 0)[:, None], arrived[(last_commit - 1).clip(0)], 0)  # units, int[events, W]
+    version = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
+    num_arrived = sum_changes(np.flatnonzero(is_unit), changes=1, initial=state.work)
+    event_if_commit = np.where(is_commit, np.arange(1, num_events + 1), 0)  # counted from 1; 0 for other events
+    last_commit_event = np.maximum.accumulate(np.append(0, event_if_commit)[:-1])  # before each event; 0 if none
+    has_commit = (last_commit_event > 0)[:, None]
+    num_committed = np.where(has_commit, num_arrived[(last_commit_event - 1).clip(0)], 0)  # int[events, W]
     return Busy(
         version=version,
         start=state.start + (version - state.version),
-        work=arrived - committed,
-        read=latest_values(begins, events.version, state.read),
-        busy=latest_values(begins | units, begins, state.busy),
-        due=latest_values(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape),
+        work=num_arrived - num_committed,
+        read=latest_values(is_begin, events.version, state.read),
+        busy=latest_values(is_begin | is_unit, is_begin, state.busy),
+        due=latest_values(is_begin, version, state.due) if overlap else np.broadcast_to(state.due, num_arrived.shape),
     )
 
 
@@ -318,6 +343,8 @@ def _keeps_read_or_reads_newest(before: Busy, after: Busy, worker: jax.Array) ->
 def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
     """The parts that both variants share: the states, and that all that read in a round read the same version."""
     zero, zero_per_worker = np.int32(0), zeros(num_workers)
+    all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2
+    num_version_ranks, num_start_ranks, num_read_ranks = 4, 2, 3  # of canonical states, at most
     return Specification(
         name,
         num_workers,
@@ -326,16 +353,16 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
             start=zero,
             work=zero_per_worker,
             read=zero_per_worker,
-            busy=zero_per_worker + 1,
+            busy=all_busy,
             due=zero_per_worker,
         ),
         sizes=Busy(
-            version=4,
-            start=2,
+            version=num_version_ranks,
+            start=num_start_ranks,
             work=zero_per_worker + MAX_WORK + 1,
-            read=zero_per_worker + 3,
-            busy=zero_per_worker + 2,
-            due=zero_per_worker + (3 if overlap else 1),
+            read=zero_per_worker + num_read_ranks,
+            busy=two_values,
+            due=zero_per_worker + (num_read_ranks if overlap else 1),
         ),
         worker=worker,
         claim="all that read in a round read the same version",
@@ -347,14 +374,19 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
     """The state with versions replaced by their ranks, those from before this round by one; pushes up to `MAX_WORK`."""
     old_version = state.start - 1  # stands for all versions from before this round
-    read, due = jnp.maximum(state.read, old_version), jnp.maximum(state.due, old_version)
-    workers_versions = [read, due] if overlap else [read]
+    read_or_old, due_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.due, old_version)
+    workers_versions = [read_or_old, due_or_old] if overlap else [read_or_old]
     versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.start, state.version])])
     is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
 
-    def rank(version: jax.Array) -> jax.Array:
+    def rank_of(version: jax.Array) -> jax.Array:
         """int, like `version`: how many different ones of `versions` are below it."""
         return (~is_repeated & (versions < version[..., None])).sum(axis=-1)
 
-    ranks = {"version": rank(state.version), "start": rank(state.start), "read": rank(read), "due": rank(due) * overlap}
+    ranks = {
+        "version": rank_of(state.version),
+        "start": rank_of(state.start),
+        "read": rank_of(read_or_old),
+        "due": rank_of(due_or_old) * overlap,
+    }
     return state._replace(work=jnp.minimum(state.work, MAX_WORK), **ranks)

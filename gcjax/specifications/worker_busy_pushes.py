@@ -42,24 +42,28 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
     """
     check_num_workers(num_workers)
 
+    def own_entries(worker: Numbers) -> Pushes:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Pushes(version=True, read=is_own, busy=is_own, due=is_own_entry(num_workers, worker) & overlap)
+
     program, zero, zero_per_worker = _Program(overlap), np.int32(0), zeros(num_workers)
-    begins = {"pull": program.pull, "go on": program.go_on}
+    two_values = zero_per_worker + 2
+    move_of_begin = {"pull": program.pull, "go on": program.go_on}
     if overlap:
-        begins["go on with what was pulled"] = program.go_on_with_due
+        move_of_begin["go on with what was pulled"] = program.go_on_with_due
     return Specification(
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
-        initial=Pushes(zero, zero_per_worker, zero_per_worker, zero_per_worker),
-        sizes=Pushes(2, zero_per_worker + 2, zero_per_worker + 2, zero_per_worker + 1 + overlap),
+        initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, due=zero_per_worker),
+        sizes=Pushes(version=2, read=two_values, busy=two_values, due=zero_per_worker + 1 + overlap),
         worker=Role(
-            (
-                Action("push", program.push, COMMIT, program.commits),
-                *(Action(name, move, BEGIN, program.begins) for name, move in begins.items()),
+            actions=(
+                Action("push", program.push, event=COMMIT, matches=program.commits),
+                *(Action(name, move, event=BEGIN, matches=program.begins) for name, move in move_of_begin.items()),
             ),
-            lambda worker: Pushes(
-                True, *(is_own_entry(num_workers, worker),) * 2, is_own_entry(num_workers, worker) & overlap
-            ),
-            program.rule,
+            frame=own_entries,
+            rule=program.rule,
         ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
         step_property=program.step_property,
@@ -94,7 +98,8 @@ class _Program(NamedTuple):
 
         With overlap it begins to read the newest version meanwhile, which is `due` when it begins again.
         """
-        due = state.due.at[worker].set(state.version) if self.overlap else state.due
+        newest_version = state.version
+        due = state.due.at[worker].set(newest_version) if self.overlap else state.due
         read = state.read.at[worker].set(version)
         return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
 
@@ -109,7 +114,8 @@ class _Program(NamedTuple):
         may_read = (
             (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
         )
-        has_due = after.due[worker] == (before.version if self.overlap else before.due[worker])
+        due = after.due[worker]
+        has_due = due == (before.version if self.overlap else before.due[worker])
         begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & has_due
         return pushes | begins
 

@@ -20,10 +20,10 @@ class CommittedUnits(NamedTuple):
       unit: int32[units].
       arrival: float[units] seconds, when the message that carries it has arrived.
       late: bool[units], whether it arrives after the commit, or was computed on another version than its contribution.
-      first: bool[units], whether it is the first one of its message.
-      label: int32[E], the lowest worker in the commit.
-      size: int32[E], the number of its units.
-      workers: int32[E], the number of its workers.
+      is_first_of_message: bool[units], whether it is the first one of its message.
+      lowest_worker: int32[E], the lowest worker in the commit.
+      num_units: int32[E], the number of its units.
+      num_workers: int32[E], the number of its workers.
       max_work: int32[E], the most units of one worker in it.
     """
 
@@ -32,10 +32,10 @@ class CommittedUnits(NamedTuple):
     unit: np.ndarray
     arrival: np.ndarray
     late: np.ndarray
-    first: np.ndarray
-    label: np.ndarray
-    size: np.ndarray
-    workers: np.ndarray
+    is_first_of_message: np.ndarray
+    lowest_worker: np.ndarray
+    num_units: np.ndarray
+    num_workers: np.ndarray
     max_work: np.ndarray
 
 
@@ -53,14 +53,14 @@ def on_host(schedule: Schedule) -> Schedule:
     host = Schedule(*(np.asarray(x) for x in schedule))  # type: ignore[arg-type]
     is_contribution = (host.worker >= 0) & np.isfinite(host.time)[:, None]
     num_units, num_workers = host.start.shape
-    rules = {
+    holds_of_rule = {
         "times must be numbers": not np.isnan(host.time).any(),
         f"workers must be below {num_workers}": (host.worker < num_workers).all(),
         f"units must be among the {num_units} sampled ones": (
             ~is_contribution | ((host.unit >= 0) & (host.unit < num_units))
         ).all(),
     }
-    for rule, holds in rules.items():
+    for rule, holds in holds_of_rule.items():
         if not holds:
             raise ValueError(f"{rule} in a schedule; in this one they do otherwise. Correct the protocol's schedule.")
     return host
@@ -76,47 +76,53 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
     num_commits = int(np.isfinite(host.time).sum())
     num_units = host.start.shape[0]
     row, column = np.nonzero((host.worker[:num_commits] >= 0) & (host.work[:num_commits] > 0))
-    worker, first, work = (np.asarray(x)[row, column] for x in (host.worker, host.unit, host.work))
-    count = work if whole else np.ones_like(work)
-    owner = np.repeat(np.arange(row.size, dtype=np.int32), count)  # the contribution that each unit is in
-    commit, worker = row[owner].astype(np.int32), worker[owner]
-    offset = np.arange(owner.size, dtype=np.int32) - np.repeat(np.cumsum(count) - count, count)  # 0, ..., count - 1
-    unit = first[owner] + offset
+    worker, first_unit, work = (np.asarray(x)[row, column] for x in (host.worker, host.unit, host.work))
+    units_of_contribution = work if whole else np.ones_like(work)
+    contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # that each unit is in
+    commit, worker, first_unit = row[contribution].astype(np.int32), worker[contribution], first_unit[contribution]
+    num_units_before = np.repeat(np.cumsum(units_of_contribution) - units_of_contribution, units_of_contribution)
+    offset_in_contribution = np.arange(contribution.size, dtype=np.int32) - num_units_before
+    unit = first_unit + offset_in_contribution
     if unit.size and unit.max() >= num_units:
         raise ValueError(
             f"contributions must consist of the {num_units} sampled units; one has unit {unit.max()}. Correct the "
             "protocol's schedule."
         )
-    order = np.argsort(worker.astype(np.int64) * num_units + unit, kind="stable")
-    commit, worker, unit, start = commit[order], worker[order], unit[order].astype(np.int32), first[owner][order]
-    arrival, message = _arrival(host, commit, worker, unit)
+    by_worker_and_unit = np.argsort(worker.astype(np.int64) * num_units + unit, kind="stable")
+    commit, worker, unit, first_unit = (x[by_worker_and_unit] for x in (commit, worker, unit, first_unit))
+    unit = unit.astype(np.int32)
+    arrival, message = _arrival_and_message(host, commit, worker, unit)
     after_by_rounding = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
     arrival = np.where(after_by_rounding, host.time[commit], arrival)
-    late = ((arrival > host.time[commit]) | (host.read[unit, worker] != host.read[start, worker])) & whole
-    is_before_last = np.diff(host.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
-    late |= is_before_last[commit] if is_before_last.any() else False
-    label = np.zeros(num_commits, np.int32)
-    label[commit[::-1]] = worker[::-1]  # the lowest one is written last
+    is_of_other_version = host.read[unit, worker] != host.read[first_unit, worker]
+    late = ((arrival > host.time[commit]) | is_of_other_version) & whole
+    is_out_of_order = np.diff(host.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
+    late |= is_out_of_order[commit] if is_out_of_order.any() else False
+    lowest_worker = np.zeros(num_commits, np.int32)
+    lowest_worker[commit[::-1]] = worker[::-1]  # the lowest one is written last
     is_other_message = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
-    # Where the units of another worker, or in another commit, begin.
-    begin = np.flatnonzero(np.append(True, (np.diff(worker) != 0) | (np.diff(commit) != 0))[: unit.size])
+    is_other_contribution = (np.diff(worker) != 0) | (np.diff(commit) != 0)
+    stretch_begin = np.flatnonzero(np.append(True, is_other_contribution)[: unit.size])
+    stretch_length = np.diff(np.append(stretch_begin, unit.size)).astype(np.int32)
     max_work = np.zeros(num_commits, np.int32)
-    np.maximum.at(max_work, commit[begin], np.diff(np.append(begin, unit.size)).astype(np.int32))
+    np.maximum.at(max_work, commit[stretch_begin], stretch_length)
     return CommittedUnits(
         commit=commit,
         worker=worker,
         unit=unit,
         arrival=arrival,
         late=late,
-        first=np.append(True, is_other_message)[: unit.size],
-        label=label,
-        size=np.bincount(row, work, num_commits).astype(np.int32),
-        workers=np.bincount(commit[begin], minlength=num_commits).astype(np.int32),
+        is_first_of_message=np.append(True, is_other_message)[: unit.size],
+        lowest_worker=lowest_worker,
+        num_units=np.bincount(row, work, num_commits).astype(np.int32),
+        num_workers=np.bincount(commit[stretch_begin], minlength=num_commits).astype(np.int32),
         max_work=max_work,
     )
 
 
-def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _arrival_and_message(
+    host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """float[units] seconds, when units have arrived; and int32[units], a number for the message that carries each.
 
     The units are `unit` of `worker`, in `commit`, int32[units] each. A message is sent with its last unit, and
@@ -125,26 +131,29 @@ def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.nd
     """
     num_units, num_workers = host.start.shape
     finish, has_message = np.asarray(host.finish), np.isfinite(host.send_start)  # [T, W]
-    others = np.flatnonzero(~has_message[unit, worker])  # the units that are not the last of a message
+    without_message = np.flatnonzero(~has_message[unit, worker])  # the units that are not the last of a message
     arriving_unit, message = unit.copy(), unit.copy()  # a message has the number of its last unit
-    if others.size:
+    if without_message.size:
         unit_with_message = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
         next_message = np.minimum.accumulate(unit_with_message[::-1], axis=0)[::-1]  # [T, W]; T if there is none
-        commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
-        commit_of[unit, worker] = commit
-        last_unit = next_message[unit[others], worker[others]]
-        has_none = commit_of[last_unit, worker[others]] != commit[others]
-        arriving_unit[others] = np.where(has_none, unit[others], last_unit)
-        message[others] = np.where(has_none, num_units + commit[others], last_unit)  # a number that no unit has
+        commit_of_unit = np.full((num_units + 1, num_workers), -1, np.int32)
+        commit_of_unit[unit, worker] = commit
+        last_of_message = next_message[unit[without_message], worker[without_message]]
+        next_is_of_other_commit = commit_of_unit[last_of_message, worker[without_message]] != commit[without_message]
+        arriving_unit[without_message] = np.where(next_is_of_other_commit, unit[without_message], last_of_message)
+        number_of_no_unit = num_units + commit[without_message]
+        message[without_message] = np.where(next_is_of_other_commit, number_of_no_unit, last_of_message)
     return finish[arriving_unit, worker], message
 
 
 def last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """float[...] seconds: when the last message of each worker before its unit has arrived; 0 if there is none."""
-    has_message, last_unit = np.isfinite(host.send_start), (unit - 1).clip(0)
-    others = np.flatnonzero(~has_message[last_unit, worker])  # the unit before has no message: look further back
-    if others.size:
-        units = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
-        last_message = np.maximum.accumulate(np.where(has_message, units, -1), axis=0)  # [T, W]; -1 if there is none
-        last_unit[others] = last_message[last_unit[others], worker[others]]
-    return np.where((unit > 0) & (last_unit >= 0), host.finish[last_unit, worker], 0)
+    has_message, previous_unit = np.isfinite(host.send_start), (unit - 1).clip(0)
+    without_message = np.flatnonzero(~has_message[previous_unit, worker])  # look further back for these
+    if without_message.size:
+        unit_numbers = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
+        unit_or_none = np.where(has_message, unit_numbers, -1)
+        last_with_message = np.maximum.accumulate(unit_or_none, axis=0)  # [T, W]; -1 if there is none
+        previous_unit[without_message] = last_with_message[previous_unit[without_message], worker[without_message]]
+    has_previous = (unit > 0) & (previous_unit >= 0)
+    return np.where(has_previous, host.finish[previous_unit, worker], 0)

@@ -50,28 +50,35 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     """
     host = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
-    units = committed_units(host, whole=MESSAGE not in kinds)
-    columns_of = {
+    committed = committed_units(host, whole=MESSAGE not in kinds)
+    columns_functions = {
         COMMIT: _commit_columns,
         STEP: _step_columns,
         UNIT: _unit_arrival_columns,
         SEND: _send_columns,
         MESSAGE: _message_arrival_columns,
     }
-    parts = {kind: columns(host, units) for kind, columns in columns_of.items() if kind in kinds}
-    parts = {kind: {"kind": KINDS.index(kind), **columns} for kind, columns in parts.items()}
-    order = _time_order([_complete_columns(columns, ("time", *_KEYS)) for columns in parts.values()], host)
+    columns_by_kind: dict[str, Columns] = {
+        kind: {"kind": KINDS.index(kind), **columns_of(host, committed)}
+        for kind, columns_of in columns_functions.items()
+        if kind in kinds
+    }
+    sort_keys = [_complete_columns(columns, ("time", *_TIE_BREAKERS)) for columns in columns_by_kind.values()]
+    event_order = _time_order(sort_keys, host)
     if BEGIN in kinds:
-        parts[BEGIN], place = _begin_columns(host, units, order, parts)
-        order = _order_with_inserted(order, place)
+        columns_by_kind[BEGIN], begin_positions = _begin_columns(host, committed, event_order, columns_by_kind)
+        event_order = _order_with_inserted(event_order, begin_positions)
     names = (*Event._fields, "time", "late")
-    filled = [_complete_columns(columns, names) for columns in parts.values()]
-    columns = {name: np.concatenate([part[name] for part in filled])[order] for name in names}
-    return Events(Event(*(columns[n] for n in Event._fields)), columns["time"], columns["late"], host.start.shape[1])
+    complete = [_complete_columns(columns, names) for columns in columns_by_kind.values()]
+    in_order = {name: np.concatenate([columns[name] for columns in complete])[event_order] for name in names}
+    event = Event(*(in_order[name] for name in Event._fields))
+    return Events(event, in_order["time"], in_order["late"], num_workers=host.start.shape[1])
 
 
-_KEYS = ("commit_order", "order", "kind", "worker")
-_TYPES: dict[str, Any] = {"time": np.float64, "late": bool, "waited": bool}
+_TIE_BREAKERS = ("commit_order", "unit_order", "kind", "worker")
+"""The columns that decide the order of events at one moment, the first of them first."""
+_TYPE_OF_NUMBER: dict[str, Any] = {"time": np.float64, "late": bool, "waited": bool}
+_MAX_KEYS = 2.0**62
 
 Columns = dict[str, Any]
 """By the names of `Event`, with the time, whether it is late, and what decides the order at one moment."""
@@ -81,125 +88,145 @@ def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.
     """The columns with these names, an entry for each event: 0 where a column is missing, a single number repeated."""
     num_events = columns["time"].size
     arrays = {name: np.asarray(columns.get(name, 0)) for name in names}
-    return {
-        name: np.broadcast_to(x if x.ndim else x.astype(_TYPES.get(name, np.int32)), (num_events,))
-        for name, x in arrays.items()
-    }
+    typed = {name: x if x.ndim else x.astype(_TYPE_OF_NUMBER.get(name, np.int32)) for name, x in arrays.items()}
+    return {name: np.broadcast_to(x, (num_events,)) for name, x in typed.items()}
 
 
-def _time_order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
-    """The order of events by time, and at one moment by the columns `_KEYS`, the first of them first.
+def _time_order(sort_keys: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
+    """The order of events by time, and at one moment by `_TIE_BREAKERS`.
 
     Args:
-      parts: the columns of the events, by name; numbered through over all parts.
-      host: the record, whose sizes bound the keys.
+      sort_keys: of the events of each kind, the time and the tie breakers; events are numbered through over all kinds.
+      host: the record, whose sizes bound the tie breakers.
     """
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = {name: np.concatenate([keys[name] for keys in sort_keys]) for name in sort_keys[0]}
     num_units, num_workers = host.start.shape
-    sizes = {"commit_order": host.time.size + 1, "order": num_units + 1, "kind": len(KINDS), "worker": num_workers}
-    if np.prod(list(sizes.values()), dtype=float) < 2.0**62:  # all keys fit into one number, which sorts faster
-        key = np.zeros(columns["time"].size, np.int64)
-        for name in _KEYS:
-            key = key * sizes[name] + columns[name]
-        return np.lexsort((key, columns["time"]))
-    return np.lexsort([columns[name] for name in (*_KEYS[::-1], "time")])
+    num_commits, num_kinds = host.time.size, len(KINDS)
+    num_values = {
+        "commit_order": num_commits + 1,
+        "unit_order": num_units + 1,
+        "kind": num_kinds,
+        "worker": num_workers,
+    }
+    fits_one_integer = np.prod(list(num_values.values()), dtype=float) < _MAX_KEYS  # which sorts faster
+    if fits_one_integer:
+        tie_breaker = np.zeros(columns["time"].size, np.int64)
+        for name in _TIE_BREAKERS:
+            tie_breaker = tie_breaker * num_values[name] + columns[name]
+        return np.lexsort((tie_breaker, columns["time"]))
+    least_important_first = (*_TIE_BREAKERS[::-1], "time")
+    return np.lexsort([columns[name] for name in least_important_first])
 
 
-def _order_with_inserted(order: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The order with new events put in: the i-th new one, before the event that is now in `place[i]`.
+def _order_with_inserted(old_order: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """The order with new events put in: the i-th new one, before the event that is now in `position[i]`.
 
     Args:
-      order: int[n], the numbers 0, ..., n - 1 of the old events, in their order.
-      place: int[m], from 0 to n; the new events get the numbers n, ..., n + m - 1.
+      old_order: int[n], the numbers 0, ..., n - 1 of the old events, in their order.
+      position: int[m], from 0 to n; the new events get the numbers n, ..., n + m - 1.
 
     Returns:
       int[n + m].
     """
-    by_place = np.argsort(place, kind="stable")
-    new_place = place[by_place] + np.arange(place.size)  # moved on by the new ones in front
-    is_old = np.ones(order.size + place.size, bool)
-    is_old[new_place] = False
-    new_order = np.empty(is_old.size, order.dtype)
-    new_order[new_place], new_order[is_old] = order.size + by_place, order
+    by_position = np.argsort(position, kind="stable")
+    num_new_in_front = np.arange(position.size)
+    new_position = position[by_position] + num_new_in_front
+    is_old = np.ones(old_order.size + position.size, bool)
+    is_old[new_position] = False
+    new_order = np.empty(is_old.size, old_order.dtype)
+    first_new_number = old_order.size
+    new_order[new_position], new_order[is_old] = first_new_number + by_position, old_order
     return new_order
 
 
-def _commit_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _commit_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The events of commits, one each; at one moment they come after all units."""
-    num_commits = units.label.size
+    num_commits = committed.lowest_worker.size
+    next_max_work = np.append(committed.max_work, np.int32(-1))[1:]  # of the next commit; -1 behind the last one
     return {
         "time": host.time[:num_commits],
-        "worker": units.label,
+        "worker": committed.lowest_worker,
         "unit": host.unit[:num_commits].max(axis=1, initial=0).astype(np.int32),
         "commit": np.arange(num_commits, dtype=np.int32),
-        "size": units.size,
-        "group": units.label,
-        "length": np.append(units.max_work, np.int32(-1))[1:],  # of the next commit; -1 behind the last one
-        "missing": _num_unused_messages(host, units),
-        "late": np.bincount(units.commit, units.late, num_commits) > 0,
+        "size": committed.num_units,
+        "group": committed.lowest_worker,
+        "length": next_max_work,
+        "missing": _num_unused_messages(host, committed),
+        "late": np.bincount(committed.commit, committed.late, num_commits) > 0,
         "commit_order": np.arange(num_commits, dtype=np.int32),
-        "order": host.start.shape[0],  # behind the numbers of all units
+        "unit_order": host.start.shape[0],  # behind the numbers of all units
     }
 
 
-def _num_unused_messages(host: Schedule, units: CommittedUnits) -> np.ndarray:
+def _num_unused_messages(host: Schedule, committed: CommittedUnits) -> np.ndarray:
     """int32[E]: the messages that have arrived between the commit before and this one, and are in no commit."""
-    time = host.time[: units.label.size]
-    is_unused = np.isfinite(host.send_start) & (host.finish <= time.max(initial=-np.inf))  # [T, W]
-    is_unused[units.unit, units.worker] = False
-    next_commit = np.searchsorted(time, host.finish[is_unused])
-    return np.bincount(next_commit, minlength=time.size).astype(np.int32)
+    commit_time = host.time[: committed.lowest_worker.size]
+    is_unused = np.isfinite(host.send_start) & (host.finish <= commit_time.max(initial=-np.inf))  # [T, W]
+    is_unused[committed.unit, committed.worker] = False
+    next_commit = np.searchsorted(commit_time, host.finish[is_unused])
+    return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
 
 
-def _unit_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _unit_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The columns of an event for each unit in a commit, but for the time of the event."""
-    version = host.read[units.unit, units.worker]
-    columns = {"worker": units.worker, "unit": units.unit, "commit": units.commit, "order": units.unit}
-    return {**columns, "version": version, "group": units.label[units.commit]}
+    version = host.read[committed.unit, committed.worker]
+    columns = {
+        "worker": committed.worker,
+        "unit": committed.unit,
+        "commit": committed.commit,
+        "unit_order": committed.unit,
+    }
+    return {**columns, "version": version, "group": committed.lowest_worker[committed.commit]}
 
 
-def _unit_arrival_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _unit_arrival_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which a unit arrives, that is the message that carries it; before its commit."""
-    return {**_unit_columns(host, units), "time": units.arrival, "late": units.late, "commit_order": units.commit}
+    return {
+        **_unit_columns(host, committed),
+        "time": committed.arrival,
+        "late": committed.late,
+        "commit_order": committed.commit,
+    }
 
 
-def _step_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _step_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which a unit has been computed; before the commit that replaces the version that it read."""
-    columns, finish = _unit_columns(host, units), np.asarray(host.finish)
-    late = ~np.isfinite(finish[units.unit, units.worker])
-    time = host.compute_end[units.unit, units.worker]
-    return {**columns, "time": time, "late": late, "commit_order": columns["version"]}
+    columns, finish = _unit_columns(host, committed), np.asarray(host.finish)
+    never_ends = ~np.isfinite(finish[committed.unit, committed.worker])
+    time = host.compute_end[committed.unit, committed.worker]
+    return {**columns, "time": time, "late": never_ends, "commit_order": columns["version"]}
 
 
-def _message_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _message_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
-    last_commit = host.time[: units.label.size].max(initial=-np.inf)
-    is_message = np.isfinite(host.send_start) & (host.finish <= last_commit)
+    last_commit_time = host.time[: committed.lowest_worker.size].max(initial=-np.inf)
+    is_message = np.isfinite(host.send_start) & (host.finish <= last_commit_time)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
-    commit_of = np.full(host.start.shape, -1, np.int32)  # [T, W]
-    commit_of[units.unit, units.worker] = units.commit
-    version, commit = host.read[unit, worker], commit_of[unit, worker]
-    group = np.append(units.label, np.int32(-1))[commit]  # commit -1 gets the last entry, -1
-    columns = {"worker": worker, "unit": unit, "commit": commit, "order": unit}
+    commit_of_unit = np.full(host.start.shape, -1, np.int32)  # [T, W]
+    commit_of_unit[committed.unit, committed.worker] = committed.commit
+    version, commit = host.read[unit, worker], commit_of_unit[unit, worker]
+    group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
+    group = group_of_commit[commit]
+    columns = {"worker": worker, "unit": unit, "commit": commit, "unit_order": unit}
     return {**columns, "version": version, "group": group, "commit_order": version}
 
 
-def _send_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _send_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which workers begin to send a message."""
-    columns = _message_columns(host, units)
+    columns = _message_columns(host, committed)
     return {**columns, "time": host.send_start[columns["unit"], columns["worker"]]}
 
 
-def _message_arrival_columns(host: Schedule, units: CommittedUnits) -> Columns:
+def _message_arrival_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which a message arrives at the server."""
-    columns = _message_columns(host, units)
+    columns = _message_columns(host, committed)
     return {**columns, "time": host.finish[columns["unit"], columns["worker"]]}
 
 
 def _begin_columns(
-    host: Schedule, units: CommittedUnits, order: np.ndarray, parts: dict[str, Columns]
+    host: Schedule, committed: CommittedUnits, event_order: np.ndarray, columns_by_kind: dict[str, Columns]
 ) -> tuple[Columns, np.ndarray]:
-    """The events in which a worker begins the work of a message, and the place of the event that each comes before.
+    """The events in which a worker begins the work of a message, and the position of the event that each comes before.
 
     A worker begins when it has started the first unit of the message, and its last message has arrived: computing may
     have gone on before. What arrives at this moment comes before it, but not the commit that replaces the version that
@@ -207,14 +234,15 @@ def _begin_columns(
 
     Args:
       host: the record in numpy arrays.
-      units: the units in commits; those of a message lie next to each other.
-      order: the order of all other events.
-      parts: the columns of the other events, by kind; their events are numbered through.
+      committed: the units in commits; those of a message lie next to each other.
+      event_order: the order of all other events.
+      columns_by_kind: the columns of the other events, which are numbered through.
     """
-    first = np.flatnonzero(units.first)  # the first and the last unit of each message
-    last = np.append(first[1:], units.unit.size)[: first.size] - 1
-    worker, unit, version = units.worker[first], units.unit[first], host.read[units.unit[last], units.worker[last]]
-    commit, last_message = units.commit[first], last_arrival(host, worker, unit)
+    first_row = np.flatnonzero(committed.is_first_of_message)  # the rows of the first and the last unit of each message
+    last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1
+    worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
+    version = np.asarray(host.read[committed.unit[last_row], committed.worker[last_row]])
+    last_message = last_arrival(host, worker, unit)
     time = np.maximum(host.start[unit, worker], last_message)
     begins = {
         "kind": KINDS.index(BEGIN),
@@ -223,24 +251,48 @@ def _begin_columns(
         "unit": unit,
         "commit": commit,
         "version": version,
-        "size": units.workers[commit],
-        "group": units.label[commit],
+        "size": committed.num_workers[commit],
+        "group": committed.lowest_worker[commit],
         "waited": time > last_message * (1 + ROUNDING),
         "late": version > np.searchsorted(host.time, time, side="right"),
     }
-    times = np.concatenate([part["time"] for part in parts.values()])[order]
-    place = np.searchsorted(times, time, side="right")
-    tied = np.flatnonzero(_replacement_times(host, units)[version.clip(0, host.time.size)] == time)
-    if tied.size:
-        commits = np.concatenate([part["commit_order"] for part in parts.values()])[order]
-        first_event = np.full(host.time.size + 1, order.size)  # of each commit
-        first_event[commits[::-1]] = np.arange(order.size)[::-1]  # backwards: the first is written last
-        first_at_moment = np.searchsorted(times, time[tied], side="left")
-        place[tied] = np.maximum(first_event[version[tied].clip(0)], first_at_moment)
-    return begins, _clipped_to_own_pushes(place, units, first, order, parts)
+    ambiguous_time = _ambiguous_begin_times(host, committed)[version.clip(0, host.time.size)]
+    position = _begin_positions(time, version, time == ambiguous_time, host.time.size + 1, event_order, columns_by_kind)
+    return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind)
 
 
-def _replacement_times(host: Schedule, units: CommittedUnits) -> np.ndarray:
+def _begin_positions(
+    begin_time: np.ndarray,
+    version: np.ndarray,
+    is_ambiguous: np.ndarray,
+    num_versions: int,
+    event_order: np.ndarray,
+    columns_by_kind: dict[str, Columns],
+) -> np.ndarray:
+    """int[begins]: the position, in the order of the other events, of the event that each begin comes before.
+
+    Args:
+      begin_time: float[begins] seconds.
+      version: int32[begins], that is read.
+      is_ambiguous: bool[begins], where the begin is at the very time of the commit that replaces its version.
+      num_versions: E + 1.
+      event_order: the order of the other events.
+      columns_by_kind: the columns of the other events.
+    """
+    event_time = np.concatenate([columns["time"] for columns in columns_by_kind.values()])[event_order]
+    position = np.searchsorted(event_time, begin_time, side="right")
+    ambiguous = np.flatnonzero(is_ambiguous)
+    if ambiguous.size:
+        commit_of_event = np.concatenate([columns["commit_order"] for columns in columns_by_kind.values()])[event_order]
+        first_event_of_commit = np.full(num_versions, event_order.size)
+        backwards = np.arange(event_order.size)[::-1]  # so that the first event of a commit is written last
+        first_event_of_commit[commit_of_event[backwards]] = backwards
+        first_at_moment = np.searchsorted(event_time, begin_time[ambiguous], side="left")
+        position[ambiguous] = np.maximum(first_event_of_commit[version[ambiguous].clip(0)], first_at_moment)
+    return position
+
+
+def _ambiguous_begin_times(host: Schedule, committed: CommittedUnits) -> np.ndarray:
     """float[E + 1] seconds: for each version, the time of the commit after it, where that time alone gives no order.
 
     That is where the commit has a unit of no length, which was begun at the very moment of the commit: other workers
@@ -249,39 +301,51 @@ def _replacement_times(host: Schedule, units: CommittedUnits) -> np.ndarray:
 
     Args:
       host: the record in numpy arrays; unit n of worker w begins at `host.start[n, w]`, commit e is at `host.time[e]`.
-      units: the units that are in commits.
+      committed: the units that are in commits.
     """
-    begins_at_commit = host.start[units.unit, units.worker] >= host.time[units.commit]
-    commit = units.commit[begins_at_commit]
+    begins_at_commit = host.start[committed.unit, committed.worker] >= host.time[committed.commit]
+    commit = committed.commit[begins_at_commit]
     replacement_time = np.full(host.time.size + 1, np.inf)
     replacement_time[commit] = host.time[commit]  # commit e replaces version e
     return replacement_time
 
 
 def _clipped_to_own_pushes(
-    begin_place: np.ndarray, units: CommittedUnits, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
+    begin_position: np.ndarray,
+    committed: CommittedUnits,
+    first_row: np.ndarray,
+    event_order: np.ndarray,
+    columns_by_kind: dict[str, Columns],
 ) -> np.ndarray:
-    """The places of begins, each after the worker's push before it and not after its own push.
+    """The positions of begins, each after the worker's push before it and not after its own push.
 
     Where the commit that the push before completes comes next, the begin is also after this commit.
 
     Args:
-      begin_place: the places so far, that is the place of the event that each begin comes before.
-      units: the units in commits, by worker and unit.
-      first: the first unit of each begin, as an index into `units`.
-      order: the numbers of the other events in their order.
-      parts: the columns of the other events, by kind; the events are numbered through over the kinds.
+      begin_position: the positions so far, that is the position of the event that each begin comes before.
+      committed: the units in commits, by worker and unit.
+      first_row: the first unit of each begin, as an index into `committed`.
+      event_order: the numbers of the other events in their order.
+      columns_by_kind: the columns of the other events; the events are numbered through over the kinds.
     """
-    place = np.empty_like(order)  # of each event, by its number
-    place[order] = np.arange(order.size)
-    first_number = dict(zip(parts, np.cumsum([0, *(part["time"].size for part in parts.values())]), strict=False))
-    push_kind = next((kind for kind in (UNIT, STEP) if kind in parts), None)
+    position_of_event = np.empty_like(event_order)
+    position_of_event[event_order] = np.arange(event_order.size)
+    num_events = [columns["time"].size for columns in columns_by_kind.values()]
+    first_event_of_kind = dict(zip(columns_by_kind, np.cumsum([0, *num_events]), strict=False))
+    push_kind = next((kind for kind in (UNIT, STEP) if kind in columns_by_kind), None)
     if push_kind is not None:
-        push_place = place[first_number[push_kind] : first_number[push_kind] + units.unit.size]
+        first_push = first_event_of_kind[push_kind]
+        push_position = position_of_event[first_push : first_push + committed.unit.size]
     else:  # commits only: each is the push of one worker
-        push_place = place[first_number[COMMIT] + units.commit]
-    last_push = push_place[first - 1]
-    if COMMIT in parts:
-        last_push = last_push + (place[first_number[COMMIT] + units.commit[first - 1]] == last_push + 1)
-    same_worker = np.append(False, units.worker[first[1:]] == units.worker[first[:-1]])[: first.size]
-    return np.minimum(np.maximum(begin_place, np.where(same_worker, last_push + 1, 0)), push_place[first])
+        push_position = position_of_event[first_event_of_kind[COMMIT] + committed.commit]
+    previous_position = push_position[first_row - 1]
+    if COMMIT in columns_by_kind:
+        position_of_its_commit = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]
+        commit_follows = position_of_its_commit == previous_position + 1
+        previous_position = previous_position + commit_follows
+    has_pushed_before = np.append(False, committed.worker[first_row[1:]] == committed.worker[first_row[:-1]])[
+        : first_row.size
+    ]
+    min_position = np.where(has_pushed_before, previous_position + 1, 0)
+    max_position = push_position[first_row]
+    return np.minimum(np.maximum(begin_position, min_position), max_position)

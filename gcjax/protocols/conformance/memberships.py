@@ -49,17 +49,20 @@ def events_with_members(schedule: Schedule, kinds: Collection[str], memberships:
     Raises:
       ValueError: as for `events`, or if a change is none.
     """
-    trace = _with_begins_in_order(events(schedule, kinds))
-    _check(memberships, trace.num_workers)
-    changes = [[m for m in memberships if m.worker == worker] for worker in range(trace.num_workers)]
+    trace = _events_sorted_by_time(events(schedule, kinds))
+    _check_memberships(memberships, trace.num_workers)
+    memberships_of_worker = [[m for m in memberships if m.worker == worker] for worker in range(trace.num_workers)]
     num_units = np.asarray(schedule.start).shape[0]
-    lost = num_lost(schedule, memberships)[trace.event.unit.clip(0, num_units), trace.event.worker]
-    event = trace.event._replace(unit=trace.event.unit - lost, waited=_waited(trace, changes))
-    trace = trace._replace(event=event, absent=_is_absent(trace, schedule, changes), unit=trace.event.unit)
-    return _with_changes(trace, [m for m in memberships if CHANGES[m.change]])
+    num_lost_before = num_lost(schedule, memberships)[trace.event.unit.clip(0, num_units), trace.event.worker]
+    waited = _has_waited(trace, memberships_of_worker)
+    event = trace.event._replace(unit=trace.event.unit - num_lost_before, waited=waited)
+    absent = _is_absent(trace, schedule, memberships_of_worker)
+    trace = trace._replace(event=event, absent=absent, unit=trace.event.unit)
+    joins_and_leaves = [m for m in memberships if CHANGES[m.change]]
+    return _with_membership_events(trace, joins_and_leaves)
 
 
-def _check(memberships: Sequence[Membership], num_workers: int) -> None:
+def _check_memberships(memberships: Sequence[Membership], num_workers: int) -> None:
     """Raises an error unless these are changes of workers, in order of time."""
     times = [membership.time for membership in memberships]
     if times != sorted(times):
@@ -72,71 +75,77 @@ def _check(memberships: Sequence[Membership], num_workers: int) -> None:
             )
 
 
-def _with_begins_in_order(trace: Events) -> Events:
+def _events_sorted_by_time(trace: Events) -> Events:
     """The events where begins are in order of time, too: others may leave and join between them.
 
     And a commit that a worker's leaving brings is not that of the push before it.
     """
-    order = np.argsort(trace.time, kind="stable")
-    event = Event(*(np.asarray(values)[order] for values in trace.event))
-    return trace._replace(event=event, time=trace.time[order], late=trace.late[order])
+    time_order = np.argsort(trace.time, kind="stable")
+    event = Event(*(np.asarray(values)[time_order] for values in trace.event))
+    return trace._replace(event=event, time=trace.time[time_order], late=trace.late[time_order])
 
 
-def _with_changes(trace: Events, memberships: Sequence[Membership]) -> Events:
+def _with_membership_events(trace: Events, memberships: Sequence[Membership]) -> Events:
     """The events with those of leaving and joining, which come before all others of their moment."""
     assert trace.absent is not None and trace.unit is not None
-    place = np.searchsorted(trace.time, [m.time for m in memberships], side="left")
+    event_position = np.searchsorted(trace.time, [m.time for m in memberships], side="left")
     columns = {name: np.zeros(len(memberships), np.int32) for name in Event._fields}
     columns["kind"] = np.array([KINDS.index(CHANGES[m.change]) for m in memberships], np.int32)
     columns["worker"] = np.array([m.worker for m in memberships], np.int32)
 
-    def inserted(values: np.ndarray, new: object) -> np.ndarray:
+    def with_inserted(values: np.ndarray, new_values: object) -> np.ndarray:
         """The values with new ones at their places."""
-        return np.insert(values, place, np.asarray(new, values.dtype))
+        return np.insert(values, event_position, np.asarray(new_values, values.dtype))
 
     return Events(
-        Event(*(inserted(values, columns[name]) for name, values in trace.event._asdict().items())),
-        inserted(trace.time, [m.time for m in memberships]),
-        inserted(trace.late, False),
+        Event(*(with_inserted(values, columns[name]) for name, values in trace.event._asdict().items())),
+        with_inserted(trace.time, [m.time for m in memberships]),
+        with_inserted(trace.late, False),
         trace.num_workers,
-        inserted(trace.absent, False),
-        inserted(trace.unit, 0),
+        with_inserted(trace.absent, False),
+        with_inserted(trace.unit, 0),
     )
 
 
 def num_lost(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarray:
     """int32[T + 1, W]: the units of each worker before each one that were lost when it left or was skipped."""
     start, finish = np.asarray(schedule.start), np.asarray(schedule.finish)
-    lost = np.zeros((start.shape[0] + 1, start.shape[1]), np.int32)
+    num_lost_before = np.zeros((start.shape[0] + 1, start.shape[1]), np.int32)
     for worker in range(start.shape[1]):
-        ends = np.array([m.time for m in memberships if m.worker == worker and CHANGES[m.change] != JOIN])
-        begin = start[:, worker]
-        next_begin = np.append(begin[1:], np.inf)
-        was_ended = np.searchsorted(ends, begin, side="right") < np.searchsorted(ends, next_begin, side="right")
-        is_lost = np.isfinite(begin) & ~np.isfinite(finish[:, worker]) & was_ended
-        lost[1:, worker] = np.cumsum(is_lost)
-    return lost
+        end_times = np.array([m.time for m in memberships if m.worker == worker and CHANGES[m.change] != JOIN])
+        begin_time = start[:, worker]
+        next_begin_time = np.append(begin_time[1:], np.inf)
+        num_ends = np.searchsorted(end_times, begin_time, side="right")
+        num_ends_by_next = np.searchsorted(end_times, next_begin_time, side="right")
+        was_ended = num_ends < num_ends_by_next
+        is_lost = np.isfinite(begin_time) & ~np.isfinite(finish[:, worker]) & was_ended
+        num_lost_before[1:, worker] = np.cumsum(is_lost)
+    return num_lost_before
 
 
-def _waited(trace: Events, changes: list[list[Membership]]) -> np.ndarray:
+def _has_waited(trace: Events, memberships_of_worker: list[list[Membership]]) -> np.ndarray:
     """bool[events]: whether the worker has waited, since its last message and since it joined or lost a turn."""
     last_change = np.zeros(trace.time.size)
-    for worker, own in enumerate(changes):
-        times = np.array([0.0, *(m.time for m in own)])
-        is_own = trace.event.worker == worker
-        last_change[is_own] = times[np.searchsorted(times, trace.time[is_own], side="right") - 1]
+    for worker, own_memberships in enumerate(memberships_of_worker):
+        change_times = np.array([0.0, *(m.time for m in own_memberships)])
+        is_of_worker = trace.event.worker == worker
+        num_changes = np.searchsorted(change_times, trace.time[is_of_worker], side="right")
+        last_change[is_of_worker] = change_times[num_changes - 1]
     return trace.event.waited & (trace.time > last_change * (1 + ROUNDING))
 
 
-def _is_absent(trace: Events, schedule: Schedule, changes: list[list[Membership]]) -> np.ndarray:
+def _is_absent(trace: Events, schedule: Schedule, memberships_of_worker: list[list[Membership]]) -> np.ndarray:
     """bool[events]: whether the worker did not take part from the beginning of the event's unit to the event."""
     absent = np.zeros(trace.time.size, bool)
     start = np.asarray(schedule.start)
     is_of_turn = np.isin(trace.event.kind, [KINDS.index(BEGIN), KINDS.index(UNIT)])
-    for worker, own in enumerate(changes):
-        times = np.array([m.time for m in own if CHANGES[m.change]])
-        rows = np.flatnonzero(is_of_turn & (trace.event.worker == worker))
-        begin = start[trace.event.unit[rows], worker]
-        num_begin, num_end = (np.searchsorted(times, x, side="right") for x in (begin, trace.time[rows]))
-        absent[rows] = (num_begin != num_end) | (num_begin % 2 == 0)  # it joins, leaves, joins, ...
+    for worker, own_memberships in enumerate(memberships_of_worker):
+        change_times = np.array([m.time for m in own_memberships if CHANGES[m.change]])
+        turn_events = np.flatnonzero(is_of_turn & (trace.event.worker == worker))
+        begin_time = start[trace.event.unit[turn_events], worker]
+        num_changes_at_begin, num_changes_at_event = (
+            np.searchsorted(change_times, time, side="right") for time in (begin_time, trace.time[turn_events])
+        )
+        was_out_at_begin = num_changes_at_begin % 2 == 0  # it joins, leaves, joins, ...
+        absent[turn_events] = (num_changes_at_begin != num_changes_at_event) | was_out_at_begin
     return absent

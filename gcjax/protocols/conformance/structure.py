@@ -42,21 +42,26 @@ def check_shapes(schedule: "Schedule", shape: tuple[int, ...]) -> None:
       schedule: what a protocol has made of durations.
       shape: of these durations, [T, W].
     """
-    rows = np.shape(schedule.worker)
-    if len(rows) != 2:
-        _wrong_array("worker", schedule.worker, "int32[E, C], one row a commit")
-    commits, units = (
-        f" with E={rows[0]}, C={rows[1]} as in worker",
+    contribution_shape = np.shape(schedule.worker)
+    if len(contribution_shape) != 2:
+        _raise_wrong_array("worker", schedule.worker, "int32[E, C], one row a commit")
+    commit_sizes, unit_sizes = (
+        f" with E={contribution_shape[0]}, C={contribution_shape[1]} as in worker",
         f" with T={shape[0]}, W={shape[1]} as in the durations",
     )
-    shapes = {"[E, C]": (rows, commits), "[E]": (rows[:1], commits), "[T, W]": (shape, units), "[]": ((), "")}
-    for name, (dtype, letters) in ARRAYS.items():
-        value, (expected, sizes) = getattr(schedule, name), shapes[letters]
-        if np.shape(value) != expected or not jnp.issubdtype(jnp.result_type(value), TYPES[dtype]):
-            _wrong_array(name, value, dtype + letters + sizes)
+    shape_of_axes = {
+        "[E, C]": (contribution_shape, commit_sizes),
+        "[E]": (contribution_shape[:1], commit_sizes),
+        "[T, W]": (shape, unit_sizes),
+        "[]": ((), ""),
+    }
+    for name, (dtype, axes) in ARRAYS.items():
+        value, (expected_shape, sizes_in_words) = getattr(schedule, name), shape_of_axes[axes]
+        if np.shape(value) != expected_shape or not jnp.issubdtype(jnp.result_type(value), TYPES[dtype]):
+            _raise_wrong_array(name, value, dtype + axes + sizes_in_words)
 
 
-def _wrong_array(name: str, value: Any, expected: str) -> NoReturn:
+def _raise_wrong_array(name: str, value: Any, expected: str) -> NoReturn:
     """Raises the error that a field of a schedule has not the type and shape that is expected."""
     got = f"{jnp.result_type(value)}{list(np.shape(value))}"
     raise ValueError(f"{name} of a schedule must be {expected}; got {got}. Correct the protocol's schedule.")
@@ -76,14 +81,15 @@ def check_resolution(schedule: "Schedule", durations: Any) -> None:
         return
     seconds, time = np.asarray(durations), np.asarray(schedule.time)
     last_time, takes_time = time.max(initial=0, where=np.isfinite(time)), (seconds > 0) & np.isfinite(seconds)
-    step = np.spacing(last_time)  # to the next number of this type; adding less than half of it changes nothing
-    if step / 2 < seconds.min(initial=np.inf, where=takes_time) or step / 2 < np.median(seconds[takes_time]):
+    step = np.spacing(last_time)  # to the next number of this type
+    invisible = step / 2  # adding less changes nothing
+    if invisible < seconds.min(initial=np.inf, where=takes_time) or invisible < np.median(seconds[takes_time]):
         return
-    typical = np.median(seconds[takes_time])
-    wider = "Set jax_enable_x64 and pass durations of float64, or sample" if time.dtype != np.float64 else "Sample"
+    typical_seconds = np.median(seconds[takes_time])
+    advice = "Set jax_enable_x64 and pass durations of float64, or sample" if time.dtype != np.float64 else "Sample"
     raise ValueError(
         f"commits must be in order of time; {time.dtype} cannot tell times near {last_time:g} s apart that differ by "
-        f"less than {step:g} s, and half of the units take {typical:g} s or less. {wider} fewer units."
+        f"less than {step:g} s, and half of the units take {typical_seconds:g} s or less. {advice} fewer units."
     )
 
 
@@ -116,18 +122,19 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
     """
     num_commits = _check_commits(schedule)
     _check_times_of_units(schedule)
-    has_units = protocol is not None and protocol.code is None
-    is_used, num_used = np.zeros(schedule.start.size if has_units else 0, bool), 0  # of all units [T, W], flat
+    contributions_are_units = protocol is not None and protocol.code is None
+    num_checked, num_used = schedule.start.size if contributions_are_units else 0, 0
+    is_used = np.zeros(num_checked, bool)  # all units [T, W], flat
     for block in _blocks(schedule, num_commits, BLOCK_SIZE):
         _check_indices(block, schedule, protocol)
         _check_weights(block, protocol, schedule.worker.shape[1], schedule.start.shape[1])
-        if has_units:
+        if contributions_are_units:
             last_index = block.last_indices(schedule)
             _check_arrivals(block, schedule, last_index)
-            index, _ = block.unit_indices(schedule, last_index)
-            is_used[index] = True
-            num_used += index.size
-    if not has_units:
+            unit_index, _ = block.unit_indices(schedule, last_index)
+            is_used[unit_index] = True
+            num_used += unit_index.size
+    if not contributions_are_units:
         _check_work_done(schedule, num_commits)
     elif np.count_nonzero(is_used) != num_used:  # more uses than units that are used
         _raise_used_twice(schedule, num_commits)
@@ -145,19 +152,23 @@ def _check_commits(schedule: "Schedule") -> int:
             "Raise num_contributions or num_commits of event_schedule."
         )
     if not (time >= 0).all():
-        e = int(np.argmin(time >= 0))
-        _broken("the time of a commit must be at least 0 seconds, and inf if there is none", f"{time[e]:g}", e)
+        commit = int(np.argmin(time >= 0))
+        rule = "the time of a commit must be at least 0 seconds, and inf if there is none"
+        _raise_broken_commit(rule, f"{time[commit]:g}", commit)
     if not (time[1:] >= time[:-1]).all():
-        e = 1 + int(np.argmin(time[1:] >= time[:-1]))
-        _broken("commits must be in order of time", f"{time[e]:g} s, and the one before {time[e - 1]:g} s", e)
+        commit = 1 + int(np.argmin(time[1:] >= time[:-1]))
+        value = f"{time[commit]:g} s, and the one before {time[commit - 1]:g} s"
+        _raise_broken_commit("commits must be in order of time", value, commit)
     num_commits = int(np.isfinite(time).sum())
-    if num_commits and not _is_up_to(time[num_commits - 1], schedule.horizon):
+    if num_commits and not _is_not_later(time[num_commits - 1], schedule.horizon):
         value = f"{time[num_commits - 1]:g} s, and the horizon is {horizon:g} s"
-        _broken("commits must not happen after the horizon, when units run out", value, num_commits - 1)
+        _raise_broken_commit("commits must not happen after the horizon, when units run out", value, num_commits - 1)
     unused = schedule.worker[num_commits:]
     if unused.size and unused.max() >= 0:
-        e, c = np.argwhere(unused >= 0)[0]
-        _broken("a commit that does not happen has no contributions (-1)", f"worker {unused[e, c]}", num_commits + e, c)
+        commit, contribution = np.argwhere(unused >= 0)[0]
+        value = f"worker {unused[commit, contribution]}"
+        rule = "a commit that does not happen has no contributions (-1)"
+        _raise_broken_commit(rule, value, num_commits + commit, contribution)
     return num_commits
 
 
@@ -165,21 +176,23 @@ def _check_times_of_units(schedule: "Schedule") -> None:
     """Raises an error unless the times of every unit follow each other; they are inf for what does not happen."""
     start = schedule.start
     if not (start >= 0).all():
-        n, w = np.argwhere(~(start >= 0))[0]
+        unit, worker = np.argwhere(~(start >= 0))[0]
         rule = "start must be at least 0 seconds, and inf if the unit never begins"
-        _broken_unit(rule, f"{start[n, w]:g}", n, w)
-    pairs = list(pairwise(("start", "compute_start", "compute_end", "finish")))
-    if schedule.send_start is not schedule.compute_end:
-        pairs += [("compute_end", "send_start"), ("send_start", "finish")]
-    for first, second in pairs:
-        early, late = getattr(schedule, first), getattr(schedule, second)
-        holds = early <= late
-        if not holds.all() and first in ("compute_start", "send_start"):
-            holds |= np.isposinf(early)  # cut off before it computes, or ended without a message of its own
-        if not holds.all() and not (holds := holds | _is_up_to(early, late)).all():
-            n, w = np.argwhere(~holds)[0]
-            value = f"{first} {early[n, w]:g} s and {second} {late[n, w]:g} s"
-            _broken_unit(f"{first} must not come after {second}", value, n, w)
+        _raise_broken_unit(rule, f"{start[unit, worker]:g}", unit, worker)
+    ordered_fields = list(pairwise(("start", "compute_start", "compute_end", "finish")))
+    sends_after_computing = schedule.send_start is not schedule.compute_end
+    if sends_after_computing:
+        ordered_fields += [("compute_end", "send_start"), ("send_start", "finish")]
+    for earlier_field, later_field in ordered_fields:
+        earlier_time, later_time = getattr(schedule, earlier_field), getattr(schedule, later_field)
+        is_in_order = earlier_time <= later_time
+        if not is_in_order.all() and earlier_field in ("compute_start", "send_start"):
+            never_happens = np.isposinf(earlier_time)  # cut off before it computes, or without a message of its own
+            is_in_order |= never_happens
+        if not is_in_order.all() and not (is_in_order := is_in_order | _is_not_later(earlier_time, later_time)).all():
+            unit, worker = np.argwhere(~is_in_order)[0]
+            value = f"{earlier_field} {earlier_time[unit, worker]:g} s and {later_field} {later_time[unit, worker]:g} s"
+            _raise_broken_unit(f"{earlier_field} must not come after {later_field}", value, unit, worker)
 
 
 class _Block(NamedTuple):
@@ -198,7 +211,7 @@ class _Block(NamedTuple):
         """Raises an error that shows this field of the first contribution for which the rule does not hold."""
         if not holds.all():
             index = int(np.argmin(holds))
-            _broken(rule, f"{name} {getattr(self, name)[index]:g}", self.commit[index], self.column[index])
+            _raise_broken_commit(rule, f"{name} {getattr(self, name)[index]:g}", self.commit[index], self.column[index])
 
     def last_indices(self, schedule: "Schedule") -> np.ndarray:
         """int64[contributions]: the last unit of each contribution, as an index into a flat array [T, W]."""
@@ -213,20 +226,23 @@ class _Block(NamedTuple):
         if (self.work == 1).all():
             return last_index, contribution
         contribution = np.repeat(contribution, self.work)
-        offset = np.arange(contribution.size) - np.repeat(np.cumsum(self.work) - 1, self.work)  # -(work - 1), ..., 0
-        return last_index[contribution] + offset * schedule.start.shape[1], contribution
+        last_row = np.repeat(np.cumsum(self.work) - 1, self.work)
+        offset_from_last = np.arange(contribution.size) - last_row  # -(work - 1), ..., 0
+        return last_index[contribution] + offset_from_last * schedule.start.shape[1], contribution
 
 
 def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Block]:
     """The contributions to the first `num_commits` commits, in blocks of about `size`; a commit is in one block."""
     num_columns = max(schedule.worker.shape[1], 1)  # C
     commits_in_block = max(size // num_columns, 1)
-    row, column = (x.ravel() for x in np.indices((min(commits_in_block, num_commits), num_columns), np.int32))
-    arrays = [getattr(schedule, name) for name in _Block._fields[:5]]  # once: the version is computed
-    for first in range(0, num_commits, commits_in_block):
-        rows = slice(first, min(first + commits_in_block, num_commits))
-        worker, unit, version, work, weight = (x[rows].reshape(-1) for x in arrays)
-        time = np.repeat(np.asarray(schedule.time)[rows], num_columns)
+    block_shape = min(commits_in_block, num_commits), num_columns
+    commit_in_block, column_in_commit = (x.ravel() for x in np.indices(block_shape, np.int32))
+    fields = ("worker", "unit", "version", "work", "weight")
+    contribution_arrays = [getattr(schedule, name) for name in fields]  # once: the version is computed
+    for first_commit in range(0, num_commits, commits_in_block):
+        commits = slice(first_commit, min(first_commit + commits_in_block, num_commits))
+        worker, unit, version, work, weight = (x[commits].reshape(-1) for x in contribution_arrays)
+        time = np.repeat(np.asarray(schedule.time)[commits], num_columns)
         block = _Block(
             worker=worker,
             unit=unit,
@@ -234,11 +250,11 @@ def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Bloc
             work=work,
             weight=weight,
             time=time,
-            commit=first + row[: worker.size],
-            column=column[: worker.size],
+            commit=first_commit + commit_in_block[: worker.size],
+            column=column_in_commit[: worker.size],
         )
-        is_used = worker != -1
-        yield block if is_used.all() else _Block(*(x[is_used] for x in block))
+        is_contribution = worker != -1
+        yield block if is_contribution.all() else _Block(*(x[is_contribution] for x in block))
 
 
 def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | None") -> None:
@@ -287,76 +303,83 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int,
         block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
         return
     passes = 1 if protocol.local is None else protocol.local.passes
-    bound = protocol.max_weight * (passes if passes == 1 else max(passes, num_columns // num_workers))
-    if num_columns * weight.max() <= bound * (1 + ROUNDING):  # then no commit can be above: the sums are not needed
+    max_sum = protocol.max_weight * (passes if passes == 1 else max(passes, num_columns // num_workers))
+    max_rounded_sum = max_sum * (1 + ROUNDING)
+    if num_columns * weight.max() <= max_rounded_sum:  # then no commit can be above: the sums are not needed
         return
     weight_sum = np.bincount(block.commit - block.commit[0], weight)  # of each commit of the block
-    if weight_sum.max() > bound * (1 + ROUNDING):
-        index = int(np.argmax(weight_sum > bound * (1 + ROUNDING)))
+    if weight_sum.max() > max_rounded_sum:
+        index = int(np.argmax(weight_sum > max_rounded_sum))
         rule = (
-            f"the weights of a commit must add up to {bound:g} at most, since it applies a weighted mean (for more, "
+            f"the weights of a commit must add up to {max_sum:g} at most, since it applies a weighted mean (for more, "
             "say Protocol(..., max_weight=...))"
         )
-        _broken(rule, f"{weight_sum[index]:g}", block.commit[0] + index)
+        _raise_broken_commit(rule, f"{weight_sum[index]:g}", block.commit[0] + index)
 
 
-def _check_arrivals(block: _Block, schedule: "Schedule", last_index: np.ndarray) -> None:
+def _check_arrivals(block: _Block, schedule: "Schedule", last_unit_index: np.ndarray) -> None:
     """Raises an error unless the last unit of each contribution arrives by the time of its commit.
 
-    `last_index int[contributions]` are these units, as indices into a flat array [T, W].
+    `last_unit_index int[contributions]` are these units, as indices into a flat array [T, W].
     """
-    arrival = np.take(schedule.finish, last_index, mode="clip")
-    holds = arrival <= block.time
-    if not holds.all() and not (holds := _is_up_to(arrival, block.time)).all():
-        i = int(np.argmin(holds))
-        unit = last_index[i] // schedule.start.shape[1]
-        value = f"{block.time[i]:g} s, and unit {unit} of worker {block.worker[i]} has arrived at {arrival[i]:g} s"
-        _broken("a commit must not come before what it uses", value, block.commit[i], block.column[i])
+    arrival_time = np.take(schedule.finish, last_unit_index, mode="clip")
+    is_in_time = arrival_time <= block.time
+    if not is_in_time.all() and not (is_in_time := _is_not_later(arrival_time, block.time)).all():
+        late = int(np.argmin(is_in_time))
+        unit, worker = divmod(int(last_unit_index[late]), schedule.start.shape[1])
+        value = f"{block.time[late]:g} s, and unit {unit} of worker {worker} has arrived at {arrival_time[late]:g} s"
+        rule = "a commit must not come before what it uses"
+        _raise_broken_commit(rule, value, block.commit[late], block.column[late])
 
 
 def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
     """Raises the error that a unit is used twice; it names the first use of a unit that was used before."""
     (block,) = _blocks(schedule, num_commits, schedule.worker.size)  # all contributions in one block
-    index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
-    order = np.argsort(index, kind="stable")  # equal units lie next to each other, the earlier use first
-    second_use = order[1:][index[order[1:]] == index[order[:-1]]].min()
-    unit, worker = divmod(int(index[second_use]), schedule.start.shape[1])
+    unit_index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
+    by_unit = np.argsort(unit_index, kind="stable")  # equal units lie next to each other, the earlier use first
+    is_repeated = unit_index[by_unit[1:]] == unit_index[by_unit[:-1]]
+    second_use = by_unit[1:][is_repeated].min()
+    unit, worker = divmod(int(unit_index[second_use]), schedule.start.shape[1])
     value = f"unit {unit} of worker {worker} again"
-    c = contribution[second_use]
-    _broken("a unit can be used once only", value, block.commit[c], block.column[c])
+    commit, column = block.commit[contribution[second_use]], block.column[contribution[second_use]]
+    _raise_broken_commit("a unit can be used once only", value, commit, column)
 
 
 def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
     """Raises an error if, up to some commit, more units of a worker are used than have ended by then."""
     for block in _blocks(schedule, num_commits, schedule.worker.size):
-        order = np.argsort(block.worker, kind="stable")  # by worker, and then by commit
-        worker, work, time = block.worker[order], block.work[order], block.time[order]
-        num_used = np.cumsum(work, dtype=np.int64)  # up to each contribution, of all workers; then of its own alone
-        num_used -= np.maximum.accumulate(np.where(np.diff(worker, prepend=-1) != 0, num_used - work, 0))
+        by_worker = np.argsort(block.worker, kind="stable")  # by worker, and then by commit
+        worker, work, time = block.worker[by_worker], block.work[by_worker], block.time[by_worker]
+        num_used_by_all = np.cumsum(work, dtype=np.int64)  # up to each contribution
+        is_first_of_worker = np.diff(worker, prepend=-1) != 0
+        num_used_by_others = np.maximum.accumulate(np.where(is_first_of_worker, num_used_by_all - work, 0))
+        num_used = num_used_by_all - num_used_by_others  # of the contribution's own worker
         num_units = schedule.start.shape[0]
-        finish = np.sort(schedule.finish, axis=0)
+        sorted_finish = np.sort(schedule.finish, axis=0)
         # When so many units of the worker have ended, whichever these are.
-        ended = np.where(num_used <= num_units, finish[(num_used - 1).clip(0, num_units - 1), worker], np.inf)
-        uses_too_many = (work > 0) & ~_is_up_to(ended, time)
+        finish_of_last = sorted_finish[(num_used - 1).clip(0, num_units - 1), worker]
+        enough_ended = np.where(num_used <= num_units, finish_of_last, np.inf)
+        uses_too_many = (work > 0) & ~_is_not_later(enough_ended, time)
         if uses_too_many.any():
-            i = np.flatnonzero(uses_too_many)[np.argmin(order[uses_too_many])]  # the first in the order of the commits
-            num_ended = int((schedule.finish[:, worker[i]] <= time[i]).sum())
-            value = f"{num_used[i]} units of worker {worker[i]} at {time[i]:g} s, when {num_ended} have ended"
+            first_in_commit_order = np.argmin(by_worker[uses_too_many])
+            bad = np.flatnonzero(uses_too_many)[first_in_commit_order]
+            num_ended = int((schedule.finish[:, worker[bad]] <= time[bad]).sum())
+            value = f"{num_used[bad]} units of worker {worker[bad]} at {time[bad]:g} s, when {num_ended} have ended"
             rule = "commits must not use more units of a worker than have ended by then"
-            _broken(rule, value, block.commit[order[i]], block.column[order[i]])
+            _raise_broken_commit(rule, value, block.commit[by_worker[bad]], block.column[by_worker[bad]])
 
 
-def _is_up_to(early: Any, late: Any) -> Any:
+def _is_not_later(early: Any, late: Any) -> Any:
     """bool, like the times: whether `early` is at most `late`, up to rounding."""
     return (early <= late) | (early <= late * (1 + ROUNDING))
 
 
-def _broken(rule: str, value: str, commit: int, contribution: int | None = None) -> NoReturn:
+def _raise_broken_commit(rule: str, value: str, commit: int, contribution: int | None = None) -> NoReturn:
     """Raises the error that a commit, or a contribution to it, breaks a rule with this value."""
     where = f"commit {commit}" if contribution is None else f"commit {commit}, contribution {contribution}"
     raise ValueError(f"{rule}; {where} has {value}. Correct the protocol's schedule.")
 
 
-def _broken_unit(rule: str, value: str, unit: int, worker: int) -> NoReturn:
+def _raise_broken_unit(rule: str, value: str, unit: int, worker: int) -> NoReturn:
     """Raises the error that a unit of a worker breaks a rule with this value."""
     raise ValueError(f"{rule}; unit {unit} of worker {worker} has {value}. Correct the protocol's schedule.")

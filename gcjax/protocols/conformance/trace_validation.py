@@ -22,8 +22,8 @@ from gcjax.specifications.base import Action, Relation
 from gcjax.specifications.events import COMMIT, KINDS, Event
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
-BLOCK = 1 << 20  # numbers in an array of a block, more or less
-MIN_SIZE = 64  # events that are replayed at once
+MAX_BLOCK_NUMBERS = 1 << 20  # numbers in an array of a block, more or less
+MIN_ROWS = 64  # events that are replayed at once
 
 MEANT, AGREES, RESTS, FITS = range(4)  # how well an action fits an event
 
@@ -128,32 +128,32 @@ class Validation:
             for a long trace.
         """
         self.specification, self.num_events = specification, 0
-        self._state, self._programs = _integers(specification.initial), _programs(specification)
+        self._state, self._programs = _as_int32(specification.initial), _programs(specification)
         num_entries = sum(np.size(x) for x in self._state)
-        self._size = block_size or max(1 << (BLOCK // num_entries).bit_length(), MIN_SIZE) - 1
-        self._min_size = MIN_SIZE if block_size is None else block_size + 1
+        num_states = max(1 << (MAX_BLOCK_NUMBERS // num_entries).bit_length(), MIN_ROWS)  # one more than events
+        self._block_size = block_size or num_states - 1
+        self._min_rows = MIN_ROWS if block_size is None else block_size + 1
         if block_size is not None:
-            self._programs.warm_up(self._state, self._min_size)
+            self._programs.warm_up(self._state, self._min_rows)
 
     def hold(self, trace: Events) -> Conformance:
         """Whether the events that come next keep to the specification; nothing may come after one that does not."""
-        for first in range(0, trace.time.size, self._size):
-            block = jax.tree.map(lambda x, first=first: x[first : first + self._size], trace.event)
-            states = self._programs.states(self._state, block, self._min_size)
-            violations = np.c_[
-                trace.late[first : first + self._size],
-                self._programs.violations(states, block, self._min_size),
-                trace.absent[first : first + self._size]
-                if trace.absent is not None
-                else np.zeros(block.kind.size, bool),
-            ]
+        for first_event in range(0, trace.time.size, self._block_size):
+            in_block = slice(first_event, first_event + self._block_size)
+            events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], trace.event)
+            states = self._programs.states(self._state, events_of_block, self._min_rows)
+            breaks_promises = self._programs.violations(states, events_of_block, self._min_rows)
+            num_events = events_of_block.kind.size
+            is_absent = np.zeros(num_events, bool) if trace.absent is None else trace.absent[in_block]
+            violations = np.c_[trace.late[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
             if violations.any():
-                index = int(np.flatnonzero(violations.any(axis=1))[0])
-                violation = VIOLATIONS[int(np.flatnonzero(violations[index])[0])]
-                example = _counterexample(self.specification, trace, first + index, violation, _rows(states, index))
-                return example._replace(events=self.num_events + index + 1)
-            self._state = _rows(states, -1)
-            self.num_events += block.kind.size
+                first_bad = int(np.flatnonzero(violations.any(axis=1))[0])
+                violation = VIOLATIONS[int(np.flatnonzero(violations[first_bad])[0])]
+                state = _take_rows(states, first_bad)
+                counterexample = _counterexample(self.specification, trace, first_event + first_bad, violation, state)
+                return counterexample._replace(events=self.num_events + first_bad + 1)
+            self._state = _take_rows(states, -1)
+            self.num_events += num_events
         return Conformance(self.specification, self.num_events)
 
 
@@ -173,19 +173,19 @@ def _kinds_of(action: Action) -> set[str]:
     return {action.event, action.enabled_at or action.event} - {""}
 
 
-def _integers(state: State) -> State:
+def _as_int32(state: State) -> State:
     """The state with all its fields as numpy arrays of int32."""
     return type(state)(*(np.asarray(x, np.int32) for x in state))
 
 
-def _rows(arrays: Any, rows: Any) -> Any:
+def _take_rows(arrays: Any, rows: Any) -> Any:
     """The rows `rows`, which are indices, a slice or one index, of each array of a tree."""
     if isinstance(rows, np.ndarray):
         return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), arrays)  # faster than by an index
     return jax.tree.map(lambda x: x[rows], arrays)
 
 
-def _power_of_two(count: int, minimum: int = MIN_SIZE) -> int:
+def _padded_size(count: int, minimum: int = MIN_ROWS) -> int:
     """The least power of two from `count` on, or the minimum: rows are filled to it, so that few sizes are compiled."""
     return max(minimum, 1 << (count - 1).bit_length())
 
@@ -213,70 +213,84 @@ class _Programs:
     """
 
     def __init__(self, specification: Specification):
-        """`actions` are, for each kind of events, the numbers of roles and their actions that stand for it."""
+        """`actions_of_kind` are the actions that stand for each kind of events, with the numbers of their roles."""
         self.specification = specification
-        all_actions = [(i, action) for i, (role, _) in enumerate(specification.roles()) for action in role.actions]
-        self.actions = {
-            kind: [(number, action) for number, action in all_actions if kind in _kinds_of(action)] for kind in KINDS
+        self.actions_of_kind = {
+            kind: [
+                (role_number, action)
+                for role_number, (role, _) in enumerate(specification.roles())
+                for action in role.actions
+                if kind in _kinds_of(action)
+            ]
+            for kind in KINDS
         }
-        self._violations_by_kind = {
+        self._violations_programs = {
             kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
-            for kind, actions in self.actions.items()
-            if any(_is_asked_at(action, kind) for _, action in actions)
+            for kind, actions in self.actions_of_kind.items()
+            if any(_must_be_allowed_at(action, kind) for _, action in actions)
         }
         self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
 
     def warm_up(self, state: State, size: int) -> None:
         """Compiles what takes up to so many events."""
-        none = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
-        states = self.states(state, _rows(none, slice(size - 1)), size)
-        rows = _rows(states, np.zeros(size, np.int32))
-        jax.block_until_ready([violations_of(rows, rows, none) for violations_of in self._violations_by_kind.values()])
+        no_events = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
+        num_events = size - 1  # between so many states
+        states = self.states(state, _take_rows(no_events, slice(num_events)), min_rows=size)
+        first_states = _take_rows(states, np.zeros(size, np.int32))
+        programs = self._violations_programs.values()
+        jax.block_until_ready([program(first_states, first_states, no_events) for program in programs])
 
-    def states(self, state: State, events: Event, min_size: int = MIN_SIZE) -> State:
+    def states(self, state: State, events: Event, min_rows: int = MIN_ROWS) -> State:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first."""
         num_states = events.kind.size + 1
-        size = num_states if self.specification.replay is not None else _power_of_two(num_states, min_size)
-        filled = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
-        states = (self.specification.replay or self._replay)(state, filled)
-        return _rows(_integers(states), slice(num_states))
+        num_rows = num_states if self.specification.replay is not None else _padded_size(num_states, min_rows)
+        # The padding, -1, is of no kind.
+        padded_events = jax.tree.map(lambda x: np.append(x, np.full(num_rows - x.size, -1, x.dtype)), events)
+        states = (self.specification.replay or self._replay)(state, padded_events)
+        return _take_rows(_as_int32(states), slice(num_states))
 
-    def violations(self, states: State, events: Event, min_size: int = MIN_SIZE) -> np.ndarray:
+    def violations(self, states: State, events: Event, min_rows: int = MIN_ROWS) -> np.ndarray:
         """bool[events, 2]: whether each event violates the guarantee, and the property.
 
         Args:
           states: `[events + 1]`, before each event and after the last one.
           events: `[events]`.
-          min_size: rows that a program takes at least.
+          min_rows: rows that a program takes at least.
         """
-        results = []
-        for kind, violations_of in self._violations_by_kind.items():
-            rows = np.flatnonzero(events.kind == KINDS.index(kind))
-            if rows.size:
-                filled = np.append(rows, np.full(_power_of_two(rows.size, min_size) - rows.size, rows[0]))
-                before, after = _rows(states, filled), _rows(states, filled + 1)
-                results.append((rows, violations_of(before, after, _rows(events, filled))))
+        results_of_kinds = []
+        for kind, violations_of in self._violations_programs.items():
+            events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
+            if events_of_kind.size:
+                num_padding = _padded_size(events_of_kind.size, min_rows) - events_of_kind.size
+                padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))
+                before, after = _take_rows(states, padded), _take_rows(states, padded + 1)
+                results_of_kinds.append((events_of_kind, violations_of(before, after, _take_rows(events, padded))))
         violations = np.zeros((events.kind.size, 2), bool)
-        for rows, result in results:  # read only now: they are dispatched asynchronously
-            violations[rows] = np.asarray(result)[: rows.size]
+        for events_of_kind, result in results_of_kinds:  # read only now: they are dispatched asynchronously
+            violations[events_of_kind] = np.asarray(result)[: events_of_kind.size]
         return violations
 
     def _advance(self, state: State, event: Event) -> tuple[State, State]:
         """The state after an event, and the one before it: a step of a scan, which collects the second."""
-        kinds = [kind for kind, actions in self.actions.items() if any(action.event == kind for _, action in actions)]
-        branches = [partial(self._next, kind) for kind in (None, *kinds)]
+        advancing_kinds = [kind for kind in self.actions_of_kind if self._advances(kind)]
+        branches = [partial(self._next, kind) for kind in (None, *advancing_kinds)]
         # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind.
-        branch_of_kind = np.array([*(1 + kinds.index(kind) if kind in kinds else 0 for kind in KINDS), 0], np.int32)
+        branch_numbers = {kind: 1 + index for index, kind in enumerate(advancing_kinds)}
+        branch_of_kind = np.array([*(branch_numbers.get(kind, 0) for kind in KINDS), 0], np.int32)
         branch = jnp.asarray(branch_of_kind)[event.kind]
         return jax.lax.switch(branch, branches, state, event), state
 
+    def _advances(self, kind: str) -> bool:
+        """Whether events of this kind are steps themselves, and do not only ask whether one may be taken."""
+        return any(action.event == kind for _, action in self.actions_of_kind[kind])
+
     def _next(self, kind: str | None, state: State, event: Event) -> State:
         """The state in which the event after one of this kind happens; the same, if there is no such kind."""
-        return state if kind is None else self.step(kind, state, event).next
+        return state if kind is None else self.step_of_event(kind, state, event).next
 
     def _violations_of_one(self, kind: str, before: State, after: State, event: Event) -> jax.Array:
         """bool[2]: whether an event in one state, which should lead to another one, violates guarantee and property."""
-        spec, step = self.specification, self.step(kind, before, event)
+        spec, step = self.specification, self.step_of_event(kind, before, event)
         is_unchanged = _are_equal(step.after, before)  # every guarantee allows doing nothing
         is_guaranteed = step.agrees & (is_unchanged | self._guarantee(kind)(before, step.after, step.component))
         has_property = spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
@@ -287,26 +301,31 @@ class _Programs:
 
         That of the one role whose actions stand for them; that of the whole specification where it is not known which.
         """
-        roles = {number if action.actor is None else None for number, action in self.actions[kind]}
-        (role,) = roles if len(roles) == 1 else (None,)
-        return self.specification.guarantee if role is None else self.specification.roles()[role][0].allows
+        role_numbers = {number if action.actor is None else None for number, action in self.actions_of_kind[kind]}
+        (role_number,) = role_numbers if len(role_numbers) == 1 else (None,)
+        if role_number is None:
+            return self.specification.guarantee
+        role, _ = self.specification.roles()[role_number]
+        return role.allows
 
-    def step(self, kind: str, state: State, event: Event) -> _Step:
+    def step_of_event(self, kind: str, state: State, event: Event) -> _Step:
         """The step of the action that can be meant by an event of this kind.
 
         That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a
         group behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
         """
-        best, *others = (self._candidate(kind, role, action, state, event) for role, action in self.actions[kind])
-        for candidate in others:
-            (fit, _, _), (best_fit, _, _) = candidate, best
-            best = _select(fit > best_fit, candidate, best)
-        fit, after, component = best
-        advances = any(action.event == kind for _, action in self.actions[kind])
-        return _Step(after, component, fit >= AGREES, after if advances else state)
+        best_step, *other_steps = (
+            self._candidate_step(kind, role_number, action, state, event)
+            for role_number, action in self.actions_of_kind[kind]
+        )
+        for candidate in other_steps:
+            (fit, _, _), (best_fit, _, _) = candidate, best_step
+            best_step = _choose(fit > best_fit, candidate, best_step)
+        fit, after, component = best_step
+        return _Step(after, component, agrees=fit >= AGREES, next=after if self._advances(kind) else state)
 
-    def _candidate(
-        self, kind: str, role: int, action: Action, state: State, event: Event
+    def _candidate_step(
+        self, kind: str, role_number: int, action: Action, state: State, event: Event
     ) -> tuple[jax.Array, State, jax.Array]:
         """How well an action of a role fits an event of this kind, the state that it leads to, and who takes it.
 
@@ -316,14 +335,17 @@ class _Programs:
         if action.actor is not None:
             component = action.actor(state, event)
         else:
-            component = event.worker if role == 0 else jnp.full_like(event.worker, self.specification.num_workers)
+            is_worker = role_number == 0
+            component = event.worker if is_worker else jnp.full_like(event.worker, self.specification.num_workers)
         after, is_allowed = action.move(state, component)
         after = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), after, state)
-        if not _is_asked_at(action, kind):
+        if not _must_be_allowed_at(action, kind):
             return jnp.where(is_allowed, FITS, AGREES), after, component
-        agrees, rest_agrees = action.matches(state, after, event), action.matches(state, state, event)
-        fit = jnp.where(agrees & is_allowed, FITS, jnp.where(rest_agrees, RESTS, jnp.where(agrees, AGREES, MEANT)))
-        return fit, _select(fit == RESTS, state, after), component
+        agrees, doing_nothing_agrees = action.matches(state, after, event), action.matches(state, state, event)
+        fits = agrees & is_allowed
+        fit_of_not_allowed = jnp.where(doing_nothing_agrees, RESTS, jnp.where(agrees, AGREES, MEANT))
+        fit = jnp.where(fits, FITS, fit_of_not_allowed)
+        return fit, _choose(fit == RESTS, state, after), component
 
 
 @lru_cache(maxsize=32)
@@ -332,7 +354,7 @@ def _programs(specification: Specification) -> _Programs:
     return _Programs(specification)
 
 
-def _is_asked_at(action: Action, kind: str) -> bool:
+def _must_be_allowed_at(action: Action, kind: str) -> bool:
     """Whether an action must be allowed at events of this kind."""
     return kind == (action.enabled_at or action.event)
 
@@ -343,21 +365,21 @@ def _are_equal(state: State, other: State) -> jax.Array:
     return ~jnp.stack([jnp.zeros((), bool), *differences]).any()
 
 
-def _select(condition: jax.Array, first: Any, second: Any) -> Any:
-    """The tree of arrays `first` where the condition `bool[]` holds, otherwise `second`.
+def _choose(condition: jax.Array, if_true: Any, if_false: Any) -> Any:
+    """The tree of arrays `if_true` where the condition `bool[]` holds, otherwise `if_false`.
 
     An array that is the same object in both is taken as it is, so that `_are_equal` need not compare it.
     """
-    return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), first, second)
+    return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), if_true, if_false)
 
 
 def _counterexample(
     specification: Specification, trace: Events, index: int, violation: str, state: State
 ) -> Conformance:
     """What `check` returns if the first violation is at the event with this index, which happens in this state."""
-    event = _rows(trace.event, index)
+    event = _take_rows(trace.event, index)
     kind = KINDS[int(event.kind)]
-    step = _programs(specification).step(kind, *jax.tree.map(jnp.asarray, (state, event)))
+    step = _programs(specification).step_of_event(kind, *jax.tree.map(jnp.asarray, (state, event)))
     return Conformance(
         specification,
         events=index + 1,
@@ -367,5 +389,5 @@ def _counterexample(
         action=kind,
         unit=int(event.commit if kind == COMMIT else event.unit if trace.unit is None else trace.unit[index]),
         before=state,
-        after=_integers(step.after),
+        after=_as_int32(step.after),
     )

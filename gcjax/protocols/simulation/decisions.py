@@ -34,30 +34,33 @@ def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax
       joins: bool[], whether it joins; nothing changes if it does neither.
     """
     slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
-    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
+    clock_if_joined = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
 
-    def of_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
+    def changed_for_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
         """[W]: the values, another one for this worker if it has left or joined."""
-        value = jnp.where(leaves, if_left, jnp.where(joins, if_joined, values[worker]))
-        return values.at[worker].set(value.astype(values.dtype))
+        worker_value = jnp.where(leaves, if_left, jnp.where(joins, if_joined, values[worker]))
+        return values.at[worker].set(worker_value.astype(values.dtype))
 
     view = view._replace(
-        alive=of_worker(view.alive, False, True),
-        idle=of_worker(view.idle, False, True),
-        clock=of_worker(view.clock, view.clock[worker], clock),
-        version=of_worker(view.version, -1, view.version[worker]),
+        alive=changed_for_worker(view.alive, if_left=False, if_joined=True),
+        idle=changed_for_worker(view.idle, if_left=False, if_joined=True),
+        clock=changed_for_worker(view.clock, if_left=view.clock[worker], if_joined=clock_if_joined),
+        version=changed_for_worker(view.version, if_left=-1, if_joined=view.version[worker]),
     )
     if view.progress is None:  # the server stops no turns
         return view
-    return view._replace(progress=of_worker(view.progress, 0, 0), stopped=of_worker(view.stopped, False, False))
+    return view._replace(
+        progress=changed_for_worker(view.progress, if_left=0, if_joined=0),
+        stopped=changed_for_worker(view.stopped, if_left=False, if_joined=False),
+    )
 
 
 def with_message(view: View, worker: jax.Array, arrives: jax.Array) -> View:
     """The view in which a message of the worker is counted, and the worker is idle, if `arrives bool[]`."""
-    num_messages = arrives.astype(jnp.int32)
+    num_arrived = arrives.astype(jnp.int32)
     return view._replace(
-        clock=view.clock.at[worker].add(num_messages),
-        num_uncommitted=view.num_uncommitted.at[worker].add(num_messages),
+        clock=view.clock.at[worker].add(num_arrived),
+        num_uncommitted=view.num_uncommitted.at[worker].add(num_arrived),
         idle=view.idle.at[worker].set(view.idle[worker] | arrives),
     )
 
@@ -72,8 +75,8 @@ def commit_of(rule: Rule, view: View, worker: jax.Array, asked: jax.Array) -> Co
 def with_commit(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, commit: Commit) -> View:
     """The view after the commit, in which the rule has remembered the message, if `arrives bool[]`."""
     view = view._replace(commits=view.commits + commit.happens.astype(jnp.int32))
-    memory = rule.remember(view, worker)
-    memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), memory, view.memory)
+    remembered = rule.remember(view, worker)
+    memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), remembered, view.memory)
     return view._replace(memory=memory, num_uncommitted=jnp.where(commit.taken, 0, view.num_uncommitted))
 
 

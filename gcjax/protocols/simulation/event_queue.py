@@ -7,15 +7,15 @@ A turn begins by receiving the parameters if there is a newer version than the w
 Letters: T units sampled per worker, W workers, J turns of a worker, E commits.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.simulation import decisions
+from gcjax.protocols.simulation.event_state import ARRIVING, IDLE, State, replace_where, with_ended_turns
 from gcjax.protocols.simulation.overlapping import overlapping_turn
 from gcjax.protocols.simulation.presence import (
-    Presence,
     next_change,
     nobody_has_changed,
     will_change,
@@ -26,48 +26,8 @@ from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
 from gcjax.stragglers.absences import Changes
 from gcjax.stragglers.network import Network
 
-IDLE, RECEIVING, COMPUTING, ANSWERING, SENDING, ARRIVING = range(6)
-
-Fields = TypeVar("Fields", bound=Any)
-
-
-class State(NamedTuple):
-    """The simulation at a moment.
-
-    Attributes:
-      view: what the rule may look at.
-      phase: int32[W], what each worker does: `IDLE`, `RECEIVING`, ...
-      phase_end: float[W] seconds, when the phase ends; inf for a transfer on the shared link.
-      remaining_transfer: float[W], what is left of such a transfer, in full gradients.
-      num_turns: int32[W], the turns that have ended so far.
-      current: the turn under way of each worker, or else its last one; arrays [W].
-      integers: int32[J, W, fields], the turns that have ended: their fields `INTEGERS`.
-      floats: float[J, W, fields], their fields `FLOATS`.
-      time: float[E] seconds of the commits; inf for those that have not happened.
-      horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
-      is_running: bool[], whether the simulation goes on.
-      free: float[] seconds, when the server has dealt with the last message.
-      presence: of the workers that leave and join; None where nobody does.
-    """
-
-    view: View
-    phase: jax.Array
-    phase_end: jax.Array
-    remaining_transfer: jax.Array
-    num_turns: jax.Array
-    current: Turns
-    integers: jax.Array
-    floats: jax.Array
-    time: jax.Array
-    horizon: jax.Array
-    is_running: jax.Array
-    free: jax.Array
-    presence: Presence | None = None
-
-
-def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
-    """The NamedTuple of arrays, with new values for the named fields, where `mask bool[...]` is true."""
-    return fields._replace(**{name: jnp.where(mask, value, getattr(fields, name)) for name, value in values.items()})
+_NUM_LOST_UNITS = 1
+"""A turn that is cut off has begun a unit, which is lost."""
 
 
 def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
@@ -75,6 +35,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     work, dtype = queue.work, queue.work.durations.dtype
     num_workers = work.num_workers
     zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
+    all_idle = zeros  # IDLE is 0
     is_present = zeros == 0 if queue.is_present is None else queue.is_present
     no_turn = {"first": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
     no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
@@ -90,7 +51,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             begin=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
         ),
-        phase=zeros,
+        phase=all_idle,
         phase_end=never,
         remaining_transfer=jnp.zeros(num_workers, dtype),
         num_turns=zeros,
@@ -103,29 +64,8 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         time=jnp.full(num_commits, jnp.inf, dtype),
         horizon=jnp.full((), jnp.inf, dtype),
         is_running=jnp.ones((), bool),
-        free=jnp.zeros((), dtype),
+        server_free_time=jnp.zeros((), dtype),
         presence=None if queue.changes is None else nobody_has_changed(num_workers),
-    )
-
-
-def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> State:
-    """The state in which the current turns of some workers are written to the turns that have ended.
-
-    These are in `state.integers` and `state.floats`, by turn, worker and field: the fields INTEGERS and FLOATS.
-
-    Args:
-      state: the simulation.
-      has_ended: bool[...], whose turns have ended.
-      worker: int32[...], one number or several.
-    """
-    max_turns = state.integers.shape[0]
-    place = jnp.where(has_ended, state.num_turns[worker], max_turns), worker  # out of bounds: dropped
-    integers = jnp.stack([getattr(state.current, name)[worker] for name in INTEGERS], axis=-1)
-    floats = jnp.stack([getattr(state.current, name)[worker] for name in FLOATS], axis=-1)
-    return state._replace(
-        integers=state.integers.at[place].set(integers, mode="drop"),
-        floats=state.floats.at[place].set(floats, mode="drop"),
-        num_turns=state.num_turns.at[worker].add(has_ended.astype(jnp.int32)),
     )
 
 
@@ -161,37 +101,44 @@ class Queue(NamedTuple):
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
         """
         if self.changes is None:  # a constant, by which the compiler leaves out what asks who is there
-            state = state._replace(view=state.view._replace(alive=jnp.ones_like(state.view.alive)))
+            everybody = jnp.ones_like(state.view.alive)
+            state = state._replace(view=state.view._replace(alive=everybody))
         state = self._with_begun_turns(state)
         phase_end, change = self.phase_ends(state), self._next_change(state)
         # The server takes the message that has come first, also if several wait for it.
-        worker = jnp.argmin(phase_end if self.network.service is None else state.phase_end).astype(jnp.int32)
-        next_time, rings = phase_end.min(), jnp.zeros((), bool)
+        arrival_order = phase_end if self.network.service is None else state.phase_end
+        worker = jnp.argmin(arrival_order).astype(jnp.int32)
+        next_time, alarm_rings = phase_end.min(), jnp.zeros((), bool)
         if self.rule.alarm is not None:
             alarm = self._alarm(state.view)
-            rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
-        nobody_ends = rings  # at an alarm nobody's phase does
+            alarm_rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
+        no_phase_ends = alarm_rings  # at an alarm nobody's phase does
         if change is not None:
-            rings, nobody_ends = rings & (next_time <= change.time), rings | (change.time <= next_time)
+            rings_first = alarm_rings & (next_time <= change.time)
+            alarm_rings, no_phase_ends = rings_first, alarm_rings | (change.time <= next_time)
             next_time = jnp.minimum(change.time, next_time)
         is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
         if self.rule.everybody:
             # What happens at this very moment is still dealt with.
-            is_running &= (next_time == state.view.now) | ~self._waits_for_ever(state, phase_end, next_time)
+            is_at_this_moment = next_time == state.view.now
+            is_running &= is_at_this_moment | ~self._waits_for_ever(state, phase_end, next_time)
         now = jnp.where(is_running, next_time, state.view.now)
-        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker, is_running & ~nobody_ends)
-        asks = rings & is_running
+        phase_ends = is_running & ~no_phase_ends
+        state, arrives = self.with_event_at(state._replace(is_running=is_running), now, worker, phase_ends)
+        asks_for_commit = alarm_rings & is_running
         if change is not None:
             state, worker, leaves = self._with_change(state, change, worker, arrives)
-            asks |= leaves
-        return self._with_message(state, worker, arrives, asks)
+            asks_for_commit |= leaves
+        return self._with_message(state, worker, arrives, asks_for_commit)
 
     def _waits_for_ever(self, state: State, phase_end: jax.Array, next_time: jax.Array) -> jax.Array:
         """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
-        never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
+        never_ends = jnp.isinf(phase_end)
+        computes_for_ever = never_ends & (state.current.compute_start < next_time) & ~state.view.idle
         if self.changes is not None and state.presence is not None:
-            never_ends &= state.view.alive & ~will_change(self.changes, state.presence)
-        return (never_ends & (state.view.num_uncommitted == 0)).any()
+            computes_for_ever &= state.view.alive & ~will_change(self.changes, state.presence)
+        owes_message = state.view.num_uncommitted == 0
+        return (computes_for_ever & owes_message).any()
 
     def _next_change(self, state: State) -> Changes | None:
         """Who leaves or joins next, numbers; None where nobody ever does."""
@@ -205,7 +152,7 @@ class Queue(NamedTuple):
         """The state in which somebody has left or joined, if it is time for it; what a leaving worker does is lost.
 
         Args:
-          state: after `at_event`.
+          state: after `with_event_at`.
           change: the next one.
           worker: int32[], whose message has arrived, if `arrives bool[]`.
           arrives: as said.
@@ -222,11 +169,11 @@ class Queue(NamedTuple):
             happens & ~change.joins,
             happens & change.joins,
         )
-        is_own = jnp.arange(self.work.num_workers, dtype=jnp.int32) == worker
-        state = self._with_cut_off_turns(state, is_own & leaves)
+        is_changing_worker = jnp.arange(self.work.num_workers, dtype=jnp.int32) == worker
+        state = self._with_cut_off_turns(state, is_changing_worker & leaves)
         view = state.view
         if self.keeps_version:
-            view = view._replace(version=jnp.where(is_own & joins, presence.last_version, view.version))
+            view = view._replace(version=jnp.where(is_changing_worker & joins, presence.last_version, view.version))
         view = decisions.with_membership(view, worker, leaves, joins)
         return state._replace(view=view, presence=presence), worker, leaves
 
@@ -238,39 +185,42 @@ class Queue(NamedTuple):
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""
-        return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.free)
+        return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.server_free_time)
 
-    def at_event(self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
+    def with_event_at(
+        self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
+    ) -> tuple[State, jax.Array]:
+        """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
 
         Here it always does: the one phase of a turn ends then.
         """
         if self.network.service is not None:
-            free = now + jnp.asarray(self.network.service, now.dtype)
-            arrive = state.current.arrive.at[worker].set(jnp.where(ends, now, state.current.arrive[worker]))
+            free_time = now + jnp.asarray(self.network.service, now.dtype)
+            arrive = state.current.arrive.at[worker].set(jnp.where(phase_has_ended, now, state.current.arrive[worker]))
             state = state._replace(
-                free=jnp.where(ends, free, state.free), current=state.current._replace(arrive=arrive)
+                server_free_time=jnp.where(phase_has_ended, free_time, state.server_free_time),
+                current=state.current._replace(arrive=arrive),
             )
-        return state._replace(view=state.view._replace(now=now)), ends
+        return state._replace(view=state.view._replace(now=now)), phase_has_ended
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
-        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.free)
+        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
         ready = jnp.where(pulls, now + self.message_seconds(self.network.download), now)
-        return self.compute(state, begins, ready, pulls)
+        return self.with_computing_turns(state, begins, ready, pulls)
 
-    def sending(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
+    def phase_until_sent(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
         del stop
-        arrive = send_start + self.message_seconds(self.network.upload)
+        arrival_time = send_start + self.message_seconds(self.network.upload)
         if self.rule.exchanges:
-            arrive += self.message_seconds(self.network.download)
-        return ARRIVING, arrive, arrive
+            arrival_time += self.message_seconds(self.network.download)
+        return ARRIVING, arrival_time, arrival_time
 
-    def message_seconds(self, link: Any) -> jax.Array:
-        """float[W] or []: seconds of a message; `link` are those on the worker's own link, without the latency."""
+    def message_seconds(self, link_seconds: Any) -> jax.Array:
+        """float[W] or []: seconds of a message; `link_seconds` are those on its own link, without the latency."""
         dtype = self.work.durations.dtype
-        return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link, dtype)
+        return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link_seconds, dtype)
 
     def _with_begun_turns(self, state: State) -> State:
         """The state in which idle workers begin a turn, if the rule says so.
@@ -279,17 +229,17 @@ class Queue(NamedTuple):
         sampled does not begin any more, and sets the horizon.
         """
         view, current = state.view, state.current
-        all_arrived, change = self.phase_ends(state).min() > view.now, self._next_change(state)
-        if change is not None:
-            all_arrived &= change.time > view.now
-        may_begin = all_arrived & state.is_running & decisions.may_begin(self.rule, view)
-        first = current.first + current.num_begun  # after the units of the last turn
-        has_no_unit = may_begin & (first >= self.work.num_units)
+        all_is_dealt_with, next_change = self.phase_ends(state).min() > view.now, self._next_change(state)
+        if next_change is not None:
+            all_is_dealt_with &= next_change.time > view.now
+        may_begin = all_is_dealt_with & state.is_running & decisions.may_begin(self.rule, view)
+        next_unit = current.first + current.num_begun  # after the units of the last turn
+        has_no_unit = may_begin & (next_unit >= self.work.num_units)
         horizon = jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, view.now), state.horizon)
         view, begins = view._replace(idle=view.idle & ~has_no_unit), may_begin & ~has_no_unit
         pulls = decisions.pulls(self.rule, view, begins)
         current = replace_where(
-            current, begins, first=first, num_begun=0, work=0, commit=-1,
+            current, begins, first=next_unit, num_begun=0, work=0, commit=-1,
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
         version = jnp.where(pulls, view.commits, view.version)
@@ -297,7 +247,7 @@ class Queue(NamedTuple):
         state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
         return self.begin_turns(state, begins, pulls)
 
-    def compute(self, state: State, begins: jax.Array, ready: jax.Array, pulled: jax.Array) -> State:
+    def with_computing_turns(self, state: State, begins: jax.Array, ready_time: jax.Array, pulled: jax.Array) -> State:
         """The state in which workers have begun to compute the units that the rule plans.
 
         Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
@@ -305,62 +255,64 @@ class Queue(NamedTuple):
         Args:
           state: the simulation.
           begins: bool[W], who begins.
-          ready: float[W] seconds, when each has the parameters.
+          ready_time: float[W] seconds, when each has the parameters.
           pulled: bool[W], whose parameters were received for this turn.
         """
-        old = state.current
+        current = state.current
         if self.rule.plan is not None:
-            plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+            plan = self.rule.plan(self.work, current.first, ready_time, state.view.memory)
         elif self.rule.overlaps:
-            began = self.network.received(jnp.zeros_like(self.work.durations[0]))
-            plan = overlapping_turn(self.work, old.first, ready, began)
+            compute_began = self.network.received(jnp.zeros_like(self.work.durations[0]))
+            plan = overlapping_turn(self.work, current.first, ready_time, compute_began)
         elif self.rule.turn_seconds is not None:
-            num_units = self.work.until(old.first, self.rule.turn_seconds(state.view))
-            plan = turn_of(self.work, old.first, ready, num_units)
+            num_units = self.work.until(current.first, self.rule.turn_seconds(state.view))
+            plan = turn_of(self.work, current.first, ready_time, num_units)
         else:
-            plan = turn_of(self.work, old.first, ready, self.rule.units_of(state.view))
-        lacks_units = begins & (old.first + plan.num_units > self.work.num_units)
+            plan = turn_of(self.work, current.first, ready_time, self.rule.units_of(state.view))
+        lacks_units = begins & (current.first + plan.num_units > self.work.num_units)
         horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
         computes = begins & ~lacks_units
         send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
-        phase, phase_end, arrive = self.sending(plan.stop, send_start)
-        current = replace_where(
-            old, computes, num_begun=plan.num_units, work=plan.num_units,
-            fresh=jnp.where(pulled, plan.fresh, old.first), begin=jnp.minimum(old.begin, plan.compute_start),
+        phase, phase_end, arrive = self.phase_until_sent(plan.stop, send_start)
+        planned = replace_where(
+            current, computes, num_begun=plan.num_units, work=plan.num_units,
+            fresh=jnp.where(pulled, plan.fresh, current.first), begin=jnp.minimum(current.begin, plan.compute_start),
             compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip
         state = replace_where(state, lacks_units, phase=IDLE, phase_end=jnp.inf)
-        return replace_where(state, computes, phase=phase, phase_end=phase_end)._replace(
-            current=current, horizon=horizon
-        )
+        state = replace_where(state, computes, phase=phase, phase_end=phase_end)
+        return state._replace(current=planned, horizon=horizon)
 
-    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, asks: jax.Array) -> State:
+    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, asks_for_commit: jax.Array) -> State:
         """The state after the message of a worker has arrived, and after the commit that it may bring.
 
         An alarm, or a worker that has left, may bring one, too.
 
         The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
-        it is taken. If neither `arrives bool[]` nor `asks bool[]`, the alarm or the leaving, nothing changes.
+        it is taken. If neither `arrives bool[]` nor `asks_for_commit bool[]` (the alarm, the
+        leaving), nothing changes.
         """
         current = state.current
-        position = state.view.num_uncommitted.sum(dtype=jnp.int32)  # behind the others that are in no commit yet
+        num_in_front = state.view.num_uncommitted.sum(dtype=jnp.int32)  # the others that are in no commit yet
         view = decisions.with_message(state.view, worker, arrives)
-        asked = arrives
+        may_commit = arrives
         if self.rule.alarm is not None or self.changes is not None:
-            asked |= asks & (view.num_uncommitted > 0).any()
-        commit = decisions.commit_of(self.rule, view, worker, asked)
+            may_commit |= asks_for_commit & (view.num_uncommitted > 0).any()
+        commit = decisions.commit_of(self.rule, view, worker, may_commit)
         if self.rule.takes is None:
             current = current._replace(
                 commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),
-                position=current.position.at[worker].set(position),
+                position=current.position.at[worker].set(num_in_front),
             )
         state = with_ended_turns(state._replace(current=current), arrives, worker)
         state = state._replace(
             phase=state.phase.at[worker].set(jnp.where(arrives, IDLE, state.phase[worker])),
             phase_end=state.phase_end.at[worker].set(jnp.where(arrives, jnp.inf, state.phase_end[worker])),
-            time=state.time.at[jnp.where(commit.happens, view.commits, state.time.size)].set(view.now, mode="drop"),
         )
+        out_of_bounds = state.time.size
+        commit_number = jnp.where(commit.happens, view.commits, out_of_bounds)  # out of bounds: dropped
+        state = state._replace(time=state.time.at[commit_number].set(view.now, mode="drop"))
         if self.rule.takes is not None:
             taken = commit.taken
             if self.changes is not None:  # whoever has left need not have a message
@@ -371,23 +323,25 @@ class Queue(NamedTuple):
             return state
         return self._with_cut_off_turns(state, commit.happens & self.rule.cuts(state.view, worker))
 
-    def _with_taken_messages(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
+    def _with_taken_messages(self, state: State, taken: jax.Array, commit_number: jax.Array) -> State:
         """The state in which the last messages of the workers of `taken bool[W]` are part of a commit."""
         worker = jnp.arange(taken.size)
-        position = jnp.cumsum(taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
+        position_in_commit = jnp.cumsum(taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
         last_turn = state.num_turns - 1
-        place = jnp.where(taken, last_turn, state.integers.shape[0]), worker  # out of bounds: dropped
-        integers = state.integers.at[(*place, INTEGERS.index("commit"))].set(commit, mode="drop")
-        integers = integers.at[(*place, INTEGERS.index("position"))].set(position, mode="drop")
+        out_of_bounds = state.integers.shape[0]
+        entry = jnp.where(taken, last_turn, out_of_bounds), worker  # out of bounds: dropped
+        integers = state.integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
+        integers = integers.at[(*entry, INTEGERS.index("position"))].set(position_in_commit, mode="drop")
         return state._replace(integers=integers)
 
-    def _with_cut_off_turns(self, state: State, cut: jax.Array) -> State:
-        """The state in which the turns under way of `cut bool[W]` are ended; the unit that each began is lost."""
-        is_cut_off, now, old = cut & (state.phase != IDLE), state.view.now, state.current
-        current = replace_where(
-            old, is_cut_off, num_begun=1, work=0, stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
-            compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),
+    def _with_cut_off_turns(self, state: State, may_cut_off: jax.Array) -> State:
+        """The state in which turns under way of `may_cut_off bool[W]` are ended; the unit that each began is lost."""
+        is_cut_off, now, current = may_cut_off & (state.phase != IDLE), state.view.now, state.current
+        cut_off_turns = replace_where(
+            current, is_cut_off, num_begun=_NUM_LOST_UNITS, work=0,
+            stop=jnp.minimum(current.stop, now), send_start=jnp.inf, arrive=jnp.inf,
+            compute_start=jnp.where(current.compute_start > now, jnp.inf, current.compute_start),
         )  # fmt: skip
-        state = with_ended_turns(state._replace(current=current), is_cut_off, jnp.arange(is_cut_off.size))
+        state = with_ended_turns(state._replace(current=cut_off_turns), is_cut_off, jnp.arange(is_cut_off.size))
         state = replace_where(state, is_cut_off, phase=IDLE, phase_end=jnp.inf)
         return state._replace(view=state.view._replace(idle=state.view.idle | is_cut_off))

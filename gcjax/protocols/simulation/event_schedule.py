@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.simulation.event_queue import IDLE, Queue, initial_state, with_ended_turns
+from gcjax.protocols.simulation.event_queue import Queue, initial_state
+from gcjax.protocols.simulation.event_state import IDLE, with_ended_turns
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turns import Turns, Work, turns_record
@@ -58,9 +59,9 @@ def event_schedule(
         absences = absences.validated(work.num_workers, durations.dtype)
         changes, is_present = absences.changes(), absences.is_present
         queue = queue._replace(changes=changes, is_present=is_present, keeps_version=keeps_version)
-        rule = with_room(rule, *absences.leave.shape)
+        rule = rule_with_room_for_lost_turns(rule, *absences.leave.shape)
     # One commit more, to see whether there was room.
-    turns, time, horizon = _simulated(queue, num_turns or work.num_units, max_commits + 1)
+    turns, time, horizon = _simulated_turns(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.split else 1)
     is_lossy = jnp.isfinite(time[-1]) | (not rule.by_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
@@ -69,7 +70,7 @@ def event_schedule(
     return rule_record(rule, turns, work, time[:-1], horizon)
 
 
-def with_room(rule: Rule, num_workers: int, num_lost: int) -> Rule:
+def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -> Rule:
     """The rule, with room for contributions before and after each lost turn of a worker, if it can push several.
 
     Args:
@@ -92,25 +93,25 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
       time: float[E] seconds of the commits.
       horizon: float[] seconds, when the first worker would begin a unit that there is not.
     """
-    is_number = not callable(rule.weight)
+    weight_is_number = not callable(rule.weight)
     record = turns_record(
         turns,
         work,
         time=time,
         horizon=horizon,
-        weight=rule.weight if is_number else 1.0,
+        weight=rule.weight if weight_is_number else 1.0,
         num_contributions=rule.num_contributions,
         split=rule.split,
         by_worker=rule.by_worker,
     )
-    if is_number:
+    if weight_is_number:
         return record
     staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version
     weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)
     return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
 
 
-def _simulated(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, jax.Array, jax.Array]:
+def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, jax.Array, jax.Array]:
     """The turns `[J, W]`, the seconds `[E]` of the commits, and the horizon, after running the event queue to its end.
 
     J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
@@ -120,9 +121,10 @@ def _simulated(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, j
     state = with_ended_turns(state, state.phase != IDLE, jnp.arange(queue.work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
     if queue.rule.exchanges:  # what is read is the newest version when the exchange begins
-        newest = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
+        newest_version = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
         # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
-        turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(newest, turns.commit), newest))
+        version = jnp.where(turns.commit >= 0, jnp.minimum(newest_version, turns.commit), newest_version)
+        turns = turns._replace(version=version)
     if queue.rule.exchanges and queue.changes is not None:  # a turn that was cut off has read nothing
         turns = turns._replace(version=jnp.where(jnp.isfinite(turns.send_start), turns.version, -1))
     return turns, state.time, state.horizon
@@ -135,10 +137,10 @@ def _most_messages(turns: Turns) -> jax.Array:
 
 def _raise_no_room(turns: Turns, time: jax.Array, max_messages: int) -> NoReturn:
     """Raises the error of more messages for a commit, or more commits, than there is room for."""
-    messages = int(_most_messages(turns))
-    if messages > max_messages:
+    num_messages = int(_most_messages(turns))
+    if num_messages > max_messages:
         raise ValueError(
             f"num_contributions must be the most messages that a commit takes; got {max_messages}, and there are "
-            f"{messages} for one."
+            f"{num_messages} for one."
         )
     raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")

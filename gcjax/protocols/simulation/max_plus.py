@@ -14,6 +14,10 @@ from gcjax.stragglers.network import Network
 Pair = tuple[jax.Array, jax.Array]
 RankState = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
+_TIME_BITS = 32
+_NO_START_TIME = -1.0
+"""A time at which no unit starts."""
+
 
 def bounded_staleness(durations: jax.Array, network: Network, staleness: float) -> Timeline:
     """When every unit starts and finishes if nobody may be more than `staleness` units ahead of the slowest.
@@ -28,38 +32,40 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     """
     num_units, num_workers = durations.shape
     bounded = staleness < num_units
-    depth = int(staleness) + 1 if bounded else 1
+    ring_size = int(staleness) + 1 if bounded else 1
     dtype = durations.dtype
     receive, send = (
         jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
         for x in (network.receive_seconds(), network.send_seconds())
     )
 
-    def begin(last_finish: jax.Array, slowest: jax.Array, unit: jax.Array) -> jax.Array:
+    def begin(last_finish: jax.Array, latest_finishes: jax.Array, unit: jax.Array) -> jax.Array:
         """float[W]: when unit number `unit` of each worker begins.
 
-        After its last unit, at `last_finish float[W]`, and after the unit `depth` before it of everybody, at
-        `slowest float[depth]`, the latest finish of each of the last `depth` units (that of unit n at n % depth).
+        After its last unit, at `last_finish float[W]`, and after the unit `ring_size` before it of everybody, at
+        `latest_finishes float[ring_size]`, the latest finish of each of the last units (unit n at n % ring_size).
         """
-        return jnp.maximum(last_finish, slowest[unit % depth]) if bounded else last_finish
+        return jnp.maximum(last_finish, latest_finishes[unit % ring_size]) if bounded else last_finish
 
     def step(state: Pair, unit_durations: Pair) -> tuple[Pair, tuple[jax.Array, ...]]:
         """One unit of every worker: the state that `begin` looks at, and the times of the unit, `[W]` each.
 
         `unit_durations`: the number of the unit, and its seconds `[W]`; `receive` and `send` are those of messages.
         """
-        (last_finish, slowest), (unit, seconds) = state, unit_durations
-        start = begin(last_finish, slowest, unit)
+        (last_finish, latest_finishes), (unit_number, seconds) = state, unit_durations
+        start = begin(last_finish, latest_finishes, unit_number)
         compute_start = start + receive
         compute_end = compute_start + seconds
         finish = compute_end + send
-        return (finish, slowest.at[unit % depth].set(finish.max())), (start, compute_start, compute_end, finish)
+        latest_finishes = latest_finishes.at[unit_number % ring_size].set(finish.max())
+        return (finish, latest_finishes), (start, compute_start, compute_end, finish)
 
-    initial = jnp.zeros(num_workers, dtype), jnp.zeros(depth, dtype)
-    units = jnp.arange(num_units)
-    (last_finish, slowest), times = jax.lax.scan(step, initial, (units, durations))
+    initial = jnp.zeros(num_workers, dtype), jnp.zeros(ring_size, dtype)
+    unit_numbers = jnp.arange(num_units)
+    (last_finish, latest_finishes), times = jax.lax.scan(step, initial, (unit_numbers, durations))
     start, compute_start, compute_end, finish = times
-    horizon = begin(last_finish, slowest, jnp.asarray(num_units)).min()  # of the first unit that was not sampled
+    first_not_sampled = jnp.asarray(num_units)
+    horizon = begin(last_finish, latest_finishes, first_not_sampled).min()
     return Timeline(
         start=start,
         compute_start=compute_start,
@@ -83,23 +89,25 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     """
     num_units, num_workers = timeline.finish.shape
     arrivals, rank = timeline.finish.T.ravel(), _rank_within_moment(timeline, staleness).T.ravel()
-    order = _sorted_order(arrivals, rank)
-    time, rank = arrivals[order], rank[order]
-    is_last = jnp.append((time[1:] != time[:-1]) | (rank[1:] != rank[:-1]), True)  # of one time and rank
+    commit_order = _sorted_order(arrivals, rank)
+    time, rank = arrivals[commit_order], rank[commit_order]
+    next_differs = (time[1:] != time[:-1]) | (rank[1:] != rank[:-1])
+    is_last_of_rank = jnp.append(next_differs, True)  # of one time and rank
     num_commits = jnp.arange(1, time.size + 1, dtype=jnp.int32)
-    # The version there is once all commits of the time and the rank of a commit have happened; in order, then [W, T].
-    version_after = jax.lax.cummin(jnp.where(is_last, num_commits, time.size), reverse=True)
-    version_after = jnp.zeros_like(version_after).at[order].set(version_after, unique_indices=True)
-    version_after = version_after.reshape(num_workers, num_units)
-    version = _shifted_columns(version_after, 1)  # after the worker's last unit
+    # The version there is once all commits of the time and the rank of a commit have happened.
+    version_after_commit = jax.lax.cummin(jnp.where(is_last_of_rank, num_commits, time.size), reverse=True)
+    zeros = jnp.zeros_like(version_after_commit)
+    version_after_unit = zeros.at[commit_order].set(version_after_commit, unique_indices=True)
+    version_after_unit = version_after_unit.reshape(num_workers, num_units)  # [W, T]
+    version = _shifted_columns(version_after_unit, count=1)  # after the worker's last unit
     if staleness < num_units:
-        slowest = version_after.max(axis=0, keepdims=True)
-        version = jnp.maximum(version, _shifted_columns(slowest, int(staleness) + 1))
+        version_after_all = version_after_unit.max(axis=0, keepdims=True)
+        version = jnp.maximum(version, _shifted_columns(version_after_all, count=int(staleness) + 1))
     return record(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
-        worker=(order // num_units)[:, None],
-        unit=(order % num_units)[:, None],
+        worker=(commit_order // num_units)[:, None],
+        unit=(commit_order % num_units)[:, None],
         work=jnp.ones((), jnp.int32),
         weight=weight,
         read=version.T,
@@ -116,37 +124,39 @@ def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
 
     That is 0 for a unit that takes time, and for one of no length one more than the rank of what it waited for, its
     worker's last unit and those of the others, as far as these arrived at the moment at which it started. The scan
-    keeps, of the last `depth` rows of units, when the last one arrived, and the latest rank of those that did so then.
+    keeps, of the last `ring_size` rows of units, when the last one arrived, and the latest rank of those that did then.
     """
     num_units, num_workers = timeline.finish.shape
-    depth = int(staleness) + 1 if staleness < num_units else 1
+    ring_size = int(staleness) + 1 if staleness < num_units else 1
 
-    def step(state: RankState, unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[RankState, jax.Array]:
+    def step(state: RankState, numbered_unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[RankState, jax.Array]:
         """The ranks `[W]` of one unit of every worker, and the state for the next one.
 
-        `unit`: its number, and when it starts and finishes `[W]`.
+        `numbered_unit`: its number, and when it starts and finishes `[W]`.
 
-        The state: the finish and the rank of each worker's last unit `[W]`; and of each of the last `depth` units
-        `[depth]`, unit n at n % depth, its latest finish, and the highest rank of those who finished then.
+        The state: the finish and the rank of each worker's last unit `[W]`; and of each of the last `ring_size` units
+        `[ring_size]`, unit n at n % ring_size, its latest finish, and the highest rank of those who finished then.
         """
-        last_finish, last_rank, latest_finish, latest_rank = state
-        index, start, finish = unit
-        row = index % depth
-        waited_rank = jnp.maximum(
-            jnp.where(last_finish == start, last_rank, -1), jnp.where(latest_finish[row] == start, latest_rank[row], -1)
-        )
+        last_finish, last_rank, finish_ring, rank_ring = state
+        unit_number, start, finish = numbered_unit
+        place_in_ring = unit_number % ring_size
+        own_rank = jnp.where(last_finish == start, last_rank, -1)
+        others_rank = jnp.where(finish_ring[place_in_ring] == start, rank_ring[place_in_ring], -1)
+        waited_rank = jnp.maximum(own_rank, others_rank)
         rank = jnp.where((finish == start) & jnp.isfinite(finish), waited_rank + 1, 0)
-        latest = finish.max()
+        latest_finish = finish.max()
         if staleness < num_units:
-            latest_finish = latest_finish.at[row].set(latest)
-            latest_rank = latest_rank.at[row].set(jnp.max(jnp.where(finish == latest, rank, -1)))
-        return (finish, rank, latest_finish, latest_rank), rank
+            finish_ring = finish_ring.at[place_in_ring].set(latest_finish)
+            latest_rank = jnp.max(jnp.where(finish == latest_finish, rank, -1))
+            rank_ring = rank_ring.at[place_in_ring].set(latest_rank)
+        return (finish, rank, finish_ring, rank_ring), rank
 
-    zero, no_rank = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
-    # Without a bound nobody waits for others: -1 is no time at which a unit starts.
-    rows = jnp.full(depth, 0.0 if staleness < num_units else -1.0, zero.dtype), jnp.full(depth, -1, jnp.int32)
+    zero_times, no_rank = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
+    nobody_is_waited_for = staleness >= num_units
+    first_finish = _NO_START_TIME if nobody_is_waited_for else 0.0
+    empty_rings = jnp.full(ring_size, first_finish, zero_times.dtype), jnp.full(ring_size, -1, jnp.int32)
     units = jnp.arange(num_units, dtype=jnp.int32), timeline.start, timeline.finish
-    return jax.lax.scan(step, (zero, no_rank, *rows), units)[1]
+    return jax.lax.scan(step, (zero_times, no_rank, *empty_rings), units)[1]
 
 
 def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
@@ -156,25 +166,27 @@ def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
     and the place of each time they make one integer of 64 bits, unless somebody has a very high rank at one moment.
     """
 
-    def sorted_as_tuples(times: jax.Array, rank: jax.Array) -> jax.Array:
+    def order_by_tuples(times: jax.Array, rank: jax.Array) -> jax.Array:
         """The order, for any times and ranks."""
-        place = jnp.arange(times.size, dtype=jnp.int32)
-        return jax.lax.sort((times, rank, place), num_keys=2, is_stable=True)[2]
+        index = jnp.arange(times.size, dtype=jnp.int32)
+        return jax.lax.sort((times, rank, index), num_keys=2, is_stable=True)[2]
 
     if times.dtype != jnp.float32:
-        return sorted_as_tuples(times, rank)
-    bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - bits) is an int32
+        return order_by_tuples(times, rank)
+    index_bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - index_bits) is an int32
 
-    def sorted_as_integers(times: jax.Array, rank: jax.Array) -> jax.Array:
-        """The order, for ranks that fit: a key is the time's 32 bits, the rank, and the place in the lowest `bits`."""
+    def order_by_integers(times: jax.Array, rank: jax.Array) -> jax.Array:
+        """The order, for ranks that fit: a key is the time's 32 bits, the rank, and the index in `index_bits`."""
         with jax.enable_x64(True):
             time_bits, rank = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), rank))
-            key = jnp.left_shift(time_bits, jnp.uint64(32)) | jnp.left_shift(rank, jnp.uint64(bits))
+            key = jnp.left_shift(time_bits, jnp.uint64(_TIME_BITS)) | jnp.left_shift(rank, jnp.uint64(index_bits))
             key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=False)
-            return (key & jnp.uint64((1 << bits) - 1)).astype(jnp.int32)
+            index_mask = jnp.uint64((1 << index_bits) - 1)
+            return (key & index_mask).astype(jnp.int32)
 
-    rank_fits = max_over_runs(rank.max()) < 1 << (32 - bits)
-    return jax.lax.cond(rank_fits, sorted_as_integers, sorted_as_tuples, jnp.abs(times), rank)  # abs: -0.0 is 0.0
+    rank_fits = max_over_runs(rank.max()) < 1 << (32 - index_bits)
+    without_negative_zero = jnp.abs(times)
+    return jax.lax.cond(rank_fits, order_by_integers, order_by_tuples, without_negative_zero, rank)
 
 
 def check_staleness(staleness: float) -> float:

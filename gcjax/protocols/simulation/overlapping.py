@@ -10,23 +10,26 @@ from gcjax.protocols.simulation.rules import TurnPlan
 from gcjax.protocols.simulation.turns import Work
 
 
-def overlapping_turn(work: Work, first: jax.Array, ready: jax.Array, began: jax.Array) -> TurnPlan:
+def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, compute_began: jax.Array) -> TurnPlan:
     """The push of all units that are done once the last push and reading have ended, one at least.
 
     Computing began with unit 0 and never stops, so all times are sums of units from there on.
 
     Args:
       work: the sampled units.
-      first: int32[W], the first unit that was not pushed yet.
-      ready: float[W] seconds, when the last push and reading end.
-      began: float[W] seconds, when each worker began to compute.
+      first_unit: int32[W], the first unit that was not pushed yet.
+      ready_time: float[W] seconds, when the last push and reading end.
+      compute_began: float[W] seconds, when each worker began to compute.
     """
-    unit_0 = jnp.zeros_like(first)
-    send_start = jnp.maximum(ready, began + work.seconds(unit_0, first + 1))  # once a unit is done
-    num_units = (work.done(unit_0, send_start - began) - first).clip(1)
-    stop = began + work.seconds(unit_0, first + num_units)
-    # The step that is under way at `ready` is the first one on the new parameters.
-    fresh = work.done(unit_0, ready - began).clip(first, first + num_units)
-    send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
-    compute_start = began + work.seconds(unit_0, first)
-    return TurnPlan(num_units, compute_start=compute_start, stop=stop, send_start=send_start, fresh=fresh)
+    unit_0 = jnp.zeros_like(first_unit)
+    first_unit_done = compute_began + work.seconds(unit_0, first_unit + 1)
+    planned_send = jnp.maximum(ready_time, first_unit_done)
+    num_done_by_send = work.done(unit_0, planned_send - compute_began)
+    num_units = (num_done_by_send - first_unit).clip(1)
+    stop = compute_began + work.seconds(unit_0, first_unit + num_units)
+    # The step that is under way at `ready_time` is the first one on the new parameters.
+    num_done_when_ready = work.done(unit_0, ready_time - compute_began)
+    first_on_new_params = num_done_when_ready.clip(first_unit, first_unit + num_units)
+    send_start = jnp.where(jnp.isfinite(stop), planned_send, jnp.inf)
+    compute_start = compute_began + work.seconds(unit_0, first_unit)
+    return TurnPlan(num_units, compute_start=compute_start, stop=stop, send_start=send_start, fresh=first_on_new_params)

@@ -41,5 +41,5 @@ def will_change(changes: Changes, presence: Presence) -> jax.Array:
 
 def with_last_version(presence: Presence, worker: jax.Array, arrives: jax.Array, version: jax.Array) -> Presence:
     """The same after a message of the worker, if `arrives bool[]`; `version int32[W]` is what each has read last."""
-    own = jnp.where(arrives, version[worker], presence.last_version[worker])
-    return presence._replace(last_version=presence.last_version.at[worker].set(own))
+    version_of_worker = jnp.where(arrives, version[worker], presence.last_version[worker])
+    return presence._replace(last_version=presence.last_version.at[worker].set(version_of_worker))

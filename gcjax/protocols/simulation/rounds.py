@@ -31,7 +31,7 @@ class Round(NamedTuple):
 State = tuple[jax.Array, jax.Array]
 
 RoundRule = Callable[[Work, jax.Array, jax.Array, jax.Array], Round]
-"""`(work, first int32[W], received float[W], begin float[]) -> Round`: in a round that begins at `begin`."""
+"""`(work, first_unit int32[W], receive_time float[W], begin_time float[]) -> Round`, all times in seconds."""
 
 
 def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: int) -> Schedule:
@@ -47,40 +47,38 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
     """
     work = Work.of(durations)
 
-    def step(state: State, index: jax.Array) -> tuple[State, tuple[Turns, jax.Array, jax.Array]]:
-        """Round number `index`, for a scan.
+    def step(state: State, round_number: jax.Array) -> tuple[State, tuple[Turns, jax.Array, jax.Array]]:
+        """One round, for a scan.
 
         The state: when it begins, float[] seconds, and the first unit of each worker, int32[W]. Collected: the turns,
         when the round ends (inf if it does not happen), and, if it does not since units run out, when it would begin.
         `rule` says what workers do in the round, `work` are the sampled units.
         """
-        begin, first = state
-        received = network.received(jnp.broadcast_to(begin, first.shape))
-        done = rule(work, first, received, begin)
-        happens = jnp.isfinite(begin) & (first + done.num_begun <= work.num_units).all()
-        send_start = jnp.where((done.num_units > 0) & happens, done.stop, jnp.inf)
-        arrive = network.sent(send_start)
-        last_arrival = jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf))
-        end = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(done.stop)), jnp.inf)
+        begin_time, first_unit = state
+        receive_time = network.received(jnp.broadcast_to(begin_time, first_unit.shape))
+        this_round = rule(work, first_unit, receive_time, begin_time)
+        happens = jnp.isfinite(begin_time) & (first_unit + this_round.num_begun <= work.num_units).all()
+        send_start = jnp.where((this_round.num_units > 0) & happens, this_round.stop, jnp.inf)
+        arrival_time = network.sent(send_start)
+        last_arrival = jnp.max(jnp.where(this_round.num_units > 0, arrival_time, -jnp.inf))
+        end_time = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(this_round.stop)), jnp.inf)
         turns = Turns(
-            first=jnp.where(happens, first, work.num_units),
-            num_begun=jnp.where(happens, done.num_begun, 0),
-            work=jnp.where(happens, done.num_units, 0),
-            fresh=first,
-            version=jnp.broadcast_to(index, first.shape),
-            commit=jnp.broadcast_to(index, first.shape),
-            position=jnp.arange(first.size, dtype=jnp.int32),
-            begin=jnp.broadcast_to(begin, first.shape),
-            compute_start=jnp.where(happens, received, jnp.inf),
-            stop=jnp.where(happens, done.stop, jnp.inf),
+            first=jnp.where(happens, first_unit, work.num_units),
+            num_begun=jnp.where(happens, this_round.num_begun, 0),
+            work=jnp.where(happens, this_round.num_units, 0),
+            fresh=first_unit,
+            version=jnp.broadcast_to(round_number, first_unit.shape),
+            commit=jnp.broadcast_to(round_number, first_unit.shape),
+            position=jnp.arange(first_unit.size, dtype=jnp.int32),
+            begin=jnp.broadcast_to(begin_time, first_unit.shape),
+            compute_start=jnp.where(happens, receive_time, jnp.inf),
+            stop=jnp.where(happens, this_round.stop, jnp.inf),
             send_start=send_start,
-            arrive=arrive,
+            arrive=arrival_time,
         )
-        return (end, jnp.where(happens, first + done.num_begun, first)), (
-            turns,
-            end,
-            jnp.where(happens, jnp.inf, begin),
-        )
+        next_first_unit = jnp.where(happens, first_unit + this_round.num_begun, first_unit)
+        ran_out_time = jnp.where(happens, jnp.inf, begin_time)
+        return (end_time, next_first_unit), (turns, end_time, ran_out_time)
 
     initial = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
     turns, end, ran_out = jax.lax.scan(step, initial, jnp.arange(num_rounds, dtype=jnp.int32))[1]
@@ -99,11 +97,11 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 def fixed_units(count: int | jax.Array) -> RoundRule:
     """The rule of rounds in which every worker does `count` units."""
 
-    def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
-        """The round in which each worker does `count` units from `first int32[W]` on, from `received float[W]` on."""
-        del begin
-        num_units = jnp.broadcast_to(jnp.asarray(count, jnp.int32), first.shape)
-        stop = received + work.seconds(first, num_units)
+    def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
+        """The round of `count` units of each worker, from `first_unit int32[W]` on, from `receive_time float[W]`."""
+        del begin_time
+        num_units = jnp.broadcast_to(jnp.asarray(count, jnp.int32), first_unit.shape)
+        stop = receive_time + work.seconds(first_unit, num_units)
         return Round(num_units, num_begun=num_units, stop=stop)
 
     return rule
@@ -123,6 +121,6 @@ def units_until(
       stop: float[W] seconds.
       least: int32[W], how many units are known to be done by then, however their sum is rounded.
     """
-    num_done = jnp.maximum(work.done(first, stop, received), least)
+    num_done = jnp.maximum(work.done(first, end=stop, begin=received), least)
     begins_another = received + work.seconds(first, num_done) < stop  # the unit that is cut off
     return Round(num_done, num_begun=num_done + begins_another.astype(jnp.int32), stop=stop)

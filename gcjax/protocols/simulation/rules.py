@@ -63,11 +63,11 @@ class TurnPlan(NamedTuple):
     fresh: jax.Array
 
 
-def turn_of(work: Work, first: jax.Array, ready: jax.Array, count: jax.Array | int) -> TurnPlan:
-    """Turns of `count` units from unit `first int32[W]` on, which begin at `ready float[W]` and are then sent."""
-    stop = ready + work.seconds(first, count)
-    num_units = jnp.broadcast_to(jnp.asarray(count, first.dtype), first.shape)
-    return TurnPlan(num_units=num_units, compute_start=ready, stop=stop, send_start=stop, fresh=first)
+def turn_of(work: Work, first_unit: jax.Array, ready_time: jax.Array, num_units: jax.Array | int) -> TurnPlan:
+    """Turns of so many units from `first_unit int32[W]` on, which begin at `ready_time float[W]` and are then sent."""
+    stop = ready_time + work.seconds(first_unit, num_units)
+    units_of_each = jnp.broadcast_to(jnp.asarray(num_units, first_unit.dtype), first_unit.shape)
+    return TurnPlan(num_units=units_of_each, compute_start=ready_time, stop=stop, send_start=stop, fresh=first_unit)
 
 
 def slowest_clock(view: View) -> jax.Array:
@@ -201,9 +201,20 @@ def stopped_rule(stop: Callable[[View], jax.Array], num_workers: int, num_units:
       num_workers: W.
       num_units: the most units of a turn.
     """
+
+    def all_stopped_have_pushed(view: View, worker: jax.Array) -> jax.Array:
+        """bool[]: whether nobody whom the server has stopped still owes a push; the message brings a commit then."""
+        del worker
+        return ~view.stopped.any()
+
+    def ready(view: View) -> jax.Array:
+        """bool[W], the same for all: whether the round is over and committed, so that the next one may begin."""
+        round_is_over = ~view.stopped.any() & (view.num_uncommitted == 0).all()
+        return jnp.broadcast_to(round_is_over, view.idle.shape)
+
     return Rule(
-        commits=lambda view, worker: ~view.stopped.any(),
-        ready=lambda view: jnp.broadcast_to(~view.stopped.any() & (view.num_uncommitted == 0).all(), view.idle.shape),
+        commits=all_stopped_have_pushed,
+        ready=ready,
         num_units=num_units,
         cuts=all_under_way,
         num_contributions=num_workers,
@@ -221,19 +232,20 @@ def group_rule(group_of: Callable[[View], jax.Array], num_workers: int, num_cont
       num_contributions: C, the workers of the largest group.
     """
 
-    def own_group(view: View, worker: jax.Array) -> jax.Array:
+    def members_of_own_group(view: View, worker: jax.Array) -> jax.Array:
         """bool[W]: who is in the group of this worker."""
         return group_of(view) == group_of(view)[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether all of this worker's group who are alive have a message that is in no commit yet."""
-        in_group, has_message = own_group(view, worker), view.num_uncommitted > 0
-        return (has_message | ~in_group | ~view.alive).all() & (has_message & in_group).any()
+        is_member, has_message = members_of_own_group(view, worker), view.num_uncommitted > 0
+        nobody_is_missing = (has_message | ~is_member | ~view.alive).all()
+        return nobody_is_missing & (has_message & is_member).any()
 
     return Rule(
-        commits,
+        commits=commits,
         ready=lambda view: view.num_uncommitted == 0,
-        takes=own_group,
+        takes=members_of_own_group,
         weight=1.0 / num_workers,
         num_contributions=num_contributions,
     )

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.event_queue import (
+from gcjax.protocols.simulation.event_queue import Queue
+from gcjax.protocols.simulation.event_state import (
     ANSWERING,
     ARRIVING,
     COMPUTING,
     RECEIVING,
     SENDING,
-    Queue,
     State,
     replace_where,
 )
@@ -28,29 +28,31 @@ class SharedQueue(Queue):
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends, if no transfer begins or ends before."""
-        transfers = (state.phase == RECEIVING) | (state.phase == SENDING)
+        is_transferring = (state.phase == RECEIVING) | (state.phase == SENDING)
         return jnp.where(
-            transfers, state.view.now + state.remaining_transfer * self._transfer_seconds(state), state.phase_end
+            is_transferring, state.view.now + state.remaining_transfer * self._transfer_seconds(state), state.phase_end
         )
 
-    def at_event(self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
+    def with_event_at(
+        self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
+    ) -> tuple[State, jax.Array]:
+        """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
 
         If it does not, the worker goes on to its next phase.
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
-        arrives = ends & (state.phase[worker] == ARRIVING)
-        return self._with_next_phase(state, worker, ends & ~arrives), arrives
+        arrives = phase_has_ended & (state.phase[worker] == ARRIVING)
+        return self._with_next_phase(state, worker, phase_has_ended & ~arrives), arrives
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
-        state = self.compute(state, begins & ~pulls, jnp.broadcast_to(state.view.now, begins.shape), pulls)
-        return _with_transfers(state, pulls, RECEIVING)
+        state = self.with_computing_turns(state, begins & ~pulls, jnp.broadcast_to(state.view.now, begins.shape), pulls)
+        return _with_begun_transfers(state, pulls, RECEIVING)
 
-    def sending(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
+    def phase_until_sent(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when a message would arrive."""
-        return COMPUTING, send_start, super().sending(stop, send_start)[2]
+        return COMPUTING, send_start, super().phase_until_sent(stop, send_start)[2]
 
     def _transfer_seconds(self, state: State) -> jax.Array:
         """float[W]: seconds that a full gradient would take at the rates of this moment.
@@ -58,15 +60,15 @@ class SharedQueue(Queue):
         Those of the download for who receives, those of the upload for all others.
         """
         dtype, shape = self.work.durations.dtype, state.phase.shape
-        server = jnp.asarray(self.network.server, dtype)
+        server_seconds = jnp.asarray(self.network.server, dtype)
 
-        def seconds_of(phase: int, link: Any) -> jax.Array:
+        def seconds_of(phase: int, link_seconds: Any) -> jax.Array:
             """float[W]: seconds of a gradient where all workers in this phase share the server's link.
 
-            `link` are the seconds on a worker's own link.
+            `link_seconds` are the seconds on a worker's own link.
             """
-            own_seconds = jnp.broadcast_to(jnp.asarray(link, dtype), shape)
-            return shared_seconds(state.phase == phase, own_seconds, server)
+            own_seconds = jnp.broadcast_to(jnp.asarray(link_seconds, dtype), shape)
+            return shared_seconds(state.phase == phase, own_seconds, server_seconds)
 
         download, upload = seconds_of(RECEIVING, self.network.download), seconds_of(SENDING, self.network.upload)
         return jnp.where(state.phase == RECEIVING, download, upload)
@@ -74,39 +76,37 @@ class SharedQueue(Queue):
     def _with_transfers_until(self, state: State, now: jax.Array) -> State:
         """The state in which what is transferred between the last event and `now` is taken off what is left."""
         seconds = self._transfer_seconds(state)
-        is_slow = seconds > 0  # the others' transfers end at once, by an event at this very moment
-        share = jnp.where(is_slow, (now - state.view.now) / jnp.where(is_slow, seconds, 1), 0)
-        # Never 0 by rounding: a transfer ends by an event of its own.
-        remaining_transfer = jnp.maximum(
-            state.remaining_transfer - share.astype(state.remaining_transfer.dtype),
-            jnp.finfo(state.remaining_transfer.dtype).tiny,
-        )
+        takes_time = seconds > 0  # the others' transfers end at once, by an event at this very moment
+        transferred = jnp.where(takes_time, (now - state.view.now) / jnp.where(takes_time, seconds, 1), 0)
+        dtype = state.remaining_transfer.dtype
+        never_quite_done = jnp.finfo(dtype).tiny  # not 0 by rounding: a transfer ends by an event of its own
+        remaining_transfer = jnp.maximum(state.remaining_transfer - transferred.astype(dtype), never_quite_done)
         return replace_where(state, state.is_running, remaining_transfer=remaining_transfer)
 
-    def _with_next_phase(self, state: State, worker: jax.Array, active: jax.Array) -> State:
-        """The state in which this worker goes on to the phase after the one that has ended, if `active bool[]`.
+    def _with_next_phase(self, state: State, worker: jax.Array, goes_on: jax.Array) -> State:
+        """The state in which this worker goes on to the phase after the one that has ended, if `goes_on bool[]`.
 
         Receiving, computing, sending, arriving; or, where parameters are exchanged: computing, receiving, answering,
         sending, arriving.
         """
-        goes_on = (jnp.arange(state.phase.size, dtype=jnp.int32) == worker) & active
+        is_going_on = (jnp.arange(state.phase.size, dtype=jnp.int32) == worker) & goes_on
         phase, now = state.phase, state.view.now
         latency = jnp.broadcast_to(jnp.asarray(self.network.latency, now.dtype), phase.shape)
-        computed, received, answered, sent = (
-            goes_on & (phase == ended) for ended in (COMPUTING, RECEIVING, ANSWERING, SENDING)
+        has_computed, has_received, has_answered, has_sent = (
+            is_going_on & (phase == ended_phase) for ended_phase in (COMPUTING, RECEIVING, ANSWERING, SENDING)
         )
-        arrive = now + latency
-        state = replace_where(state, sent, phase=ARRIVING, phase_end=arrive)
-        state = state._replace(current=replace_where(state.current, sent, arrive=arrive))
+        after_latency = now + latency
+        state = replace_where(state, has_sent, phase=ARRIVING, phase_end=after_latency)
+        state = state._replace(current=replace_where(state.current, has_sent, arrive=after_latency))
         if self.rule.exchanges:
-            state = replace_where(state, received, phase=ANSWERING, phase_end=arrive)
-            state = _with_transfers(state, answered, SENDING)
-            return _with_transfers(state, computed, RECEIVING)
-        state = _with_transfers(state, computed, SENDING)
-        return self.compute(state, received, arrive, received)
+            state = replace_where(state, has_received, phase=ANSWERING, phase_end=after_latency)
+            state = _with_begun_transfers(state, has_answered, SENDING)
+            return _with_begun_transfers(state, has_computed, RECEIVING)
+        state = _with_begun_transfers(state, has_computed, SENDING)
+        return self.with_computing_turns(state, has_received, after_latency, has_received)
 
 
-def _with_transfers(state: State, begins: jax.Array, phase: int) -> State:
+def _with_begun_transfers(state: State, begins: jax.Array, phase: int) -> State:
     """The state in which the workers of `begins bool[W]` begin a transfer of a full gradient, in this phase."""
     return replace_where(
         state, begins, phase=phase, phase_end=jnp.inf, remaining_transfer=jnp.ones((), state.remaining_transfer.dtype)

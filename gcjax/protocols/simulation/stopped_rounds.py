@@ -31,7 +31,7 @@ def stopped_rounds(
     is_held: jax.Array,
     is_done: jax.Array,
     stop: jax.Array,
-    size: jax.Array,
+    message_size: jax.Array,
     network: Network,
     num_units: int,
 ) -> tuple[Timeline, jax.Array]:
@@ -42,27 +42,31 @@ def stopped_rounds(
       is_held: bool[1 or R, K, W], which units there are.
       is_done: bool[R, K, W], which units end before the round is stopped.
       stop: float[R] seconds, when each round is stopped, from its begin.
-      size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
+      message_size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
       network: the time of messages.
       num_units: T.
     """
-    receive = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
-    sends = size > 0
+    receive_seconds = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
+    sends = message_size > 0
     send_begin = jnp.where(sends, 0, jnp.inf).astype(finish.dtype)
-    message_seconds = jnp.where(sends, jax.vmap(network.sent)(send_begin, size), 0)  # [num_rounds, W]
-    end = jnp.cumsum(stop + message_seconds.max(axis=1))  # rounds follow each other without a pause
-    begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])[:, None, None]
-    stop, received = stop[:, None, None], jnp.broadcast_to(receive, finish[:, :1].shape)
-    ready = jnp.concatenate([received, finish[:, :-1]], axis=1)  # when each unit could be computed
-    begun = (is_held & (ready < stop)) | is_done  # a unit of no length may begin and end at the stop
+    message_seconds = jnp.where(sends, jax.vmap(network.sent)(send_begin, message_size), 0)  # [num_rounds, W]
+    end_time = jnp.cumsum(stop + message_seconds.max(axis=1))  # rounds follow each other without a pause
+    begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])[:, None, None]
+    stop, receive_of_first_unit = stop[:, None, None], jnp.broadcast_to(receive_seconds, finish[:, :1].shape)
+    ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed
+    is_begun = (is_held & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
     # The message goes out with the last unit that is done, once the round has stopped.
-    is_last_done = is_done & (jnp.cumsum(is_done, axis=1) == is_done.sum(axis=1, keepdims=True))
+    num_done_so_far, num_done = jnp.cumsum(is_done, axis=1), is_done.sum(axis=1, keepdims=True)
+    is_last_done = is_done & (num_done_so_far == num_done)
     has_message = is_last_done & sends[:, None]
-    compute_start = jnp.where(begun, begin + ready, jnp.inf)
-    compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
-    send_start = jnp.where(has_message, begin + stop, jnp.inf)
-    arrive = jnp.where(has_message, send_start + message_seconds[:, None], jnp.where(is_done, compute_end, jnp.inf))
-    is_first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
-    start = jnp.where(begun & is_first, begin, compute_start)  # the first unit waits for the parameters
-    times = [by_unit(x, num_units, jnp.inf) for x in (start, compute_start, compute_end, send_start, arrive)]
-    return Timeline._make([*times, end[-1]]), end
+    compute_start = jnp.where(is_begun, begin_time + ready_time, jnp.inf)
+    compute_end = jnp.where(is_begun, begin_time + jnp.minimum(finish, stop), jnp.inf)
+    send_start = jnp.where(has_message, begin_time + stop, jnp.inf)
+    message_arrival = send_start + message_seconds[:, None]
+    arrival_time = jnp.where(has_message, message_arrival, jnp.where(is_done, compute_end, jnp.inf))
+    is_first_of_round = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
+    waits_for_parameters = is_begun & is_first_of_round
+    start = jnp.where(waits_for_parameters, begin_time, compute_start)
+    times = [by_unit(x, num_units, fill=jnp.inf) for x in (start, compute_start, compute_end, send_start, arrival_time)]
+    horizon = end_time[-1]
+    return Timeline._make([*times, horizon]), end_time

@@ -49,6 +49,9 @@ class Turns(NamedTuple):
 
 INTEGERS = Turns._fields[:7]
 FLOATS = Turns._fields[7:]
+_INT32_BITS = 32
+_NO_NUMBER = -2
+"""Where there is no unit before: no number of a commit or version, nor -1 for none."""
 
 
 class Work(NamedTuple):
@@ -73,23 +76,26 @@ class Work(NamedTuple):
     def of(cls, durations: jax.Array) -> "Work":
         """The work of these durations."""
         num_units, num_workers = durations.shape
-        levels = (num_units - 1).bit_length()
+        num_levels = (num_units - 1).bit_length()
         # Sums inside of blocks of 2**level units: from each unit to the end, and from the beginning to each unit.
-        to_end = from_begin = jnp.pad(durations, ((0, 2**levels - num_units), (0, 0)))
-        sums = [to_end]
-        for level in range(levels):
-            blocks = (-1, 2, 2**level, num_workers)  # the two halves of each block of 2**(level + 1) units
-            left_to_end, right_to_end = jnp.moveaxis(to_end.reshape(blocks), 1, 0)
-            left_from_begin, right_from_begin = jnp.moveaxis(from_begin.reshape(blocks), 1, 0)
+        sum_to_block_end = sum_from_block_begin = jnp.pad(durations, ((0, 2**num_levels - num_units), (0, 0)))
+        sums_by_level = [sum_to_block_end]
+        for level in range(num_levels):
+            halves_shape = (-1, 2, 2**level, num_workers)  # the two halves of each block of 2**(level + 1) units
+            left_to_end, right_to_end = jnp.moveaxis(sum_to_block_end.reshape(halves_shape), 1, 0)
+            left_from_begin, right_from_begin = jnp.moveaxis(sum_from_block_begin.reshape(halves_shape), 1, 0)
 
-            def join(left: jax.Array, right: jax.Array) -> jax.Array:
+            def interleaved_halves(left: jax.Array, right: jax.Array) -> jax.Array:
                 """[units, W], from the left and the right halves `[blocks, 2**level, W]` of all blocks."""
                 return jnp.stack([left, right], axis=1).reshape(-1, num_workers)
 
-            sums.append(join(left_to_end, right_from_begin))  # to the middle of the block, and from there
-            to_end = join(left_to_end + right_to_end[:, :1], right_to_end)
-            from_begin = join(left_from_begin, left_from_begin[:, -1:] + right_from_begin)
-        return cls(durations, jnp.stack(sums)[:, :num_units])
+            sums_to_and_from_middle = interleaved_halves(left_to_end, right_from_begin)
+            sums_by_level.append(sums_to_and_from_middle)
+            right_total = right_to_end[:, :1]
+            sum_to_block_end = interleaved_halves(left_to_end + right_total, right_to_end)
+            left_total = left_from_begin[:, -1:]
+            sum_from_block_begin = interleaved_halves(left_from_begin, left_total + right_from_begin)
+        return cls(durations, jnp.stack(sums_by_level)[:, :num_units])
 
     @property
     def num_units(self) -> int:
@@ -104,37 +110,41 @@ class Work(NamedTuple):
     def seconds(self, first: jax.Array, count: jax.Array | int) -> jax.Array:
         """float[..., W]: how long so many units take from the first one on; inf if they are not all sampled."""
         last = first + count - 1
-        begin, end = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
+        first_row, last_row = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
         worker = jnp.broadcast_to(jnp.arange(self.num_workers, dtype=first.dtype), first.shape)
         if isinstance(count, int) and count == 1:
-            seconds = self.durations[begin, worker]
+            seconds = self.durations[first_row, worker]
         else:
-            level = 32 - jax.lax.clz(begin ^ end)  # the first bit that differs: where the two are in two halves
-            seconds = self.sums[level, begin, worker] + jnp.where(level > 0, self.sums[level, end, worker], 0)
-            seconds = jnp.where(last < first, 0, seconds)
-        return jnp.where(last >= self.num_units, jnp.inf, seconds)
+            first_bit_that_differs = _INT32_BITS - jax.lax.clz(first_row ^ last_row)
+            level = first_bit_that_differs  # where the two rows are in the two halves of a block
+            seconds_to_middle = self.sums[level, first_row, worker]
+            seconds = seconds_to_middle + jnp.where(level > 0, self.sums[level, last_row, worker], 0)
+            has_no_unit = last < first
+            seconds = jnp.where(has_no_unit, 0, seconds)
+        is_not_sampled = last >= self.num_units
+        return jnp.where(is_not_sampled, jnp.inf, seconds)
 
     def done(self, first: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
         """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
-        return self._max_count(first, lambda passed: (begin + passed <= end) & jnp.isfinite(passed))
+        return self._max_num_units(first, lambda elapsed: (begin + elapsed <= end) & jnp.isfinite(elapsed))
 
     def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
-        return (self._max_count(first, lambda passed: (passed < seconds) & jnp.isfinite(passed)) + 1).clip(1)
+        return (self._max_num_units(first, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed)) + 1).clip(1)
 
-    def _max_count(self, first: jax.Array, fits: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        """int32[W]: the most units from unit `first int32[W]` on whose seconds fit, by bisection.
+    def _max_num_units(self, first_unit: jax.Array, seconds_fit: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        """int32[W]: the most units from unit `first_unit int32[W]` on whose seconds fit, by bisection.
 
-        `fits`: from the seconds float[W] that units take to bool[W]; True for some units is True for fewer as well.
+        `seconds_fit`: from the seconds float[W] that units take to bool[W]; if some units fit, so do fewer.
         """
-        bits = self.num_units.bit_length()
+        num_bits = self.num_units.bit_length()
 
-        def step(i: jax.Array, count: jax.Array) -> jax.Array:
-            """Sets the i-th bit of the count, from the highest on, if that many units still fit."""
-            larger_count = count + jnp.left_shift(jnp.int32(1), bits - 1 - i)
-            return jnp.where(fits(self.seconds(first, larger_count)), larger_count, count)
+        def step(bits_tried: jax.Array, num_units: jax.Array) -> jax.Array:
+            """Sets the next bit of the number of units, from the highest on, if that many still fit."""
+            larger_num_units = num_units + jnp.left_shift(jnp.int32(1), num_bits - 1 - bits_tried)
+            return jnp.where(seconds_fit(self.seconds(first_unit, larger_num_units)), larger_num_units, num_units)
 
-        return jax.lax.fori_loop(0, bits, step, jnp.zeros_like(first))
+        return jax.lax.fori_loop(0, num_bits, step, jnp.zeros_like(first_unit))
 
 
 def turns_record(
@@ -172,14 +182,14 @@ def turns_record(
     is_in_commit = is_sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, num_commits)])
     commit = jnp.where(is_in_commit, turn.commit, -1)
     if by_worker:
-        passes = num_contributions // work.num_workers
-        place = jnp.minimum(_stretch(commit, read), passes - 1) * work.num_workers + worker
+        max_stretches = num_contributions // work.num_workers
+        column = jnp.minimum(_stretch_in_commit(commit, read), max_stretches - 1) * work.num_workers + worker
     elif split:
-        place = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
+        column = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
     else:
-        place = turn.position
+        column = turn.position
     shape = num_commits, num_contributions
-    contribution = jnp.where(commit >= 0, commit, num_commits), place  # out of bounds: dropped
+    contribution = jnp.where(commit >= 0, commit, num_commits), column  # out of bounds: dropped
     first_unit = jnp.full(shape, work.num_units, jnp.int32)
     return record(
         timeline,
@@ -198,26 +208,29 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     The turns of a worker are in order; turns that do not exist come last, with T as first unit. A unit that no turn has
     begun gets the turn before it, version -1, and times inf.
     """
-    unit = jnp.arange(work.num_units, dtype=jnp.int32)
+    all_units = jnp.arange(work.num_units, dtype=jnp.int32)
 
-    def turn_of_units(turns: Turns) -> tuple[Turns, jax.Array]:
+    def turn_of_units(turns_of_worker: Turns) -> tuple[Turns, jax.Array]:
         """The turn of each unit of one worker, arrays [T], and the version read in the turn before it.
 
-        `turns` are those of the worker, arrays [J]; `unit` are the numbers of all units, [T].
+        `turns_of_worker` are those of the worker, arrays [J]; `all_units` are the numbers of all units, [T].
         """
-        index = (jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1).clip(0)
-        return Turns(*(x[index] for x in turns)), turns.version[(index - 1).clip(0)]
+        num_begun_turns = jnp.searchsorted(turns_of_worker.first, all_units, side="right").astype(jnp.int32)
+        turn_index = (num_begun_turns - 1).clip(0)
+        turn = Turns(*(x[turn_index] for x in turns_of_worker))
+        index_before = (turn_index - 1).clip(0)
+        return turn, turns_of_worker.version[index_before]
 
     turn, version_before = jax.vmap(turn_of_units, in_axes=1, out_axes=1)(turns)
-    offset = unit[:, None] - turn.first  # the unit's place in its turn
-    is_begun = (offset >= 0) & (offset < turn.num_begun)
-    is_last_begun, is_last_sent = offset == turn.num_begun - 1, offset == turn.work - 1
-    compute_start = turn.compute_start + work.seconds(turn.first, offset)
+    offset_in_turn = all_units[:, None] - turn.first
+    is_begun = (offset_in_turn >= 0) & (offset_in_turn < turn.num_begun)
+    is_last_begun, is_last_sent = offset_in_turn == turn.num_begun - 1, offset_in_turn == turn.work - 1
+    compute_start = turn.compute_start + work.seconds(turn.first, offset_in_turn)
     compute_end = jnp.where(is_last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
     send_start = jnp.where(is_last_sent, turn.send_start, jnp.inf)
-    finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
-    start = jnp.where(offset == 0, turn.begin, compute_start)
-    times = Timeline(
+    finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset_in_turn < turn.work, compute_end, jnp.inf))
+    start = jnp.where(offset_in_turn == 0, turn.begin, compute_start)
+    timeline = Timeline(
         start=start,
         compute_start=compute_start,
         compute_end=compute_end,
@@ -225,12 +238,12 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
         finish=finish,
         horizon=horizon,
     )
-    times = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), times)._replace(horizon=horizon)
-    read = jnp.where(is_begun, jnp.where(unit[:, None] < turn.fresh, version_before, turn.version), -1)
-    return times, read, turn
+    timeline = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), timeline)._replace(horizon=horizon)
+    version_read = jnp.where(is_begun, jnp.where(all_units[:, None] < turn.fresh, version_before, turn.version), -1)
+    return timeline, version_read, turn
 
 
-def _stretch(commit: jax.Array, read: jax.Array) -> jax.Array:
+def _stretch_in_commit(commit: jax.Array, read: jax.Array) -> jax.Array:
     """int32[T, W]: the number of the stretch that a unit is in, 0, 1, ..., among its worker's units in the same commit.
 
     A stretch has units that follow each other and are based on one version. Between two of them can be a unit that was
@@ -240,11 +253,11 @@ def _stretch(commit: jax.Array, read: jax.Array) -> jax.Array:
       commit: int32[T, W], that each unit is in; -1 for none.
       read: int32[T, W], the version that each is based on.
     """
-    # Of the unit before; -2, which is no number of a commit or version, before the first.
-    last_commit, last_read, newest_commit = (
-        jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read, jax.lax.cummax(commit, axis=0))
+    previous_commit, previous_read, newest_commit_before = (
+        jnp.roll(x, 1, axis=0).at[0].set(_NO_NUMBER) for x in (commit, read, jax.lax.cummax(commit, axis=0))
     )
-    begins = (commit >= 0) & ((commit != last_commit) | (read != last_read))
-    number = jnp.cumsum(begins, axis=0, dtype=jnp.int32)  # since the first unit
-    is_first_of_commit = (commit >= 0) & (commit > newest_commit)
-    return number - jax.lax.cummax(jnp.where(is_first_of_commit, number, 0), axis=0)
+    begins_stretch = (commit >= 0) & ((commit != previous_commit) | (read != previous_read))
+    stretch_of_worker = jnp.cumsum(begins_stretch, axis=0, dtype=jnp.int32)  # since the first unit
+    is_first_of_commit = (commit >= 0) & (commit > newest_commit_before)
+    first_stretch_of_commit = jax.lax.cummax(jnp.where(is_first_of_commit, stretch_of_worker, 0), axis=0)
+    return stretch_of_worker - first_stretch_of_commit
