@@ -51,10 +51,13 @@ def _coins_from_bytes(
     random_bytes: jax.Array, shape: tuple[int, ...], chances: tuple[tuple[int, ...], ...]
 ) -> jax.Array:
     """As `_coins`: for each array of coins one byte that chooses its chance, then one byte for each coin."""
-    num_arrays, size = len(chances), math.prod(shape)
-    random_bytes = random_bytes[: num_arrays * (1 + size)].reshape(num_arrays, 1 + size)
-    chosen = [jnp.asarray(entry, jnp.uint8)[random_bytes[i, 0] % len(entry)] for i, entry in enumerate(chances)]
-    coins = (random_bytes[:, 1:] < jnp.stack(chosen)[:, None]).reshape(num_arrays, *shape)
+    num_arrays, num_coins = len(chances), math.prod(shape)
+    bytes_per_array = 1 + num_coins
+    random_bytes = random_bytes[: num_arrays * bytes_per_array].reshape(num_arrays, bytes_per_array)
+    chosen_chances = [
+        jnp.asarray(choices, jnp.uint8)[random_bytes[i, 0] % len(choices)] for i, choices in enumerate(chances)
+    ]
+    coins = (random_bytes[:, 1:] < jnp.stack(chosen_chances)[:, None]).reshape(num_arrays, *shape)
     return coins[0] if num_arrays == 1 else coins
 
 
@@ -66,8 +69,10 @@ def _random_bytes(model: Model, rng_key: jax.Array) -> jax.Array:
 
 def _random_tree(model: Model, rng_key: jax.Array) -> Command:
     """Branches cut off at random; what is left terminates or aborts at random."""
-    is_kept, terminates, aborts = (100, 160, 220, 255), (0, 32, 128, 255), (0, 0, 8, 64)  # the chances, in 256
-    return _tree_from_coins(model, _coins(model, rng_key, model.shape[1:], is_kept, terminates, aborts))
+    kept_chances, terminates_chances, aborts_chances = (100, 160, 220, 255), (0, 32, 128, 255), (0, 0, 8, 64)  # in 256
+    states_and_words = model.shape[1:]
+    coins = _coins(model, rng_key, states_and_words, kept_chances, terminates_chances, aborts_chances)
+    return _tree_from_coins(model, coins)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -77,7 +82,8 @@ def _tree_from_coins(model: Model, coins: jax.Array) -> Command:
     A word is there if all its prefixes are kept.
     """
     is_kept, terminates, aborts = coins
-    incomplete = is_kept.at[:, 0].set(True)[:, words(model).prefix].all(axis=1)  # prefix: int32[n + 1, N]
+    empty_word, prefixes = 0, words(model).prefix  # prefixes: int32[n + 1, N]
+    incomplete = is_kept.at[:, empty_word].set(True)[:, prefixes].all(axis=1)
     return closed(model, jnp.stack([incomplete & terminates, incomplete, incomplete & aborts]))
 
 
@@ -86,16 +92,16 @@ def _random_term(model: Model, rng_key: jax.Array) -> Command:
     keys = jax.random.split(rng_key, 4)
     a, b = step(model, keys[0]), step(model, keys[1])
     p, r = states(model, keys[2]), relation(model, keys[3])
-    guarded = sequence(test(model, p), a)
-    options = (
-        sequence(guarded, b),
-        sequence(star(choice(guarded, b)), test(model, p)),
+    guarded_a = sequence(test(model, p), a)
+    programs = (
+        sequence(guarded_a, b),
+        sequence(star(choice(guarded_a, b)), test(model, p)),
         omega(sequence(a, choice(b, assertion(model, p)))),
         sequence(assertion(model, p), omega(a)),
         choice(a, sequence(environment_step(model, r), abort(model))),
         choice(test(model, p), sequence(b, sequence(test(model, ~p), abort(model)))),
     )
-    return _one_of(_random_bytes(model, rng_key), options)
+    return _one_of(_random_bytes(model, rng_key), programs)
 
 
 @jax.jit
