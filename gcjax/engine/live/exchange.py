@@ -16,7 +16,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean
 from gcjax.engine.live.chunk_work import ChunkGradients
-from gcjax.engine.messages import accumulation_dtype, assembled, shares
+from gcjax.engine.messages import accumulation_dtype, assembled, chunk_weights
 from gcjax.engine.spread import on_each_device
 
 AXIS = "workers"
@@ -97,7 +97,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         messages = jnp.einsum("mkl,kli->mi", encode.astype(dtype), gradients.astype(dtype))
         estimate = estimate_from_messages(messages[None], decode[None], AXIS)
         losses = jnp.where(is_done, chunks.losses[0], 0)
-        weights = shares(encode[None], decode[None])[0].astype(losses.dtype)
+        weights = chunk_weights(encode[None], decode[None])[0].astype(losses.dtype)
         loss_sum, weight_sum = jax.lax.psum(((losses * weights).sum(), weights.sum()), AXIS)
         return estimate / code.assignment.num_chunks, mean(loss_sum, weight_sum)
 
