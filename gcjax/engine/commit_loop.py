@@ -95,12 +95,13 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
     vmap one by one for as long as any run needs (`max_over_runs`).
     """
     carry = state, info
-    if maker.program.options.wavefront_width == 1 or maker.local_work is not None:
-        commit = partial(_make_commit, maker, end_commit)
-        return jax.lax.fori_loop(0, max_over_runs(end_commit - state.commit), lambda _, carry: commit(carry), carry)
-    return jax.lax.while_loop(
-        lambda carry: carry[0].commit < end_commit, partial(_make_wavefront, maker, end_commit), carry
-    )
+    one_by_one = maker.program.options.wavefront_width == 1 or maker.local_work is not None
+    if one_by_one:
+        make_commit = partial(_make_commit, maker, end_commit)
+        num_commits = max_over_runs(end_commit - state.commit)
+        return jax.lax.fori_loop(0, num_commits, lambda _, carry: make_commit(carry), carry)
+    make_wavefront = partial(_make_wavefront, maker, end_commit)
+    return jax.lax.while_loop(lambda carry: carry[0].commit < end_commit, make_wavefront, carry)
 
 
 def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
@@ -123,22 +124,25 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     """
     state, _ = carry
     indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    versions_exist = (maker.commits.version.at[indices].get(mode="clip") <= state.commit).all(axis=1)  # [width]
+    versions_read = maker.commits.version.at[indices].get(mode="clip")  # [width, C]
+    versions_exist = (versions_read <= state.commit).all(axis=1)
     is_ready = versions_exist & (indices < end_commit)
-    # cumprod counts up to the first that is not ready. At least one is made, so that the loop ends even for a schedule
-    # that reads versions before they are made; the results are then NaN, see `begin`.
-    num_ready = jnp.maximum(jnp.cumprod(is_ready.astype(jnp.int32)).sum(), 1)
+    num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
+    # At least one is made, so that the loop ends even for a schedule that reads versions before they are made; the
+    # results are then NaN, see `begin`.
+    num_applied = jnp.maximum(num_ready_in_row, 1)
     contributions = maker.wavefront_spread.map_entries(
-        lambda shared, index: maker.gradient(shared[0], shared[1], index),
-        (maker.inputs(state), maker.commits),  # `shared` by all commits of the wavefront
+        lambda inputs_and_commits, index: maker.gradient(*inputs_and_commits, index),
+        (maker.inputs(state), maker.commits),  # the same for all commits of the wavefront
         indices.clip(0, end_commit - 1),
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
-        """Applies the i-th contribution of the wavefront, if it is ready."""
-        return _apply_contribution(maker, carry, jax.tree.map(lambda x: x[i], contributions), i < num_ready)
+        """Applies the i-th of the `contributions` of the wavefront, if it is ready."""
+        contribution = jax.tree.map(lambda x: x[i], contributions)
+        return _apply_contribution(maker, carry, contribution, i < num_applied)
 
-    return jax.lax.fori_loop(0, max_over_runs(num_ready), apply_commit, carry)
+    return jax.lax.fori_loop(0, max_over_runs(num_applied), apply_commit, carry)
 
 
 def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
@@ -148,20 +152,20 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
     updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
-    params = options.layout.constrain_params(
-        select_active(active, optax.apply_updates(state.params, updates), state.params)
-    )
+    new_params = optax.apply_updates(state.params, updates)
+    params = options.layout.constrain_params(select_active(active, new_params, state.params))
     new_opt_state = options.layout.constrain_opt_state(optimizer, new_opt_state, params)
     opt_state = select_active(active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:
         unread_slot = options.ring_size  # the last one, which nobody reads
-        slot = jnp.where(active, maker.ring_slots[state.commit + 1], unread_slot)
-        ring = rings.write_slot(ring, slot, params)
-    index = jnp.where(active, state.commit, maker.commits.time.size)  # out of bounds: dropped
+        slot_of_new_version = jnp.where(active, maker.ring_slots[state.commit + 1], unread_slot)
+        ring = rings.write_slot(ring, slot_of_new_version, params)
+    out_of_bounds = maker.commits.time.size  # an index that is dropped
+    commit_index = jnp.where(active, state.commit, out_of_bounds)
     info = info._replace(
-        loss=info.loss.at[index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
-        residual=info.residual.at[index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
+        loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
+        residual=info.residual.at[commit_index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
     )
     num_commits = state.commit + active.astype(state.commit.dtype)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info

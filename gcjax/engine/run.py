@@ -43,6 +43,9 @@ from gcjax.tasks.base import Task
 
 Progress = Callable[[int, int], None]
 
+VERSIONS_KEPT_PER_WORKER = 4
+"""Past versions in the ring of a protocol that looks at the loss, unless it is said how many."""
+
 
 class Arrays(NamedTuple):
     """The arrays that a run is computed from; `source` is None unless the protocol looks at the loss."""
@@ -217,47 +220,52 @@ def replay(
     program = Program(task._replace(data=None), protocol, optimizer, options)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
     if start is not None:
-        run = started(program, schedule, _begin(program, *arrays[:4]), start)
+        initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
+        run = started(program, schedule, initial_run, start)
         return _concrete_run(program, arrays, Resume(run=run), progress)
     if protocol.local is None or not any(membership.anew for membership in memberships):
         return _concrete_run(program, arrays, Resume(), progress)
-    run = _concrete_run(program, arrays, Resume(run=_begun_with(program, arrays, memberships)), progress)
+    run = _concrete_run(program, arrays, Resume(run=_begin_with_new_processes(program, arrays, memberships)), progress)
     return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
 
 
-def _begun_with(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
+def _begin_with_new_processes(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
     """The run before its first commit, whose workers will begin anew as the memberships say."""
     arrays = program.options.layout.put_on_devices(arrays)
-    run = _begin(program, *arrays[:4])
-    local = with_new_processes(run.state.local, first_units(arrays.schedule, memberships))
+    run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
+    first_unit_of_processes = first_units(arrays.schedule, memberships)
+    local = with_new_processes(run.state.local, first_unit_of_processes)
     return run._replace(state=run.state._replace(local=local))
 
 
 def _eval_every(eval_every: int | None, schedule: Schedule) -> int:
     """The commits between two evaluations; a hundredth of the possible ones if it is not said."""
     max_commits = schedule.time.shape[0]
-    return min(eval_every or max(1, max_commits // 100), max_commits)
+    hundredth = max(1, max_commits // 100)
+    return min(eval_every or hundredth, max_commits)
 
 
 def _wavefront_width(width: int | None, schedule: Schedule, device_layout: Layout) -> int:
     """The commits computed at once; if it is not said, one a device, or 1 where contributions are spread."""
     if width is not None:
         return width
-    return device_layout.spread().size if schedule.worker.shape[1] == 1 else 1
+    num_contributions = schedule.worker.shape[1]
+    return device_layout.spread().size if num_contributions == 1 else 1
 
 
 def _schedule_and_traced(
-    protocol: Protocol, inputs: tuple[Any, ...], run: Run | None, traced: bool
+    protocol: Protocol, inputs_of_simulation: tuple[Any, ...], run: Run | None, traced: bool
 ) -> tuple[Schedule, bool]:
     """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced.
 
-    `inputs` are those of its simulation: the durations, the network and, if there are any, the absences.
+    `inputs_of_simulation` are the durations, the network and, if there are any, the absences.
     """
     if run is None:
-        simulation = protocol.simulation(*inputs[1:])
+        durations, *network_and_absences = inputs_of_simulation
+        simulation = protocol.simulation(*network_and_absences)
         simulate = simulation if traced else partial(compiled_schedule, simulation)
-        schedule = simulate(*inputs)
-        check_schedule(schedule, protocol, inputs[0])
+        schedule = simulate(*inputs_of_simulation)
+        check_schedule(schedule, protocol, durations)
     else:
         schedule = run.schedule
     traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
@@ -274,7 +282,7 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
     schedule, data, rng_key, params, source = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     last_eval = _last_eval(resume, schedule)
-    if not isinstance(last_eval, int) or last_eval:
+    if _may_be_positive(last_eval):
         run = advance(program, schedule, data, rng_key, run, jnp.asarray(last_eval, jnp.int32), source)
     return _with_schedule(run, program.protocol, schedule, source)
 
@@ -300,13 +308,14 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
 
     if resume.checkpoints is not None or progress is not None:
         max_commits = schedule.time.shape[0] if source is not None else int(run.info.num_commits)
+        evals_until_end = -(-max_commits // options.eval_every)  # rounded up
         run = advance_in_pieces(
-            advance_to, run, min(int(last_eval), -(-max_commits // options.eval_every)),
+            advance_to, run, min(int(last_eval), evals_until_end),
             checkpoints=resume.checkpoints,
             identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
-    elif not isinstance(last_eval, int) or last_eval:
+    elif _may_be_positive(last_eval):
         run = advance_to(run, last_eval)
     run = _with_schedule(run, program.protocol, schedule, source)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
@@ -326,6 +335,11 @@ def _identity(options: Options, arrays: Arrays, text: str) -> str:
 def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:
     """Where to stop, in evaluations; at least as many as there are if it is not said."""
     return schedule.time.shape[0] if resume.num_evals is None else resume.num_evals
+
+
+def _may_be_positive(num_evals: int | jax.Array) -> bool:
+    """Whether there may be evaluations to go on to: not if their number is known to be 0."""
+    return not isinstance(num_evals, int) or num_evals != 0
 
 
 def _network(network: Network | Links | None, task: Task, params: Any, num_workers: int) -> Network:
@@ -352,14 +366,15 @@ def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, tr
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         size = 0
     elif protocol.adaptive is not None:
-        # A version is kept for `size` commits, read or not; where 4 a worker are too few, `check_commits` says so.
-        size = min(4 * num_workers, max_commits)
+        # A version is kept for `size` commits, read or not; where these are too few, `check_commits` says so.
+        size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
     else:
         size = min(num_workers + num_contributions, max_commits)
     if traced or protocol.adaptive is not None:
         return size
+    needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
     # A size from the data alone would compile anew for other durations.
-    return max(size, int(np.max(jax.device_get(versions_alive(schedule)))))
+    return max(size, needed_size)
 
 
 def _check_arguments(
