@@ -69,7 +69,8 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     contribution_spread, wavefront_spread = (spread, one_device()) if num_contributions > 1 else (one_device(), spread)
     local_work = None
     if protocol.local is not None:
-        worker_spread = spread if spread.size > 1 or options.wavefront_width > 1 else None
+        work_at_once = spread.size > 1 or options.wavefront_width > 1
+        worker_spread = spread if work_at_once else None
         local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread)
     if protocol.code is None:
         gradient = unit_gradients(task, protocol.one_version, contribution_spread, ragged=protocol.padded)
@@ -123,18 +124,19 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     computed again in a later wavefront.
     """
     state, _ = carry
-    indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    versions_read = maker.commits.version.at[indices].get(mode="clip")  # [width, C]
+    commit_indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
+    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")  # [width, C]
     versions_exist = (versions_read <= state.commit).all(axis=1)
-    is_ready = versions_exist & (indices < end_commit)
+    is_ready = versions_exist & (commit_indices < end_commit)
     num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
     # At least one is made, so that the loop ends even for a schedule that reads versions before they are made; the
     # results are then NaN, see `begin`.
-    num_applied = jnp.maximum(num_ready_in_row, 1)
+    least_progress = 1
+    num_applied = jnp.maximum(num_ready_in_row, least_progress)
     contributions = maker.wavefront_spread.map_entries(
         lambda inputs_and_commits, index: maker.gradient(*inputs_and_commits, index),
         (maker.inputs(state), maker.commits),  # the same for all commits of the wavefront
-        indices.clip(0, end_commit - 1),
+        commit_indices.clip(0, end_commit - 1),
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:

@@ -45,7 +45,7 @@ def advance_by_windows(
     evaluate: Evaluate,
     run: Run,
     num_evals: jax.Array,
-    source: tuple[jax.Array, Any],
+    durations_and_network: tuple[jax.Array, Any],
 ) -> Run:
     """The run once `num_evals` evaluations have been made in all, or once it has ended.
 
@@ -55,10 +55,10 @@ def advance_by_windows(
       evaluate: see `Evaluate`.
       run: so far.
       num_evals: int32[], the first evaluation not counted.
-      source: the durations and the network.
+      durations_and_network: what schedules are made from.
     """
     adaptive = program.protocol.adaptive
-    advance = partial(_advance_to_boundary, program, make_commits, evaluate, num_evals, source)
+    advance = partial(_advance_to_boundary, program, make_commits, evaluate, num_evals, durations_and_network)
 
     def any_is_unfinished(run: Run) -> jax.Array:
         """bool[]: whether the run has commits and evaluations to come; under vmap, whether one of the runs has."""
@@ -72,13 +72,13 @@ def _advance_to_boundary(
     make_commits: MakeCommits,
     evaluate: Evaluate,
     num_evals: jax.Array,
-    source: tuple[jax.Array, Any],
+    durations_and_network: tuple[jax.Array, Any],
     run: Run,
 ) -> Run:
     """The run at its next evaluation or at the end of its window, whichever comes first; see `advance_by_windows`."""
     adaptive, options = program.protocol.adaptive, program.options
     active = _is_unfinished(adaptive, num_evals, run)
-    durations, network = source
+    durations, network = durations_and_network
     schedule = adaptive.schedule(durations, network, run.state.controls)  # the commits made so far are the same in it
     window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
     commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
@@ -103,12 +103,14 @@ def _is_unfinished(adaptive: Adaptive, num_evals: jax.Array, run: Run) -> jax.Ar
     return (later_evals_made < num_evals) & ~_has_ended(adaptive, run)
 
 
-def _current_window(adaptive: Adaptive, schedule: Schedule, window: jax.Array, max_commits: int | None) -> Window:
-    """Window number `window` under a schedule, of a run of at most `max_commits` commits."""
+def _current_window(
+    adaptive: Adaptive, schedule: Schedule, window_number: jax.Array, max_commits: int | None
+) -> Window:
+    """This window under a schedule, of a run of at most `max_commits` commits."""
     num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
-    is_last = window >= adaptive.num_windows - 1
-    end_time = jnp.where(is_last, jnp.inf, (window + 1).astype(schedule.time.dtype) * adaptive.seconds)
+    is_last = window_number >= adaptive.num_windows - 1
+    end_time = jnp.where(is_last, jnp.inf, (window_number + 1).astype(schedule.time.dtype) * adaptive.seconds)
     commits_by_end = jnp.minimum((schedule.time <= end_time).sum(dtype=jnp.int32), num_commits)
     return Window(is_last=is_last, end=end_time, commits_by_end=commits_by_end, num_commits=num_commits)
 

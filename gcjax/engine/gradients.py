@@ -131,8 +131,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
         if ragged and spread.size == 1:  # on one device, without the padding
             gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
         elif one_version:  # all contributions read the same
-            version = units.version.max().clip(0)  # the max, as -1 pads
-            shared = inputs.versions.read(version), inputs.data, inputs.rng_key
+            shared = inputs.versions.read(_common_entry(units.version)), inputs.data, inputs.rng_key
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)
         else:
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_own_versions, inputs, units)
@@ -165,8 +164,8 @@ def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
         progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
         coding = code.plan(progress)
         worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
-        # All workers read one version, and begin with the same unit; the max, as -1 pads.
-        first_unit, version = commits.unit[commit].max().clip(0), commits.version[commit].max().clip(0)
+        # All workers read one version, and begin with the same unit.
+        first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
         units_of_round = code.assignment.load
         round_number = first_unit // units_of_round
         chunks = Chunks(inputs.data, inputs.rng_key, round_number)
@@ -227,6 +226,11 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
         return gradient_sum, mean((losses * weights).sum(), weights.sum())
 
     return estimate
+
+
+def _common_entry(padded: jax.Array) -> jax.Array:
+    """int32[], the entry that all of int32[C] have in common but those that pad, with -1; 0 if all of them do."""
+    return padded.max().clip(0)
 
 
 def mean(weighted_sum: jax.Array, weight_sum: jax.Array) -> jax.Array:

@@ -15,7 +15,7 @@ import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
-from gcjax.engine.new_processes import begun_anew
+from gcjax.engine.new_processes import NOTHING_READ, begun_anew
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, adopt_version
 from gcjax.protocols.schedule import Commits
@@ -70,7 +70,7 @@ class LocalRule(NamedTuple):
       task: what is trained.
       local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
       optimizer: of the local steps.
-      owner: int32[W], see `owners`.
+      owner: int32[W], see `owner_of_workers`.
       worker_spread: how the workers of a commit work at the same time; None if one after the other.
     """
 
@@ -87,7 +87,8 @@ LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, 
 
 def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
     """The local parameters before the first commit: all owners have the initial ones."""
-    num_owners = int(owners(local, num_workers).max()) + 1
+    last_owner = int(owner_of_workers(local, num_workers).max())
+    num_owners = last_owner + 1
 
     def repeat_leaf(x: jax.Array) -> jax.Array:
         """[num_owners, ...]: the same array for each owner."""
@@ -95,7 +96,7 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
 
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
-    return Local(params, opt_state, jnp.full(num_owners, -1, jnp.int32))
+    return Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
 
 
 def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
@@ -104,7 +105,7 @@ def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, pa
     return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
 
 
-def owners(local: LocalWork, num_workers: int) -> np.ndarray:
+def owner_of_workers(local: LocalWork, num_workers: int) -> np.ndarray:
     """int32[W]: the owner of the parameters on which each worker works; itself unless the protocol says otherwise."""
     if local.parameter_owners is None:
         return np.arange(num_workers, dtype=np.int32)
@@ -128,16 +129,17 @@ def local_commits(
       worker_spread: how the workers of a commit work at the same time; one after the other if None, as always where a
         commit has fewer contributions than workers.
     """
-    owner = jnp.asarray(owners(local, num_workers))
+    owner = jnp.asarray(owner_of_workers(local, num_workers))
     rule = LocalRule(
         task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, worker_spread=worker_spread
     )
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
         """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
-        steps = _steps_of_commit(local, commits, index)
-        has_all_workers = steps.num_steps.shape[0] == local.passes * num_workers
-        all_work_at_once = has_all_workers and worker_spread is not None
+        steps = _steps_of_commit(rule.local, commits, index)
+        num_contributions, num_workers = steps.num_steps.shape[0], rule.owner.size
+        has_all_workers = num_contributions == rule.local.passes * num_workers
+        all_work_at_once = has_all_workers and rule.worker_spread is not None
         sum_changes = _changes_side_by_side if all_work_at_once else _changes_one_by_one
         change_sum, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         loss_weights = steps.loss_weight.astype(losses.dtype)
@@ -200,8 +202,8 @@ def _changes_one_by_one(
         """
         change_sum, all_local, losses = carry
         steps_of_one = jax.tree.map(lambda x: x[order_with_padding_last[i]], steps)
-        some_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
-        owner = rule.owner[some_member]
+        any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
+        owner = rule.owner[any_member]
         local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
         change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_of_one)
         new_local = select_active(i < num_contributions, new_local, local)
@@ -278,8 +280,8 @@ def _change_of_contribution(
     )
     pulls_under_way = pulls & (local.version >= 0)  # nothing is begun before the first pull
     gradient_points = _GradientPoints(
-        version=version_params,
-        before_pull=local.params if rule.local.overlaps_pull else params_before_steps,
+        version_params=version_params,
+        params_before_pull=local.params if rule.local.overlaps_pull else params_before_steps,
         pulls_under_way=pulls_under_way,
     )
     params_after_steps, opt_state, loss = _take_steps(
@@ -294,22 +296,24 @@ class _GradientPoints(NamedTuple):
     """The parameters, besides the present local ones, at which the gradient of a step can be taken.
 
     Attributes:
-      version: the parameters that were read.
-      before_pull: the local parameters before they were.
+      version_params: the parameters that were read.
+      params_before_pull: the local parameters before they were.
       pulls_under_way: bool[], whether a pull comes while the first of the steps is under way.
     """
 
-    version: Any
-    before_pull: Any
+    version_params: Any
+    params_before_pull: Any
     pulls_under_way: jax.Array
 
     def of_step(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
         """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`."""
         if local.gradients_at_version:
-            return self.version
+            return self.version_params
         if local.overlaps_pull:  # the first gradient after a pull was begun before it
             begun_before_pull = self.pulls_under_way & (step == 0)
-            return jax.tree.map(lambda old, new: jnp.where(begun_before_pull, old, new), self.before_pull, params)
+            return jax.tree.map(
+                lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
+            )
         return params
 
 

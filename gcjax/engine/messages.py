@@ -5,6 +5,7 @@ The blocks are cut from the flattened gradient, padded to a multiple of L: each 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,17 +32,12 @@ def worker_messages(
     num_workers, num_messages, _, num_blocks = encode.shape
     flat_params = ravel_pytree(params)[0]
     dtype = accumulation_dtype(flat_params.dtype)
+    encode_chunk = partial(_encoded_chunk, loss, has_aux, dtype, params)
 
     def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
-        """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by the outer `loss`."""
-
-        def encoded_chunk(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
-            """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss."""
-            loss_and_aux, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
-            return combined_rows(coefficients, gradient_blocks(gradient, num_blocks).astype(dtype)), loss_and_aux
-
+        """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by `encode_chunk`."""
         chunks_in_slot, coefficients_in_slot = slot
-        increments, losses_and_aux = jax.vmap(encoded_chunk)(chunks_in_slot, coefficients_in_slot)
+        increments, losses_and_aux = jax.vmap(encode_chunk)(chunks_in_slot, coefficients_in_slot)
         return messages + increments, losses_and_aux
 
     block_size = -(-flat_params.size // num_blocks)  # rounded up
@@ -52,6 +48,19 @@ def worker_messages(
     messages, losses_by_slot = jax.lax.scan(add_slot, zero_messages, (chunks_by_slot, coefficients_by_slot))
     losses_by_worker = jax.tree.map(lambda x: x.swapaxes(0, 1), losses_by_slot)  # [U, K] from [K, U]
     return messages, losses_by_worker
+
+
+def _encoded_chunk(
+    loss: Callable[[Any, Any], Any], has_aux: bool, dtype: Any, params: Any, chunk: Any, coefficients: jax.Array
+) -> tuple[jax.Array, Any]:
+    """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss.
+
+    `coefficients`: float[M, L] of the chunk. `has_aux`: see `worker_messages`.
+    """
+    loss_and_aux, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
+    num_blocks = coefficients.shape[1]
+    blocks = gradient_blocks(gradient, num_blocks).astype(dtype)
+    return combined_rows(coefficients, blocks), loss_and_aux
 
 
 def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
@@ -88,7 +97,8 @@ def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:
 
     Shapes: encode float[U, M, K, L], decode float[U, M, L].
     """
-    return jnp.einsum("uml,umkl->uk", decode, encode)
+    worker_message_block, worker_message_chunk_block, worker_chunk = "uml", "umkl", "uk"
+    return jnp.einsum(f"{worker_message_block},{worker_message_chunk_block}->{worker_chunk}", decode, encode)
 
 
 def accumulation_dtype(dtype: Any) -> Any:

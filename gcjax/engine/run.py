@@ -23,7 +23,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
-from gcjax.engine.training_loop import Source, advance, begin, versions_alive
+from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions, reads_one_version
 from gcjax.protocols.base import (
     Protocol,
@@ -48,13 +48,13 @@ VERSIONS_KEPT_PER_WORKER = 4
 
 
 class Arrays(NamedTuple):
-    """The arrays that a run is computed from; `source` is None unless the protocol looks at the loss."""
+    """The arrays that a run is computed from; the last one is None unless the protocol looks at the loss."""
 
     schedule: Schedule
     data: Any
     rng_key: jax.Array
     params: Any
-    source: Source | None
+    durations_and_network: DurationsAndNetwork | None
 
 
 def run(
@@ -142,8 +142,10 @@ def run(
         max_commits = num_commits or schedule.time.shape[0]
         check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
     program = Program(task._replace(data=None), protocol, optimizer, options)
-    source = None if protocol.adaptive is None else (durations, network)
-    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
+    arrays = Arrays(
+        schedule=schedule, data=task.data, rng_key=rng_key, params=params,
+        durations_and_network=None if protocol.adaptive is None else (durations, network),
+    )  # fmt: skip
     return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
 
 
@@ -218,7 +220,7 @@ def replay(
         wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options)
-    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
+    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
     if start is not None:
         initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
         run = started(program, schedule, initial_run, start)
@@ -279,12 +281,13 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
     for name, value in {"checkpoints": resume.checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
-    schedule, data, rng_key, params, source = arrays
+    schedule, data, rng_key, params, durations_and_network = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     last_eval = _last_eval(resume, schedule)
     if _may_be_positive(last_eval):
-        run = advance(program, schedule, data, rng_key, run, jnp.asarray(last_eval, jnp.int32), source)
-    return _with_schedule(run, program.protocol, schedule, source)
+        num_evals = jnp.asarray(last_eval, jnp.int32)
+        run = advance(program, schedule, data, rng_key, run, num_evals, durations_and_network)
+    return _with_schedule(run, program.protocol, schedule, durations_and_network)
 
 
 def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
@@ -297,17 +300,17 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
       progress: called with (commits made, commits in all); None for nobody.
     """
     options, put_on_devices = program.options, program.options.layout.put_on_devices
-    schedule, data, rng_key, params, source = put_on_devices(arrays)
+    schedule, data, rng_key, params, durations_and_network = put_on_devices(arrays)
     run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
-    last_eval = _last_eval(resume, schedule)
+    last_eval, looks_at_loss = _last_eval(resume, schedule), durations_and_network is not None
 
     def advance_to(run: Run, num_evals: int | jax.Array) -> Run:
         """The run once `num_evals` evaluations have been made, by the compiled program."""
         num_evals = put_on_devices(jnp.asarray(num_evals, jnp.int32))
-        return _advance(program, schedule, data, rng_key, run, num_evals, source)
+        return _advance(program, schedule, data, rng_key, run, num_evals, durations_and_network)
 
     if resume.checkpoints is not None or progress is not None:
-        max_commits = schedule.time.shape[0] if source is not None else int(run.info.num_commits)
+        max_commits = schedule.time.shape[0] if looks_at_loss else int(run.info.num_commits)
         evals_until_end = -(-max_commits // options.eval_every)  # rounded up
         run = advance_in_pieces(
             advance_to, run, min(int(last_eval), evals_until_end),
@@ -317,9 +320,9 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
         )  # fmt: skip
     elif _may_be_positive(last_eval):
         run = advance_to(run, last_eval)
-    run = _with_schedule(run, program.protocol, schedule, source)
+    run = _with_schedule(run, program.protocol, schedule, durations_and_network)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
-        if source is not None:
+        if looks_at_loss:
             check_structure(run.schedule, program.protocol)
         check_residual(run, program.protocol)
         check_commits(run, num_commits=options.num_commits)
@@ -328,7 +331,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
 
 def _identity(options: Options, arrays: Arrays, text: str) -> str:
     """Text of what the bits of a run depend on: `text`, which the caller gives, and the arrays; see `run_identity`."""
-    arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "source"}
+    arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "durations_and_network"}
     return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays_by_name)
 
 
@@ -349,10 +352,12 @@ def _network(network: Network | Links | None, task: Task, params: Any, num_worke
     return checked_network(network, num_workers)
 
 
-def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
+def _with_schedule(
+    run: Run, protocol: Protocol, schedule: Schedule, durations_and_network: DurationsAndNetwork | None
+) -> Run:
     """A run with the schedule that it has followed: if it looks at the loss, made anew with what it has chosen."""
-    if protocol.adaptive is not None and source is not None:
-        schedule = compiled_schedule(protocol.adaptive.schedule, *source, run.state.controls)
+    if protocol.adaptive is not None and durations_and_network is not None:
+        schedule = compiled_schedule(protocol.adaptive.schedule, *durations_and_network, run.state.controls)
     return run._replace(schedule=schedule)
 
 

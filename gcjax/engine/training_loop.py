@@ -19,8 +19,8 @@ from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
-Source = tuple[jax.Array, Network]
-"""The durations and the network, for a protocol that makes its schedule on the way."""
+DurationsAndNetwork = tuple[jax.Array, Network]
+"""For a protocol that makes its schedule on the way."""
 
 
 def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Run:
@@ -100,27 +100,29 @@ def advance(
     rng_key: jax.Array,
     run: Run,
     num_evals: jax.Array,
-    source: Source | None = None,
+    durations_and_network: DurationsAndNetwork | None = None,
 ) -> Run:
     """The run once `num_evals` evaluations have been made in all, the first one not counted, or once it has ended.
 
     Args:
       program: what is compiled.
-      schedule: what happens when; if there is a source, only its shapes matter.
+      schedule: what happens when; if there are durations, only its shapes matter.
       data: of the task.
       rng_key: of the run.
       run: so far.
       num_evals: int32[].
-      source: of the schedule, for a protocol that looks at the loss.
+      durations_and_network: what a protocol that looks at the loss makes schedules from; None for others.
     """
     options, (_, batch_key) = program.options, _init_and_batch_keys(rng_key)
-    if source is not None:
+    if durations_and_network is not None:
 
         def commits_of(schedule: Schedule, end_commit: jax.Array, state: State, info: Info) -> Carry:
             """State and info once the commits of this schedule up to `end_commit` (not included) are made."""
             return make_commits(commit_maker(program, data, batch_key, schedule), end_commit, state, info)
 
-        run = advance_by_windows(program, commits_of, partial(evaluate, program, data), run, num_evals, source)
+        run = advance_by_windows(
+            program, commits_of, partial(evaluate, program, data), run, num_evals, durations_and_network
+        )
         return _constrain_layout(program, run)
     maker = commit_maker(program, data, batch_key, schedule)
     # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.

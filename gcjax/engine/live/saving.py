@@ -152,12 +152,13 @@ def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, A
         own_seconds[0, round_number] = record.seconds
         for field in round_table.dtype.names or ():
             round_table[field][round_number, 0] = getattr(record, field)
+    round_bytes, own_seconds_bytes = round_table.view(np.uint8), own_seconds.view(np.uint8)
     same_everywhere, one_row_a_process = PartitionSpec(), PartitionSpec(AXIS)
     return {
         "params": training.params,
         "opt_state": training.opt_state,
-        "rounds": _global_array(round_table.view(np.uint8), storage.mesh, same_everywhere),
-        "seconds": _global_array(own_seconds.view(np.uint8), storage.mesh, one_row_a_process),
+        "rounds": _global_array(round_bytes, storage.mesh, same_everywhere),
+        "seconds": _global_array(own_seconds_bytes, storage.mesh, one_row_a_process),
     }
 
 

@@ -42,9 +42,10 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
     spells = []
     for worker, worker_ratios in enumerate(ratios.T):
         # False before the first round and after the last, so that every spell has a beginning and an end.
-        is_slow = np.concatenate([[False], worker_ratios > threshold, [False]])
-        changes = np.flatnonzero(is_slow[1:] != is_slow[:-1])
-        for first_round, end_round in changes.reshape(-1, 2).tolist():  # the round after the last one
+        not_slow_outside = [False]
+        is_slow = np.concatenate([not_slow_outside, worker_ratios > threshold, not_slow_outside])
+        first_and_end_rounds = np.flatnonzero(is_slow[1:] != is_slow[:-1]).reshape(-1, 2)
+        for first_round, end_round in first_and_end_rounds.tolist():  # the end is the round after the last one
             is_still_slow = end_round == len(worker_ratios)
             last_round = None if is_still_slow else end_round - 1
             slowdown = float(np.median(worker_ratios[first_round:end_round]))
