@@ -127,14 +127,15 @@ def meet(c: Command, d: Command) -> Command:
 def sequence(c: Command, d: Command) -> Command:
     """First c, and then d from the state in which c terminates."""
     model = same_model(c, d)
-    prefix, suffix, end_state = words(model)  # int32[n + 1, N] twice: the first j steps of each word and the others
-    middle_state = end_state[:, prefix]  # int32[S, n + 1, N], after the first j steps
+    prefixes, suffixes, end_state = words(model)  # int32[n + 1, N] twice: the first j steps of each word, the others
+    middle_state = end_state[:, prefixes]  # int32[S, n + 1, N], after the first j steps
     # bool[3, S, n + 1, N]: whether c terminates after j steps, and d accepts the rest from there.
-    is_split = c.traces[TERMINATED][:, prefix] & d.traces[:, middle_state, suffix]
-    c_then_d = is_split.any(axis=2)
+    can_split_after_prefix = c.traces[TERMINATED][:, prefixes] & d.traces[:, middle_state, suffixes]
+    c_then_d = can_split_after_prefix.any(axis=2)
     # What c does by itself, without its terminated traces; those that it aborts are terminated as well.
-    c_unterminated = c.traces.at[TERMINATED].set(c.traces[ABORTED])
-    return Command(c_then_d | c_unterminated, model)
+    aborted_and_terminated = c.traces[ABORTED]
+    c_before_d = c.traces.at[TERMINATED].set(aborted_and_terminated)
+    return Command(c_then_d | c_before_d, model)
 
 
 def closed(model: Model, traces: jax.Array) -> Command:

@@ -80,15 +80,15 @@ class Subsets:
         """Starts with the sets of initial control states.
 
         `_next_set` is int64[sets, S A]: the set after a set and a state and step (as one number, s A + a), or UNKNOWN
-        until asked. `_member_bits` is uint64[sets, Q / 64]: the members of each set, one bit each; `_number_of_bits`
-        has the number of a set by the bytes of these. `_terminating_bits` and `_aborting_bits` are such sets too, one
-        for each state.
+        until asked. `_member_bits` is uint64[sets, Q / 64]: the members of each set, one bit each; by the bytes of
+        these `_set_number_by_bytes` has the number of a set. `_terminating_bits` and `_aborting_bits` are such sets
+        too, one for each state.
         """
         space = automaton.space
         self._moves, self._space, self._num_controls = moves(automaton), space, automaton.num_controls
         self._terminating_bits = _packed_bits(automaton.terminating.T)
         self._aborting_bits = _packed_bits(automaton.aborting.T)
-        self._number_of_bits: dict[bytes, int] = {}
+        self._set_number_by_bytes: dict[bytes, int] = {}
         num_sets, words_per_set = 0, self._terminating_bits.shape[1]
         self._member_bits = np.zeros((num_sets, words_per_set), np.uint64)
         self._next_set = np.zeros((num_sets, space.num_states * space.num_steps), np.int64)
@@ -97,7 +97,7 @@ class Subsets:
     @property
     def num_sets(self) -> int:
         """M, the sets there are so far."""
-        return len(self._number_of_bits)
+        return len(self._set_number_by_bytes)
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """int64[N], the sets after a step from each set and state; built where they are asked for the first time."""
@@ -143,7 +143,7 @@ class Subsets:
         """int64[entries], the numbers of sets bool[entries, Q]; new ones get the next number."""
         bits = _packed_bits(members)
         keys = [set_bits.tobytes() for set_bits in bits]
-        numbers_of_keys = [self._number_of_bits.setdefault(key, len(self._number_of_bits)) for key in keys]
+        numbers_of_keys = [self._set_number_by_bytes.setdefault(key, len(self._set_number_by_bytes)) for key in keys]
         numbers = np.asarray(numbers_of_keys, np.int64)
         self._make_room(self.num_sets)
         self._member_bits[numbers] = bits

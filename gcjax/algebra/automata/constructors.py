@@ -79,8 +79,8 @@ def always(space: Space, allowed: np.ndarray) -> Automaton:
     """Any number of steps; allowed: bool[S, A], which steps they can be from which state."""
     check_size(space, num_controls=1)
     everywhere = np.ones((1, space.num_states), bool)  # in the one control state, with any shared state
-    transitions = check_steps(space, "allowed", allowed)[None, :, :, None]  # from that control state to itself
-    return Automaton(space, transitions, initial=everywhere, terminating=everywhere, aborting=~everywhere)
+    self_loops = check_steps(space, "allowed", allowed)[None, :, :, None]
+    return Automaton(space, transitions=self_loops, initial=everywhere, terminating=everywhere, aborting=~everywhere)
 
 
 def steps_within(

@@ -21,13 +21,13 @@ class _Layer(NamedTuple):
 
     Attributes:
       configurations: int64[pairs].
-      sets: int64[pairs].
+      spec_sets: int64[pairs], the sets of control states that the specification may be in.
       parents: int64[pairs], the indices in the layer before; -1 in the first one.
       steps: int64[pairs], the steps from there; -1 in the first one.
     """
 
     configurations: np.ndarray
-    sets: np.ndarray
+    spec_sets: np.ndarray
     parents: np.ndarray
     steps: np.ndarray
 
@@ -66,7 +66,7 @@ def search(spec: Automaton, automaton: Automaton) -> Search:
     """As `refines`, and says how many pairs there were."""
     check_same_space(spec, automaton)
     search_ = _Search(Observer(spec) if spec.deterministic else Subsets(spec), automaton)
-    return Search(search_.refinement(), num_pairs=sum(layer.sets.size for layer in search_.layers))
+    return Search(search_.refinement(), num_pairs=sum(layer.spec_sets.size for layer in search_.layers))
 
 
 class _Search:
@@ -85,15 +85,17 @@ class _Search:
         """The shortest counterexample, or none; layer by layer, each the pairs that traces one step longer lead to."""
         initial = np.flatnonzero(self._automaton.initial)
         initial_sets = self._spec.initial[self._shared_states(initial)]
-        none = np.full(initial.size, -1)
-        layer = self._unseen_pairs(_Layer(configurations=initial, sets=initial_sets, parents=none, steps=none))
+        no_parent = no_step = np.full(initial.size, -1)
+        layer = self._unseen_pairs(
+            _Layer(configurations=initial, spec_sets=initial_sets, parents=no_parent, steps=no_step)
+        )
         while layer.configurations.size:
             self.layers.append(layer)
             for status, is_violation in self._violations(layer).items():
                 if is_violation.any():
                     return self._counterexample(int(is_violation.argmax()), status)
             next_layer = self._next_layer(layer)
-            is_forbidden = next_layer.sets == NOTHING  # the specification has no such step
+            is_forbidden = next_layer.spec_sets == NOTHING  # the specification has no such step
             if is_forbidden.any():
                 self.layers.append(next_layer)
                 return self._counterexample(int(is_forbidden.argmax()), "incomplete")
@@ -104,36 +106,39 @@ class _Search:
         """int64[pairs], the shared states of configurations q S + s."""
         return configurations % self._automaton.space.num_states
 
-    def _violations(self, layer: _Layer) -> dict[str, np.ndarray]:
+    def _violations(self, layer_without_spec_aborts: _Layer) -> dict[str, np.ndarray]:
         """By status, bool[pairs]: at which pairs a trace may end so that the specification does not have it.
 
         No set in a layer may abort (`_unseen_pairs` leaves those out), so that every aborted trace is a violation.
         """
-        configurations = layer.configurations
-        may_terminate = self._spec.terminating(layer.sets, self._shared_states(configurations))
+        configurations = layer_without_spec_aborts.configurations
+        states = self._shared_states(configurations)
+        spec_may_terminate = self._spec.terminating(layer_without_spec_aborts.spec_sets, states)
         return {
             "aborted": self._automaton.aborting.ravel()[configurations],
-            "terminated": self._automaton.terminating.ravel()[configurations] & ~may_terminate,
+            "terminated": self._automaton.terminating.ravel()[configurations] & ~spec_may_terminate,
         }
 
     def _next_layer(self, layer: _Layer) -> _Layer:
         """All pairs one step further; `parents` are the indices in this layer that they come from."""
         parents, transitions = self._moves.from_configurations(layer.configurations)
         steps = self._moves.steps[transitions]
-        sets = self._spec.after(layer.sets[parents], self._shared_states(layer.configurations[parents]), steps)
+        spec_sets = self._spec.after(
+            layer.spec_sets[parents], self._shared_states(layer.configurations[parents]), steps
+        )
         next_configurations = self._moves.next_configurations[transitions]
-        return _Layer(configurations=next_configurations, sets=sets, parents=parents, steps=steps)
+        return _Layer(configurations=next_configurations, spec_sets=spec_sets, parents=parents, steps=steps)
 
     def _unseen_pairs(self, layer: _Layer) -> _Layer:
         """The pairs that must be looked at, each once: not if the specification may abort, nor if met before."""
-        spec_may_abort = self._spec.aborting(layer.sets, self._shared_states(layer.configurations))
+        spec_may_abort = self._spec.aborting(layer.spec_sets, self._shared_states(layer.configurations))
         layer = layer.select(~spec_may_abort)
         self._make_room_for_sets()
-        layer = layer.select(~self._is_seen[layer.configurations, layer.sets])
-        pair_numbers = layer.configurations * self._is_seen.shape[1] + layer.sets
+        layer = layer.select(~self._is_seen[layer.configurations, layer.spec_sets])
+        pair_numbers = layer.configurations * self._is_seen.shape[1] + layer.spec_sets
         _, first_occurrences = np.unique(pair_numbers, return_index=True)
         layer = layer.select(first_occurrences)
-        self._is_seen[layer.configurations, layer.sets] = True
+        self._is_seen[layer.configurations, layer.spec_sets] = True
         return layer.select(~self._is_covered(layer))
 
     def _is_covered(self, layer: _Layer) -> np.ndarray:
@@ -141,10 +146,10 @@ class _Search:
 
         Such a pair needs no search: fewer control states allow fewer traces, so what follows the other is stricter.
         """
-        is_covered = np.zeros(layer.sets.size, bool)
-        num_blocks = 1 + layer.sets.size * self._spec.num_sets // BLOCK
-        for block in np.array_split(np.arange(layer.sets.size), num_blocks):
-            distinct_sets, set_index = np.unique(layer.sets[block], return_inverse=True)
+        is_covered = np.zeros(layer.spec_sets.size, bool)
+        num_blocks = 1 + layer.spec_sets.size * self._spec.num_sets // BLOCK
+        for block in np.array_split(np.arange(layer.spec_sets.size), num_blocks):
+            distinct_sets, set_index = np.unique(layer.spec_sets[block], return_inverse=True)
             is_proper_subset = self._spec.proper_subsets(distinct_sets)  # bool[distinct sets, sets]
             if is_proper_subset is None:
                 break

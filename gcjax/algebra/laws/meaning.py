@@ -64,7 +64,7 @@ def _composition(r: jax.Array, q: jax.Array) -> jax.Array:
     return (r[:, :, None] & q[None]).any(axis=1)
 
 
-def _operators_without_model(*names: str) -> dict[str, Callable[..., Any]]:
+def _operators_with_unused_model(*names: str) -> dict[str, Callable[..., Any]]:
     """The operators of `commands` that take no model, as functions of a model and their arguments."""
 
     def ignore_model(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,8 +78,8 @@ OPERATORS: Operators = {
     **{name: getattr(commands, name) for name in ("nil", "magic", "abort", "skip", "chaos", "test", "assertion")},
     **{name: getattr(commands, name) for name in ("guarantee", "rely", "specification")},
     **{name: getattr(commands, name) for name in ("program_step", "environment_step")},
-    **_operators_without_model("choice", "meet", "sequence", "star", "omega", "infinite"),
-    **_operators_without_model("parallel", "weak_conjunction", "csp_parallel", "ccs_parallel"),
+    **_operators_with_unused_model("choice", "meet", "sequence", "star", "omega", "infinite"),
+    **_operators_with_unused_model("parallel", "weak_conjunction", "csp_parallel", "ccs_parallel"),
     "any_step": lambda model: commands.program_step(model) | commands.environment_step(model),
     "any_program_step": commands.program_step,
     "any_environment_step": commands.environment_step,
@@ -113,12 +113,12 @@ class Instances:
           num: how many instances.
           operators: what the names in the terms mean.
         """
-        self._model, self._key, self._num, self._operators = model, rng_key, num, operators
+        self._model, self._key, self._num_instances, self._operators = model, rng_key, num, operators
         self._value_of_variable: dict[str, Any] = {}
 
     def by(self, operators: Operators) -> "Instances":
         """The same instances, with another meaning of the names."""
-        other = Instances(self._model, self._key, num=self._num, operators=operators)
+        other = Instances(self._model, self._key, num=self._num_instances, operators=operators)
         other._value_of_variable = self._value_of_variable
         return other
 
@@ -142,7 +142,7 @@ class Instances:
         """The values of a variable in each instance, drawn at its first use, from its name and the key."""
         if term.name not in self._value_of_variable:
             variable_key = jax.random.fold_in(self._key, zlib.crc32(term.name.encode()))
-            instance_keys = jax.random.split(variable_key, self._num)
+            instance_keys = jax.random.split(variable_key, self._num_instances)
             self._value_of_variable[term.name] = self._over_instances(_DRAW_OF_SORT[term.sort], [instance_keys])
         return self._value_of_variable[term.name]
 
@@ -152,7 +152,7 @@ class Instances:
         if argument_values:
             return jax.vmap(operator_on_model)(*argument_values)
         same_value = operator_on_model()
-        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num, *x.shape))), same_value)
+        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num_instances, *x.shape))), same_value)
 
 
 def _hashable_term(term: Term) -> Any:
