@@ -66,14 +66,15 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     task, protocol, optimizer, options = program
     spread, num_workers, num_contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
     # Contributions to one commit are spread over the devices; where there is only one, commits are.
-    contribution_spread, wavefront_spread = (spread, one_device()) if num_contributions > 1 else (one_device(), spread)
+    spreads_contributions = num_contributions > 1
+    contribution_spread, wavefront_spread = (spread, one_device()) if spreads_contributions else (one_device(), spread)
     local_work = None
     if protocol.local is not None:
         work_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if work_at_once else None
         local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread)
     if protocol.code is None:
-        gradient = unit_gradients(task, protocol.one_version, contribution_spread, ragged=protocol.padded)
+        gradient = unit_gradients(task, protocol.one_version, contribution_spread, skip_padding=protocol.padded)
     else:
         estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
         gradient = coded_gradients(protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code))
@@ -108,13 +109,13 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
 def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
     """State and info after one more commit; as before if the run is at `end_commit`, as it can be only under vmap."""
     state, info = carry
-    active = state.commit < end_commit  # bool[]
+    has_commits_left = state.commit < end_commit  # bool[]
     if maker.local_work is None:
         contribution = maker.gradient(maker.inputs(state), maker.commits, state.commit)
     else:
         contribution, new_local = maker.local_work(maker.inputs(state), maker.commits, state.commit, state.local)
-        state = state._replace(local=select_active(active, new_local, state.local))
-    return _apply_contribution(maker, (state, info), contribution, active)
+        state = state._replace(local=select_active(has_commits_left, new_local, state.local))
+    return _apply_contribution(maker, (state, info), contribution, active=has_commits_left)
 
 
 def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
@@ -142,7 +143,7 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
         """Applies the i-th of the `contributions` of the wavefront, if it is ready."""
         contribution = jax.tree.map(lambda x: x[i], contributions)
-        return _apply_contribution(maker, carry, contribution, i < num_applied)
+        return _apply_contribution(maker, carry, contribution, active=i < num_applied)
 
     return jax.lax.fori_loop(0, max_over_runs(num_applied), apply_commit, carry)
 

@@ -91,7 +91,7 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
     return task.unit_batch(data, rng_key, worker, unit), key
 
 
-def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: bool = False) -> CommitGradient:
+def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False) -> CommitGradient:
     """The function that gives what a commit of plain gradients applies: the weighted sum over its contributions.
 
     Each contribution is the gradient on its unit's batch, at the version it read.
@@ -100,7 +100,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
       task: what is trained.
       one_version: whether all contributions to a commit read the same version.
       spread: how they are spread over devices.
-      ragged: whether they are computed one after the other on one device, so that padding costs nothing.
+      skip_padding: whether they are computed one after the other on one device, so that padding costs nothing.
     """
 
     def weights_and_batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
@@ -128,7 +128,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
-        if ragged and spread.size == 1:  # on one device, without the padding
+        if skip_padding and spread.size == 1:  # on one device
             gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
         elif one_version:  # all contributions read the same
             shared = inputs.versions.read(_common_entry(units.version)), inputs.data, inputs.rng_key
@@ -152,8 +152,8 @@ def _sums_one_by_one(sums_of: Callable[[Inputs, Units], Sums], inputs: Inputs, u
     first_unit = jax.tree.map(lambda x: x[:1], units)
     sums_shapes = jax.eval_shape(sums_of, inputs, first_unit)
     zero_sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums_shapes)
-    num_units = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
-    return jax.lax.fori_loop(0, max_over_runs(num_units), add_unit, zero_sums)
+    num_before_padding = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
+    return jax.lax.fori_loop(0, max_over_runs(num_before_padding), add_unit, zero_sums)
 
 
 def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:

@@ -271,7 +271,8 @@ def _change_of_contribution(
     Returns:
       The weighted change that is pushed, the owner's local parameters afterwards, and the mean loss of the steps.
     """
-    local = begun_anew(local, steps.unit[0])
+    first_member = 0
+    local = begun_anew(local, steps.unit[first_member])
     version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local.version
     # The change is measured from the local parameters, after the pull if there is one.
