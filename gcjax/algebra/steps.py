@@ -66,8 +66,9 @@ def events(num_pairs: int) -> Space:
     if num_pairs < 1:
         raise ValueError(f"num_pairs must be at least 1; got {num_pairs}.")
     num_program_steps = 2 * num_pairs + 1
-    # Events have odd numbers, their complements the next ones; the internal step and the environment's have none.
-    complements_of_events = [event + 1 if event % 2 else event - 1 for event in range(1, num_program_steps)]
+    # The internal step and the environment's have no complement.
+    events_and_complements = [(2 * pair + 1, 2 * pair + 2) for pair in range(num_pairs)]
+    complements_of_events = [step for event, complement in events_and_complements for step in (complement, event)]
     complements = (NO_COMPLEMENT, *complements_of_events, NO_COMPLEMENT)
     kinds = (PROGRAM,) * num_program_steps + (ENVIRONMENT,)
     only_state, internal_event = 0, 0

@@ -137,13 +137,16 @@ def _edges_function(left: Automaton, right: Automaton, joint_steps: np.ndarray) 
         configuration_steps = configurations_with_step_0[:, :, None] + left_and_right_steps
         left_candidates, right_candidates = configuration_steps.reshape(2, -1)  # int[n * rows]
         # Left transitions first, then for each of them the right ones that go together with it.
-        candidate_of_left, left_move = left_moves.from_configuration_steps(left_candidates)
-        left_index, right_move = right_moves.from_configuration_steps(right_candidates[candidate_of_left])
-        source, row = np.divmod(candidate_of_left[left_index], len(joint_steps))
-        next_left_control = left_moves.next_controls[left_move[left_index]]
-        next_right_control = right_moves.next_controls[right_move]
+        candidate_of_left_move, left_move = left_moves.from_configuration_steps(left_candidates)
+        right_to_find = right_candidates[candidate_of_left_move]
+        left_index, right_move_of_edge = right_moves.from_configuration_steps(right_to_find)
+        left_move_of_edge, candidate_of_edge = left_move[left_index], candidate_of_left_move[left_index]
+        source, row = np.divmod(candidate_of_edge, len(joint_steps))
+        next_left_control = left_moves.next_controls[left_move_of_edge]
+        next_right_control = right_moves.next_controls[right_move_of_edge]
         next_pair = next_left_control * num_right_controls + next_right_control
-        return Edges(pair[source], state[source], step=joint_steps[row, 2], next_pair=next_pair)
+        joint_step = joint_steps[row, 2]
+        return Edges(pair[source], state[source], step=joint_step, next_pair=next_pair)
 
     return edges_from
 
