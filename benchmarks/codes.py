@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import codes
 from gcjax.codes import assignments
-from gcjax.engine.messages import combined_rows, decoded
+from gcjax.engine.messages import combined_rows, decoded_blocks
 
 
 def large_plans() -> list[Row]:
@@ -79,7 +79,7 @@ def roofline() -> list[Row]:
         def both(gradients: jax.Array, codings: codes.Coding) -> jax.Array:
             def one(total: jax.Array, coding: codes.Coding) -> tuple[jax.Array, None]:
                 sent = jax.lax.optimization_barrier(jax.vmap(message)(coding.encode, gradients))
-                return total + decoded(coding.decode, sent), None
+                return total + decoded_blocks(coding.decode, sent), None
 
             return jax.lax.scan(one, jnp.zeros(gradients.shape[2:]), codings)[0]
 

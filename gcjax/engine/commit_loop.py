@@ -134,10 +134,14 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     # results are then NaN, see `begin`.
     least_progress = 1
     num_applied = jnp.maximum(num_ready_in_row, least_progress)
+
+    def gradient_of_commit(inputs_and_commits: tuple[Inputs, Commits], index: jax.Array) -> Contribution:
+        """What commit `index` applies; inputs and commits are the same for all of the wavefront."""
+        inputs, commits = inputs_and_commits
+        return maker.gradient(inputs, commits, index)
+
     contributions = maker.wavefront_spread.map_entries(
-        lambda inputs_and_commits, index: maker.gradient(*inputs_and_commits, index),
-        (maker.inputs(state), maker.commits),  # the same for all commits of the wavefront
-        commit_indices.clip(0, end_commit - 1),
+        gradient_of_commit, (maker.inputs(state), maker.commits), commit_indices.clip(0, end_commit - 1)
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
