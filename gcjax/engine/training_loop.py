@@ -30,9 +30,10 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     versions do not fit into the ring.
     """
     info = _initial_info(program, schedule)
-    # schedule.version: [E, C]. Commit e can read version e, the parameters after e commits, at most.
+    # Commit e can read version e, the parameters after e commits, at most.
+    versions_read = schedule.version  # [E, C]
     latest_version = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
-    reads_future = jnp.any(schedule.version > latest_version)
+    reads_future = jnp.any(versions_read > latest_version)
     if params is None:
         init_key, _ = _init_and_batch_keys(rng_key)
         params = program.task.init(init_key)
