@@ -24,8 +24,8 @@ def command(model: Model, rng_key: jax.Array) -> Command:
 
 def step(model: Model, rng_key: jax.Array) -> Command:
     """A random atomic step, of the program and of the environment."""
-    chances = (64, 128, 192)  # of each step to be allowed, in 256: one of these
-    return atomic(model, _coins(model, rng_key, (model.space.num_states, model.space.num_steps), chances))
+    allowed_in_256 = (64, 128, 192)  # the chance of each step to be allowed: one of these
+    return atomic(model, _coins(model, rng_key, (model.space.num_states, model.space.num_steps), allowed_in_256))
 
 
 def states(model: Model, rng_key: jax.Array) -> jax.Array:

@@ -279,7 +279,8 @@ def _change_of_contribution(
     params_before_steps = jax.lax.cond(
         pulls, rule.local.pull, lambda params, version: params, local.params, version_params
     )
-    pulls_under_way = pulls & (local.version >= 0)  # nothing is begun before the first pull
+    has_pulled_before = local.version >= 0  # nothing is under way before the first pull
+    pulls_under_way = pulls & has_pulled_before
     gradient_points = _GradientPoints(
         version_params=version_params,
         params_before_pull=local.params if rule.local.overlaps_pull else params_before_steps,

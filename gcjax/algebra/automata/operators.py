@@ -80,8 +80,8 @@ def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bo
     transitions[between] = first_steps_of_round
     # A round that may terminate where it starts can be repeated for ever without a step: the greatest fixed point then
     # allows every trace.
-    repeats_for_ever = body.terminating & is_greatest_fixed_point
-    aborts_between = (body.initial & (body.aborting | repeats_for_ever)).any(axis=0, keepdims=True)  # bool[1, S]
+    repeats_without_steps = body.terminating & is_greatest_fixed_point
+    aborts_between = (body.initial & (body.aborting | repeats_without_steps)).any(axis=0, keepdims=True)  # bool[1, S]
     is_between = np.arange(num_controls)[:, None] == np.full(body.space.num_states, between)  # bool[Q + 1, S]
     return pruned(
         Automaton(
