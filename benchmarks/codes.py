@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import codes
 from gcjax.codes import assignments
-from gcjax.engine.messages import combined_rows, decoded
+from gcjax.engine.messages import combined_rows, decoded_blocks
 
 BYTES_OF_FLOAT = 4
 BYTES_OF_MIB = 2**20
@@ -100,7 +100,7 @@ def _encode_and_decode(gradients: jax.Array, codings: codes.Coding) -> jax.Array
 
     def add_estimate(total: jax.Array, coding: codes.Coding) -> tuple[jax.Array, None]:
         messages = jax.lax.optimization_barrier(jax.vmap(_message)(coding.encode, gradients))
-        return total + decoded(coding.decode, messages), None
+        return total + decoded_blocks(coding.decode, messages), None
 
     total, _ = jax.lax.scan(add_estimate, jnp.zeros(gradients.shape[2:]), codings)
     return total

@@ -57,9 +57,10 @@ class Command:
     def _by_length(self, status: int) -> tuple[jax.Array, ...]:
         """The traces of one status: for each length k, bool of shape `(S,) + (A,) * k`."""
         space = self.model.space
-        shapes = [(space.num_states,) + (space.num_steps,) * k for k in range(self.model.max_steps + 1)]
+        traces_by_length = [self.traces[status, :, words_of_length] for words_of_length in self.model.levels]
         return tuple(
-            self.traces[status, :, level].reshape(shape) for level, shape in zip(self.model.levels, shapes, strict=True)
+            traces.reshape(space.num_states, *(space.num_steps,) * length)
+            for length, traces in enumerate(traces_by_length)
         )
 
     def __rshift__(self, other: "Command") -> "Command":
@@ -97,14 +98,14 @@ def same_model(*commands: Command) -> Model:
     Raises:
       ValueError: if they are not of one model.
     """
-    first = commands[0].model
+    model = commands[0].model
     for other in commands[1:]:
-        if other.model != first:
-            raise ValueError(f"Commands must be of one model; got {_describe(first)} and {_describe(other.model)}.")
-    return first
+        if other.model != model:
+            raise ValueError(f"Commands must be of one model; got {_sizes_text(model)} and {_sizes_text(other.model)}.")
+    return model
 
 
-def _describe(model: Model) -> str:
+def _sizes_text(model: Model) -> str:
     """The sizes of a model, for a message."""
     space = model.space
     return f"{space.num_states} states, {space.num_steps} steps, traces of at most {model.max_steps}"
@@ -126,12 +127,15 @@ def meet(c: Command, d: Command) -> Command:
 def sequence(c: Command, d: Command) -> Command:
     """First c, and then d from the state in which c terminates."""
     model = same_model(c, d)
-    prefix, suffix, end = words(model)  # int32[n + 1, N] twice: the first j steps of each word and the others
-    middle = end[:, prefix]  # int32[S, n + 1, N], the state after the first j steps
+    prefixes, suffixes, end_state = words(model)  # int32[n + 1, N] twice: the first j steps of each word, the others
+    middle_state = end_state[:, prefixes]  # int32[S, n + 1, N], after the first j steps
     # bool[3, S, n + 1, N]: whether c terminates after j steps, and d accepts the rest from there.
-    is_split = c.traces[TERMINATED][:, prefix] & d.traces[:, middle, suffix]
+    can_split_after_prefix = c.traces[TERMINATED][:, prefixes] & d.traces[:, middle_state, suffixes]
+    c_then_d = can_split_after_prefix.any(axis=2)
     # What c does by itself, without its terminated traces; those that it aborts are terminated as well.
-    return Command(is_split.any(axis=2) | c.traces.at[TERMINATED].set(c.traces[ABORTED]), model)
+    aborted_and_terminated = c.traces[ABORTED]
+    c_before_d = c.traces.at[TERMINATED].set(aborted_and_terminated)
+    return Command(c_then_d | c_before_d, model)
 
 
 def closed(model: Model, traces: jax.Array) -> Command:
@@ -141,27 +145,30 @@ def closed(model: Model, traces: jax.Array) -> Command:
       model: the traces that there are.
       traces: bool[3, S, N], by status (terminated, incomplete, aborted), start and word.
     """
-    aborted = _with_prefix_in(model, traces[ABORTED])
+    aborted = _has_prefix_in(model, traces[ABORTED])
     incomplete = traces.any(axis=0) | aborted
-    incomplete = incomplete.at[:, 0].set(True)  # the empty word
+    empty_word = 0
+    incomplete = incomplete.at[:, empty_word].set(True)
     num_states, num_steps = model.space.num_states, model.space.num_steps
     # Prefixes of what is accepted: from the longest words on, each slice of words and that of words one step shorter.
-    for longer, shorter in zip(model.levels[:0:-1], model.levels[-2::-1], strict=True):
-        has_step = incomplete[:, longer].reshape(num_states, -1, num_steps)  # whether the shorter word goes on so
-        incomplete = incomplete.at[:, shorter].set(incomplete[:, shorter] | has_step.any(axis=-1))
+    for longer_words, words_without_last_step in zip(model.levels[:0:-1], model.levels[-2::-1], strict=True):
+        goes_on_with_step = incomplete[:, longer_words].reshape(num_states, -1, num_steps)
+        incomplete = incomplete.at[:, words_without_last_step].set(
+            incomplete[:, words_without_last_step] | goes_on_with_step.any(axis=-1)
+        )
     return Command(jnp.stack([traces[TERMINATED] | aborted, incomplete, aborted]), model)
 
 
 def abort_closed(model: Model, traces: jax.Array) -> Command:
     """As `closed`, for traces of which every prefix is among the incomplete ones already."""
-    aborted = _with_prefix_in(model, traces[ABORTED])
+    aborted = _has_prefix_in(model, traces[ABORTED])
     return Command(jnp.stack([traces[TERMINATED] | aborted, traces[INCOMPLETE] | aborted, aborted]), model)
 
 
-def _with_prefix_in(model: Model, aborted: jax.Array) -> jax.Array:
+def _has_prefix_in(model: Model, aborted: jax.Array) -> jax.Array:
     """bool[S, N], the traces of which a prefix is among those of `aborted`, bool[S, N]."""
-    prefix = words(model).prefix  # int32[n + 1, N]
-    return aborted[:, prefix].any(axis=1)
+    prefixes = words(model).prefix  # int32[n + 1, N]
+    return aborted[:, prefixes].any(axis=1)
 
 
 @jax.jit
@@ -184,7 +191,7 @@ def check_relation(model: Model, name: str, value: jax.Array | np.ndarray) -> ja
     Raises:
       ValueError: if it is not of shape [S, S] and bool.
     """
-    return _table(name, value, (model.space.num_states,) * 2, "S, S")
+    return _boolean_array(name, value, (model.space.num_states,) * 2, "S, S")
 
 
 def check_states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
@@ -193,15 +200,15 @@ def check_states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.
     Raises:
       ValueError: if it is not of shape [S] and bool.
     """
-    return _table(name, value, (model.space.num_states,), "S")
+    return _boolean_array(name, value, (model.space.num_states,), "S")
 
 
-def _table(name: str, value: jax.Array | np.ndarray, shape: tuple[int, ...], letters: str) -> jax.Array:
-    """The value as a boolean JAX array of this shape, or `ValueError`; `letters` names its axes in the message."""
+def _boolean_array(name: str, value: jax.Array | np.ndarray, shape: tuple[int, ...], axis_letters: str) -> jax.Array:
+    """The value as a boolean JAX array of this shape, or `ValueError`; `axis_letters` is for the message."""
     array = jnp.asarray(value)
     if array.shape != shape or array.dtype != bool:
         raise ValueError(
-            f"{name} must be bool[{letters}] with S = {shape[0]}, the states of the model; "
+            f"{name} must be bool[{axis_letters}] with S = {shape[0]}, the states of the model; "
             f"got {array.dtype} of shape {array.shape}."
         )
     return array

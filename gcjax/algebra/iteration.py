@@ -26,9 +26,10 @@ def infinite(c: Command) -> Command:
     return _fixed_point(lambda x: sequence(c, x), abort(c.model))
 
 
-def _fixed_point(function: Callable[[Command], Command], first: Command) -> Command:
-    """The function applied n + 1 times to `first`: `magic` for the least fixed point, `abort` for the greatest.
+def _fixed_point(function: Callable[[Command], Command], start: Command) -> Command:
+    """The function applied n + 1 times to `start`: `magic` for the least fixed point, `abort` for the greatest.
 
     Each time settles the traces of one more step, the first time the empty one.
     """
-    return jax.lax.fori_loop(0, first.model.max_steps + 1, lambda _, x: function(x), first)
+    num_trace_lengths = start.model.max_steps + 1
+    return jax.lax.fori_loop(0, num_trace_lengths, lambda _, command: function(command), start)

@@ -57,14 +57,14 @@ def program_step(
       steps: the steps that it can be, by their numbers in the space, which name the events there; all of the program
         if None.
     """
-    return _step(model, PROGRAM, r, steps)
+    return _step_of_kind(model, PROGRAM, r, steps)
 
 
 def environment_step(
     model: Model, r: jax.Array | np.ndarray | None = None, *, steps: Iterable[int] | None = None
 ) -> Command:
     """One step of the environment, then termination; the arguments are those of `program_step`."""
-    return _step(model, ENVIRONMENT, r, steps)
+    return _step_of_kind(model, ENVIRONMENT, r, steps)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -81,7 +81,7 @@ def atomic(model: Model, allowed: jax.Array | np.ndarray) -> Command:
     return Command(traces, model)
 
 
-def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iterable[int] | None) -> Command:
+def _step_of_kind(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iterable[int] | None) -> Command:
     """One step of this kind, PROGRAM or ENVIRONMENT, within r and among the steps if given; then termination."""
     is_allowed = steps_of_kind(model.space, kind, steps)  # bool[A]
     all_pairs = np.ones((model.space.num_states,) * 2, bool)
@@ -91,5 +91,6 @@ def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iter
 @functools.partial(jax.jit, static_argnums=0)
 def _step_within(model: Model, r: jax.Array, is_allowed: np.ndarray) -> Command:
     """One of the steps bool[A] that leads from a state to one within r, bool[S, S]; then termination."""
-    is_within_r = r[:, np.asarray(model.space.targets)]  # bool[S, A]: to the state that each step leads to
+    state_after_step = np.asarray(model.space.targets)
+    is_within_r = r[:, state_after_step]  # bool[S, A]
     return atomic(model, is_within_r & is_allowed)

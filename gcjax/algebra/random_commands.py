@@ -24,8 +24,8 @@ def command(model: Model, rng_key: jax.Array) -> Command:
 
 def step(model: Model, rng_key: jax.Array) -> Command:
     """A random atomic step, of the program and of the environment."""
-    chances = (64, 128, 192)  # of each step to be allowed, in 256: one of these
-    return atomic(model, _coins(model, rng_key, (model.space.num_states, model.space.num_steps), chances))
+    allowed_in_256 = (64, 128, 192)  # the chance of each step to be allowed: one of these
+    return atomic(model, _coins(model, rng_key, (model.space.num_states, model.space.num_steps), allowed_in_256))
 
 
 def states(model: Model, rng_key: jax.Array) -> jax.Array:
@@ -38,23 +38,26 @@ def relation(model: Model, rng_key: jax.Array) -> jax.Array:
     return _coins(model, rng_key, (model.space.num_states,) * 2, (64, 128, 192))
 
 
-def _coins(model: Model, rng_key: jax.Array, shape: tuple[int, ...], *chances: tuple[int, ...]) -> jax.Array:
-    """bool[len(chances), *shape], random; the first axis is left out if `chances` has one entry only.
+def _coins(model: Model, rng_key: jax.Array, shape: tuple[int, ...], *chances_in_256: tuple[int, ...]) -> jax.Array:
+    """bool[len(chances_in_256), *shape], random; the first axis is left out if there is one entry of chances only.
 
-    From each entry of `chances` one of its numbers is drawn: the chance of True, in 256, for one array `shape`.
+    From each entry one of its numbers is drawn: the chance of True, in 256, for one array `shape`.
     """
-    return _coins_from_bytes(_random_bytes(model, rng_key), shape, chances)
+    return _coins_from_bytes(_random_bytes(model, rng_key), shape, chances_in_256)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _coins_from_bytes(
-    random_bytes: jax.Array, shape: tuple[int, ...], chances: tuple[tuple[int, ...], ...]
+    random_bytes: jax.Array, shape: tuple[int, ...], chances_in_256: tuple[tuple[int, ...], ...]
 ) -> jax.Array:
     """As `_coins`: for each array of coins one byte that chooses its chance, then one byte for each coin."""
-    num_arrays, size = len(chances), math.prod(shape)
-    random_bytes = random_bytes[: num_arrays * (1 + size)].reshape(num_arrays, 1 + size)
-    chosen = [jnp.asarray(entry, jnp.uint8)[random_bytes[i, 0] % len(entry)] for i, entry in enumerate(chances)]
-    coins = (random_bytes[:, 1:] < jnp.stack(chosen)[:, None]).reshape(num_arrays, *shape)
+    num_arrays, num_coins = len(chances_in_256), math.prod(shape)
+    bytes_per_array = 1 + num_coins
+    random_bytes = random_bytes[: num_arrays * bytes_per_array].reshape(num_arrays, bytes_per_array)
+    chosen_chances = [
+        jnp.asarray(choices, jnp.uint8)[random_bytes[i, 0] % len(choices)] for i, choices in enumerate(chances_in_256)
+    ]
+    coins = (random_bytes[:, 1:] < jnp.stack(chosen_chances)[:, None]).reshape(num_arrays, *shape)
     return coins[0] if num_arrays == 1 else coins
 
 
@@ -66,8 +69,10 @@ def _random_bytes(model: Model, rng_key: jax.Array) -> jax.Array:
 
 def _random_tree(model: Model, rng_key: jax.Array) -> Command:
     """Branches cut off at random; what is left terminates or aborts at random."""
-    is_kept, terminates, aborts = (100, 160, 220, 255), (0, 32, 128, 255), (0, 0, 8, 64)  # the chances, in 256
-    return _tree_from_coins(model, _coins(model, rng_key, model.shape[1:], is_kept, terminates, aborts))
+    kept_in_256, terminates_in_256, aborts_in_256 = (100, 160, 220, 255), (0, 32, 128, 255), (0, 0, 8, 64)
+    states_and_words = model.shape[1:]
+    coins = _coins(model, rng_key, states_and_words, kept_in_256, terminates_in_256, aborts_in_256)
+    return _tree_from_coins(model, coins)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -77,25 +82,26 @@ def _tree_from_coins(model: Model, coins: jax.Array) -> Command:
     A word is there if all its prefixes are kept.
     """
     is_kept, terminates, aborts = coins
-    incomplete = is_kept.at[:, 0].set(True)[:, words(model).prefix].all(axis=1)  # prefix: int32[n + 1, N]
+    empty_word, prefixes = 0, words(model).prefix  # prefixes: int32[n + 1, N]
+    incomplete = is_kept.at[:, empty_word].set(True)[:, prefixes].all(axis=1)
     return closed(model, jnp.stack([incomplete & terminates, incomplete, incomplete & aborts]))
 
 
 def _random_term(model: Model, rng_key: jax.Array) -> Command:
     """One of six small programs of two random steps a and b, a random set p and a random relation r."""
-    keys = jax.random.split(rng_key, 4)
-    a, b = step(model, keys[0]), step(model, keys[1])
-    p, r = states(model, keys[2]), relation(model, keys[3])
-    guarded = sequence(test(model, p), a)
-    options = (
-        sequence(guarded, b),
-        sequence(star(choice(guarded, b)), test(model, p)),
-        omega(sequence(a, choice(b, assertion(model, p)))),
-        sequence(assertion(model, p), omega(a)),
-        choice(a, sequence(environment_step(model, r), abort(model))),
-        choice(test(model, p), sequence(b, sequence(test(model, ~p), abort(model)))),
+    a_key, b_key, p_key, r_key = jax.random.split(rng_key, 4)
+    step_a, step_b = step(model, a_key), step(model, b_key)
+    set_p, relation_r = states(model, p_key), relation(model, r_key)
+    a_if_in_p = sequence(test(model, set_p), step_a)
+    programs = (
+        sequence(a_if_in_p, step_b),
+        sequence(star(choice(a_if_in_p, step_b)), test(model, set_p)),
+        omega(sequence(step_a, choice(step_b, assertion(model, set_p)))),
+        sequence(assertion(model, set_p), omega(step_a)),
+        choice(step_a, sequence(environment_step(model, relation_r), abort(model))),
+        choice(test(model, set_p), sequence(step_b, sequence(test(model, ~set_p), abort(model)))),
     )
-    return _one_of(_random_bytes(model, rng_key), options)
+    return _one_of(_random_bytes(model, rng_key), programs)
 
 
 @jax.jit

@@ -26,8 +26,11 @@ class Trace(NamedTuple):
     def __str__(self) -> str:
         """The kind of each step, the states before and after, and the status."""
         states = [self.start, *(self.space.targets[a] for a in self.steps)]
-        moves = zip(self.steps, states, states[1:], strict=False)
-        lines = [f"{i}. {_step_line(self.space, *move)}" for i, move in enumerate(moves, start=1)]
+        steps_with_states = zip(self.steps, states[:-1], states[1:], strict=True)
+        lines = [
+            f"{number}. {_step_line(self.space, step, before, after)}"
+            for number, (step, before, after) in enumerate(steps_with_states, start=1)
+        ]
         return "\n".join([f"start in state {self.start}", *lines, self.status])
 
 
@@ -57,15 +60,18 @@ def refines(spec: Command, command: Command) -> Refinement:
     """
     model = same_model(spec, command)
     violations = np.asarray(command.traces & ~spec.traces)  # bool[3, S, N], by status, start and word
-    words = np.flatnonzero(violations.any(axis=(0, 1)))  # numbered by their lengths, so the shortest first
-    if not words.size:
+    violating_words = np.flatnonzero(violations.any(axis=(0, 1)))  # numbered by their lengths, so the shortest first
+    if not violating_words.size:
         return Refinement(None)
-    words_of_length = model.levels[len(model.steps(int(words[0])))]  # a slice: all words of that length
-    shortest = violations[:, :, words_of_length]
+    shortest_length = len(model.steps(int(violating_words[0])))
+    words_of_length = model.levels[shortest_length]  # a slice
+    shortest_violations = violations[:, :, words_of_length]
     # A trace that is not even incomplete says most; an aborted trace is terminated too, which says less.
-    status = next(s for s in (INCOMPLETE, ABORTED, TERMINATED) if shortest[s].any())
-    start, word = np.argwhere(shortest[status])[0].tolist()
-    return Refinement(Trace(model.space, start, model.steps(words_of_length.start + word), STATUSES[status]))
+    statuses_most_telling_first = (INCOMPLETE, ABORTED, TERMINATED)
+    status = next(status for status in statuses_most_telling_first if shortest_violations[status].any())
+    start, index_in_length = np.argwhere(shortest_violations[status])[0].tolist()
+    steps = model.steps(words_of_length.start + index_in_length)
+    return Refinement(Trace(model.space, start, steps, STATUSES[status]))
 
 
 def accepts(command: Command, trace: Trace) -> bool:
@@ -77,7 +83,8 @@ def accepts(command: Command, trace: Trace) -> bool:
 def _step_line(space: Space, step: int, before: int, after: int) -> str:
     """One step as a line: in a space of events its event, otherwise the states before and after it."""
     kind = "program" if space.kinds[step] == PROGRAM else "environment"
-    if space.internal < 0:  # a space without events
+    has_events = space.internal >= 0
+    if not has_events:
         return f"{kind:<11} {before} -> {after}"
     if step == space.internal:
         return f"{kind:<11} internal event"

@@ -15,6 +15,7 @@ import numpy as np
 from gcjax import _validate
 
 PROGRAM, ENVIRONMENT = 0, 1
+NO_COMPLEMENT = -1
 
 
 class Space(NamedTuple):
@@ -24,7 +25,7 @@ class Space(NamedTuple):
       num_states: S.
       kinds: of each step, PROGRAM or ENVIRONMENT.
       targets: the state that each step leads to.
-      complements: of each step, the one that it makes an internal step with (CCS); -1 if none.
+      complements: of each step, the one that it makes an internal step with (CCS); NO_COMPLEMENT if none.
       internal: that internal step; -1 if there is none.
     """
 
@@ -52,7 +53,8 @@ def shared_memory(num_states: int) -> Space:
     if num_states < 1:
         raise ValueError(f"num_states must be at least 1; got {num_states}.")
     kinds = (PROGRAM,) * num_states + (ENVIRONMENT,) * num_states
-    return Space(num_states, kinds, targets=tuple(range(num_states)) * 2, complements=(-1,) * len(kinds))
+    targets = tuple(range(num_states)) * 2
+    return Space(num_states, kinds, targets, complements=(NO_COMPLEMENT,) * len(kinds))
 
 
 def events(num_pairs: int) -> Space:
@@ -64,40 +66,44 @@ def events(num_pairs: int) -> Space:
     if num_pairs < 1:
         raise ValueError(f"num_pairs must be at least 1; got {num_pairs}.")
     num_program_steps = 2 * num_pairs + 1
-    # Events have odd numbers, their complements the next ones; the internal step and the environment's have none.
-    complements = (-1, *(e + 1 if e % 2 else e - 1 for e in range(1, num_program_steps)), -1)
+    # The internal step and the environment's have no complement.
+    events_and_complements = [(2 * pair + 1, 2 * pair + 2) for pair in range(num_pairs)]
+    complements_of_events = [step for event, complement in events_and_complements for step in (complement, event)]
+    complements = (NO_COMPLEMENT, *complements_of_events, NO_COMPLEMENT)
     kinds = (PROGRAM,) * num_program_steps + (ENVIRONMENT,)
-    return Space(1, kinds, targets=(0,) * len(kinds), complements=complements, internal=0)
+    only_state, internal_event = 0, 0
+    return Space(1, kinds, targets=(only_state,) * len(kinds), complements=complements, internal=internal_event)
 
 
-def steps_of_kind(space: Space, kind: int, numbers: Iterable[int] | None = None) -> np.ndarray:
+def steps_of_kind(space: Space, kind: int, step_numbers: Iterable[int] | None = None) -> np.ndarray:
     """bool[A], the steps of a kind, PROGRAM or ENVIRONMENT; if numbers are given, only those.
 
     Raises:
       ValueError: if a number is not that of a step of this kind.
     """
     is_of_kind = np.asarray(space.kinds) == kind
-    if numbers is None:
+    if step_numbers is None:
         return is_of_kind
-    chosen = sorted(numbers)
-    for step in chosen:
-        _validate.choice("steps", str(step), map(str, np.flatnonzero(is_of_kind).tolist()))
-    return np.isin(np.arange(space.num_steps), chosen)
+    chosen_numbers = sorted(step_numbers)
+    numbers_of_kind = [str(number) for number in np.flatnonzero(is_of_kind)]
+    for number in chosen_numbers:
+        _validate.choice("steps", str(number), numbers_of_kind)
+    return np.isin(np.arange(space.num_steps), chosen_numbers)
 
 
 def parallel(space: Space) -> np.ndarray:
     """Shared memory, `||`: the program's step is a step of the other's environment; two programs never step at once."""
-    return _table(space, _interleaved)
+    return _joint_steps(space, _interleaved)
 
 
 def conjunction(space: Space) -> np.ndarray:
     """Weak conjunction: both take the same step."""
-    return _table(space, lambda left, right: left == right)
+    return _joint_steps(space, lambda left, right: left == right)
 
 
 def csp(space: Space) -> np.ndarray:
     """As in CSP: programs step together if they take the same step, otherwise as `parallel`."""
-    return _table(space, lambda left, right: _interleaved(left, right) or left == right)
+    return _joint_steps(space, lambda left, right: _interleaved(left, right) or left == right)
 
 
 def ccs(space: Space) -> np.ndarray:
@@ -108,8 +114,11 @@ def ccs(space: Space) -> np.ndarray:
     """
     if space.internal < 0:
         raise ValueError("CCS needs steps with complements: make the space by events(num_pairs=...).")
-    complement_rows = [(a, b, space.internal) for a, b in enumerate(space.complements) if b >= 0]
-    return np.concatenate([parallel(space), np.asarray(complement_rows, np.int32)])
+    complementary_pairs = [
+        (step, complement) for step, complement in enumerate(space.complements) if complement != NO_COMPLEMENT
+    ]
+    internal_rows = [(step, complement, space.internal) for step, complement in complementary_pairs]
+    return np.concatenate([parallel(space), np.asarray(internal_rows, np.int32)])
 
 
 class _Step(NamedTuple):
@@ -125,14 +134,16 @@ def _interleaved(left: _Step, right: _Step) -> bool:
     return left.target == right.target and ENVIRONMENT in (left.kind, right.kind)
 
 
-def _table(space: Space, go_together: Callable[[_Step, _Step], bool]) -> np.ndarray:
+def _joint_steps(space: Space, go_together: Callable[[_Step, _Step], bool]) -> np.ndarray:
     """int32[n, 3], the numbers of all steps (left, right) that go together, and of the step that both make.
 
     That is the program's step if one of the two is. Programs' steps have the smaller numbers, so it is the minimum.
     """
-    all_steps = [
-        _Step(kind, target, number)
-        for number, (kind, target) in enumerate(zip(space.kinds, space.targets, strict=True))
-    ]
-    rows = [(a.number, b.number, min(a, b).number) for a in all_steps for b in all_steps if go_together(a, b)]
+    kinds_and_targets = zip(space.kinds, space.targets, strict=True)
+    all_steps = [_Step(kind, target, number) for number, (kind, target) in enumerate(kinds_and_targets)]
+    pairs = [(left, right) for left in all_steps for right in all_steps if go_together(left, right)]
+    rows = []
+    for left, right in pairs:
+        program_step_if_any = min(left.number, right.number)
+        rows.append((left.number, right.number, program_step_if_any))
     return np.asarray(rows, np.int32)

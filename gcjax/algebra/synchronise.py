@@ -43,15 +43,13 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
         model = same_model(c, d)
         c_words, d_words, joint_words = pairs(step_table, model)  # int32[pairs] each: numbers of words
         c_traces, d_traces = c.traces[:, :, c_words], d.traces[:, :, d_words]  # bool[3, S, pairs]
-        joint_traces = jnp.stack(  # bool[3, S, pairs], by status
-            [
-                c_traces[TERMINATED] & d_traces[TERMINATED],
-                c_traces[INCOMPLETE] & d_traces[INCOMPLETE],
-                c_traces[ABORTED] & d_traces[INCOMPLETE] | c_traces[INCOMPLETE] & d_traces[ABORTED],
-            ]
-        )
+        terminated = c_traces[TERMINATED] & d_traces[TERMINATED]
+        incomplete = c_traces[INCOMPLETE] & d_traces[INCOMPLETE]
+        aborted = c_traces[ABORTED] & d_traces[INCOMPLETE] | c_traces[INCOMPLETE] & d_traces[ABORTED]
+        joint_traces = jnp.stack([terminated, incomplete, aborted])  # bool[3, S, pairs]
         # Several pairs can make the same word: it is there if one of them is.
-        return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, joint_words].max(joint_traces))
+        traces_by_word = jnp.zeros(model.shape, bool).at[:, :, joint_words].max(joint_traces)
+        return abort_closed(model, traces_by_word)
 
     return synchronised
 
@@ -63,21 +61,24 @@ def pairs(step_table: StepTable, model: Model) -> np.ndarray:
     Raises:
       ValueError: if there are more than `LIMIT_PAIRS` of them.
     """
-    table = step_table(model.space)  # int32[R, 3], the same for steps
-    rows = len(table)
-    num_pairs = count_words(rows, model.max_steps)  # a pair of words is a word of rows
+    joint_steps = step_table(model.space)  # int32[R, 3], the same for steps
+    num_rows = len(joint_steps)
+    num_pairs = count_words(num_rows, model.max_steps)  # a pair of words is a word of rows
     if num_pairs > LIMIT_PAIRS:
         raise ValueError(
-            f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {rows} rows makes "
+            f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {num_rows} rows makes "
             f"{size_text(num_pairs)} for max_steps={model.max_steps}. "
-            + max_steps_advice(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
+            + max_steps_advice(lambda max_steps: count_words(num_rows, max_steps) <= LIMIT_PAIRS)
         )
-    pairs_by_length = [np.zeros((3, 1), np.int32)]  # both words empty: number 0
+    empty_words = np.zeros((3, 1), np.int32)
+    words_by_length = [empty_words]
     for _ in range(model.max_steps):
+        shorter_words = words_by_length[-1][:, :, None]  # int32[3, pairs, 1]
+        last_steps = joint_steps.T[:, None, :]  # int32[3, 1, R]
         # Word w followed by step a has the number A w + 1 + a.
-        words = pairs_by_length[-1][:, :, None] * model.space.num_steps + 1 + table.T[:, None, :]
-        pairs_by_length.append(words.reshape(3, -1).astype(np.int32))
-    return np.concatenate(pairs_by_length, axis=1)
+        longer_words = shorter_words * model.space.num_steps + 1 + last_steps
+        words_by_length.append(longer_words.reshape(3, -1).astype(np.int32))
+    return np.concatenate(words_by_length, axis=1)
 
 
 def parallel(c: Command, d: Command) -> Command:

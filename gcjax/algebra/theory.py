@@ -22,6 +22,8 @@ from gcjax.specifications.moves import Judgement, Moves, Stepper
 
 MAX_STATES = 64
 NOBODY = -1
+BY_ENVIRONMENT = -1
+"""The action of a step that the environment takes."""
 
 
 class Theory(NamedTuple):
@@ -76,8 +78,9 @@ def theory(specification: Specification) -> Theory:
     relations_ = relations(specification)
     num_states = relations_.holds.size
     space = shared_memory(num_states)
+    initial_state = 0
     allowed_ends = np.ones((num_states, num_states), bool)  # by the state in which a run starts
-    allowed_ends[0] = relations_.holds  # runs from the first state, 0, end where the property holds
+    allowed_ends[initial_state] = relations_.holds
     ends_well = automata.specification(space, allowed_ends)
     nothing_changes = np.eye(num_states, dtype=bool)
     goal = automata.rely(space, nothing_changes) & ends_well
@@ -96,71 +99,86 @@ def relations(specification: Specification) -> Relations:
       ValueError: if there are too many states.
     """
     stepper = Stepper(specification, layout(specification))
-    rows, codes = _reachable_states(stepper)  # int32[S, D] and their numbers int64[S]
-    order, components = np.argsort(codes), range(specification.num_components)  # order: to look codes up
-
-    def relation(moves: Moves, is_step: np.ndarray, canonical: np.ndarray) -> np.ndarray:
-        """bool[components, S, S], by component, state before and after: the moves for which `is_step bool[n]` is true.
-
-        `canonical`: int32[n, D], the canonical states after. `codes` are the numbers of the S states, `order` sorts
-        them, so that a state is found by its number.
-        """
-        has_step = np.zeros((len(components), codes.size, codes.size), bool)
-        after = order[np.searchsorted(codes[order], stepper.layout.codes(canonical[is_step]))]
-        has_step[moves.component[is_step], moves.state[is_step], after] = True
-        return has_step
-
-    nothing_changes = np.eye(codes.size, dtype=bool)  # is relied on by all
+    flat_states, state_codes = _reachable_states(stepper)  # int32[S, D] and their numbers int64[S]
+    nothing_changes = np.eye(state_codes.size, dtype=bool)  # is relied on by all
     relies = []
-    for component in components:
-        moves, judgement = _judged_moves(stepper, rows, component)
-        is_relied_on = (moves.action < 0) & judgement.relied  # action -1: a step of the environment
-        relies.append(relation(moves, is_relied_on, judgement.canonical).any(axis=0) | nothing_changes)
-    moves, judgement = _judged_moves(stepper, rows, NOBODY)
-    guarantees = relation(moves, (moves.action < 0) & judgement.guaranteed, judgement.canonical)
-    program = stepper.program(rows)  # the steps of all components by their actions
-    after = stepper.judge(rows[program.state], program).canonical
-    programs = relation(program, np.ones(program.state.size, bool), after)
-    holds = jax.vmap(lambda row: specification.invariant(stepper.layout.unflatten(row)))(jnp.asarray(rows))
+    for component in range(specification.num_components):
+        moves, judgement = _judged_moves(stepper, flat_states, component)
+        is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.relied
+        relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical)
+        relies.append(relied_on.any(axis=0) | nothing_changes)
+    moves, judgement = _judged_moves(stepper, flat_states, NOBODY)
+    is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.guaranteed
+    guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical)
+    program_moves = stepper.program(flat_states)  # the steps of all components by their actions
+    states_after = stepper.judge(flat_states[program_moves.state], program_moves).canonical
+    every_move = np.ones(program_moves.state.size, bool)
+    programs = _relation(stepper, state_codes, program_moves, every_move, states_after)
+    holds = jax.vmap(lambda flat_state: specification.invariant(stepper.layout.unflatten(flat_state)))(
+        jnp.asarray(flat_states)
+    )
     return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
 
 
-def _judged_moves(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judgement]:
+def _relation(
+    stepper: Stepper, state_codes: np.ndarray, moves: Moves, is_in_relation: np.ndarray, states_after: np.ndarray
+) -> np.ndarray:
+    """bool[components, S, S], by component, state before and after: the moves of `is_in_relation`, bool[n].
+
+    `states_after`: int32[n, D], canonical. `state_codes`: int64[S], the numbers of the S states.
+    """
+    num_components, num_states = stepper.specification.num_components, state_codes.size
+    has_step = np.zeros((num_components, num_states, num_states), bool)
+    code_order = np.argsort(state_codes)  # sorted, so that a state is found by its number
+    codes_after = stepper.layout.codes(states_after[is_in_relation])
+    after = code_order[np.searchsorted(state_codes[code_order], codes_after)]
+    has_step[moves.component[is_in_relation], moves.state[is_in_relation], after] = True
+    return has_step
+
+
+def _judged_moves(stepper: Stepper, flat_states: np.ndarray, component: int) -> tuple[Moves, Judgement]:
     """All steps of one component and its environment from states int32[n, D], and how that component judges them.
 
     NOBODY: of the environment only.
     """
-    moves = stepper.alone(rows, component)
-    return moves, stepper.judge(rows[moves.state], moves, component)
+    moves = stepper.alone(flat_states, component)
+    return moves, stepper.judge(flat_states[moves.state], moves, component)
 
 
 def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """All canonical states that programs, guarantees and relies lead to, the initial one first.
 
     Returns:
-      int32[S, D], a row of D entries for each state, and int64[S], its number.
+      int32[S, D], D entries for each state, and int64[S], its number.
     """
     spec, layout_ = stepper.specification, stepper.layout
-    rows = np.asarray(layout_.flatten(spec.canonicalise(spec.initial)))[None]
+    known_states = np.asarray(layout_.flatten(spec.canonicalise(spec.initial)))[None]
     while True:
-        program = stepper.program(rows)
-        known_and_next = [rows, stepper.judge(rows[program.state], program).canonical]
-        for component in (NOBODY, *range(spec.num_components)):
-            moves, judgement = _judged_moves(stepper, rows, component)
-            is_allowed = (moves.action >= 0) | judgement.guaranteed | judgement.relied  # action -1: the environment's
-            known_and_next.append(judgement.canonical[is_allowed])
+        known_and_next = [known_states, *_next_states(stepper, known_states)]
         candidates = np.concatenate(known_and_next)
         codes = layout_.codes(candidates)
-        _, first_places = np.unique(codes, return_index=True)
-        states = candidates[np.sort(first_places)]  # each state once, in the order in which they were reached
-        if (codes < 0).any() or states.shape[0] > min(MAX_STATES, stepper.chunk):
+        _, first_occurrences = np.unique(codes, return_index=True)
+        reached_states = candidates[np.sort(first_occurrences)]  # each once, in the order in which they were reached
+        num_reached, is_outside_sizes = reached_states.shape[0], codes < 0
+        if is_outside_sizes.any() or num_reached > min(MAX_STATES, stepper.chunk):
             raise ValueError(
                 f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
                 f"{spec.name} has more. Use {spec.num_workers - 1} workers or smaller parameters, or check it without."
             )
-        if states.shape[0] == rows.shape[0]:
-            return rows, layout_.codes(rows)
-        rows = states
+        if num_reached == known_states.shape[0]:
+            return known_states, layout_.codes(known_states)
+        known_states = reached_states
+
+
+def _next_states(stepper: Stepper, flat_states: np.ndarray) -> list[np.ndarray]:
+    """The canonical states, int32[n, D] each, to which one step of a program, a guarantee or a rely leads."""
+    program_moves = stepper.program(flat_states)
+    next_states = [stepper.judge(flat_states[program_moves.state], program_moves).canonical]
+    for component in (NOBODY, *range(stepper.specification.num_components)):
+        moves, judgement = _judged_moves(stepper, flat_states, component)
+        is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.guaranteed | judgement.relied
+        next_states.append(judgement.canonical[is_allowed])
+    return next_states
 
 
 def _in_parallel(commands: tuple[Automaton, ...]) -> Automaton:

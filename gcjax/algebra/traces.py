@@ -18,6 +18,9 @@ import numpy as np
 from gcjax import _validate
 from gcjax.algebra.steps import Space
 
+NUM_STATUSES = 3
+"""Terminated, incomplete, aborted."""
+
 LIMIT_BITS = 2**23
 """The largest command: 3 statuses x S states x N words."""
 
@@ -41,12 +44,12 @@ class Model:
         """Checks the size, before any array of it is made."""
         _validate.integer("max_steps", self.max_steps, minimum=1)
         states, steps = self.space.num_states, self.space.num_steps
-        bits = 3 * states * count_words(steps, self.max_steps)
+        bits = NUM_STATUSES * states * count_words(steps, self.max_steps)
         if bits > LIMIT_BITS:
             raise ValueError(
                 f"A command must have at most {LIMIT_BITS} bits; {states} states, {steps} steps and traces of "
                 f"max_steps={self.max_steps} make {size_text(bits)}. "
-                + max_steps_advice(lambda n: 3 * states * count_words(steps, n) <= LIMIT_BITS)
+                + max_steps_advice(lambda n: NUM_STATUSES * states * count_words(steps, n) <= LIMIT_BITS)
             )
 
     @property
@@ -57,13 +60,13 @@ class Model:
     @property
     def shape(self) -> tuple[int, int, int]:
         """The shape (3, S, N) of a command's array: statuses, states, words."""
-        return 3, self.space.num_states, self.num_words
+        return NUM_STATUSES, self.space.num_states, self.num_words
 
     @property
     def levels(self) -> list[slice]:
         """For each length k, the numbers of the words of k steps."""
-        bounds = [0] + [count_words(self.space.num_steps, k) for k in range(self.max_steps + 1)]
-        return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
+        first_words = [_first_word(self.space.num_steps, length) for length in range(self.max_steps + 2)]
+        return [slice(begin, end) for begin, end in itertools.pairwise(first_words)]
 
     def word(self, steps: Sequence[int]) -> int:
         """The number of the word that consists of these steps."""
@@ -71,10 +74,11 @@ class Model:
 
     def steps(self, word: int) -> tuple[int, ...]:
         """The steps of a word, from its number."""
+        empty_word = 0
         steps: list[int] = []
-        while word:
-            word, step = divmod(word - 1, self.space.num_steps)
-            steps.insert(0, step)
+        while word != empty_word:
+            word, last_step = divmod(word - 1, self.space.num_steps)
+            steps.insert(0, last_step)
         return tuple(steps)
 
 
@@ -99,14 +103,20 @@ def words(model: Model) -> Words:
     prefix = np.concatenate([_prefixes(num_steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
     suffix = np.concatenate([_suffixes(num_steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
     last_step = (np.arange(model.num_words) - 1) % num_steps  # word w followed by step a has the number A w + 1 + a
-    end = np.broadcast_to(np.asarray(model.space.targets)[last_step], model.shape[1:]).copy()
-    end[:, 0] = np.arange(model.space.num_states)  # the empty word leads nowhere
-    return Words(prefix.astype(np.int32), suffix.astype(np.int32), end.astype(np.int32))
+    end_state = np.broadcast_to(np.asarray(model.space.targets)[last_step], model.shape[1:]).copy()
+    empty_word, start_states = 0, np.arange(model.space.num_states)
+    end_state[:, empty_word] = start_states
+    return Words(prefix.astype(np.int32), suffix.astype(np.int32), end_state.astype(np.int32))
 
 
 def count_words(num_steps: int, max_length: int) -> int:
     """How many words of at most `max_length` steps there are, with `num_steps` different steps."""
     return (num_steps ** (max_length + 1) - 1) // (num_steps - 1) if num_steps > 1 else max_length + 1
+
+
+def _first_word(num_steps: int, length: int) -> int:
+    """The number of the first word of so many steps: all shorter words have the numbers below."""
+    return count_words(num_steps, length - 1)
 
 
 def size_text(number: int) -> str:
@@ -126,11 +136,16 @@ def _prefixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
     """int[max_steps + 1, num_steps**length]: the number of the prefix of j steps of each word of this length.
 
     Among the words of its length a word is a number with its steps as digits in base `num_steps`; the words of j steps
-    begin at `count_words(num_steps, j - 1)`.
+    begin at `_first_word(num_steps, j)`.
     """
-    digits = np.arange(num_steps**length)
+    steps_as_digits = np.arange(num_steps**length)
     prefix_lengths = np.minimum(np.arange(max_steps + 1), length).tolist()
-    return np.stack([count_words(num_steps, j - 1) + digits // num_steps ** (length - j) for j in prefix_lengths])
+    return np.stack(
+        [
+            _first_word(num_steps, prefix_length) + steps_as_digits // num_steps ** (length - prefix_length)
+            for prefix_length in prefix_lengths
+        ]
+    )
 
 
 def _suffixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
@@ -138,6 +153,12 @@ def _suffixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
 
     The numbers are those of `_prefixes`: steps as digits in base `num_steps`, after all shorter words.
     """
-    digits = np.arange(num_steps**length)
-    suffix_lengths = (length - np.minimum(np.arange(max_steps + 1), length)).tolist()
-    return np.stack([count_words(num_steps, j - 1) + digits % num_steps**j for j in suffix_lengths])
+    steps_as_digits = np.arange(num_steps**length)
+    prefix_lengths = np.minimum(np.arange(max_steps + 1), length)
+    suffix_lengths = (length - prefix_lengths).tolist()
+    return np.stack(
+        [
+            _first_word(num_steps, suffix_length) + steps_as_digits % num_steps**suffix_length
+            for suffix_length in suffix_lengths
+        ]
+    )

@@ -96,8 +96,9 @@ class Run(NamedTuple):
         leaves = jax.tree.leaves(self.trajectory)
         if not isinstance(self.trajectory, Trajectory) or not all(map(_is_known, leaves)):
             return []
-        final = {name: np.asarray(self.final(name)) for name in self.trajectory.metrics}
-        return ["at the end: " + ", ".join(f"{name} {_validate.shorten(values)}" for name, values in final.items())]
+        last_values = {name: np.asarray(self.final(name)) for name in self.trajectory.metrics}
+        texts = [f"{name} {_validate.shorten(value)}" for name, value in last_values.items()]
+        return ["at the end: " + ", ".join(texts)]
 
     @property
     def unscheduled(self) -> "Run":
@@ -125,7 +126,8 @@ class Run(NamedTuple):
         """
         commit, metrics = self.trajectory.commit, self.trajectory.metrics
         values = metrics[_validate.choice("metric", metric, metrics)]
-        last_index = (commit >= 0).sum(axis=-1, keepdims=True) - 1  # commit is -1 where no evaluation was made
+        num_evals_made = (commit >= 0).sum(axis=-1, keepdims=True)  # commit is -1 where no evaluation was made
+        last_index = num_evals_made - 1
         return jnp.take_along_axis(values, last_index, axis=-1)[..., 0]
 
 

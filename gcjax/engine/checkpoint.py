@@ -17,6 +17,8 @@ from gcjax import _validate
 
 FORMAT = 1
 MAX_DIFF_LINES = 20
+BEFORE_FIRST_STEP = -1
+ORBAX_METADATA_FILE = "_CHECKPOINT_METADATA"
 
 
 class DamagedCheckpointWarning(UserWarning):
@@ -67,7 +69,7 @@ class Checkpoints:
         if self.folder.is_file():
             raise ValueError(f"the folder of the checkpoints must be a folder; {self.folder} is a file.")
         self._open_manager: Any = None
-        self._latest_step: int | None = None  # of this run, -1 for a new one; None until it is known
+        self._latest_step: int | None = None  # of this run, BEFORE_FIRST_STEP for a new one; None until it is known
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +94,7 @@ class Checkpoints:
         from gcjax.engine import checkpoint_files
 
         step = _validate.integer("step", step)
-        arrays = [_array_without_keys(name, leaf) for name, leaf in _leaves_by_name(state).items()]
+        arrays = [_array_without_key_type(name, leaf) for name, leaf in _leaves_by_name(state).items()]
         record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _leaf_types(state)}
         self._delete_newer_than_latest(step)
         checkpoint_files.save(self._manager, step, record, arrays)
@@ -139,7 +141,7 @@ class Checkpoints:
                 f"all {len(steps)} checkpoints in {self.folder} are damaged, so there is nothing to go on from. "
                 "Restore the folder from a copy, or delete it and start the run again."
             )
-        self._latest_step = -1
+        self._latest_step = BEFORE_FIRST_STEP
         return None
 
     def wait(self) -> None:
@@ -155,8 +157,8 @@ class Checkpoints:
         """The steps of which a whole checkpoint is on the disk; nothing is imported or waited for."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
         step_names = [name for name in names if name.isdigit()]
-        # Folders that are no checkpoints of orbax do not have its file.
-        return sorted(int(name) for name in step_names if (self.folder / name / "_CHECKPOINT_METADATA").exists())
+        whole_steps = [name for name in step_names if (self.folder / name / ORBAX_METADATA_FILE).exists()]
+        return sorted(int(name) for name in whole_steps)
 
     def close(self) -> None:
         """Waits for what is being saved, and lets go of threads and the folder. A closed object may be used again."""
@@ -189,12 +191,12 @@ class Checkpoints:
                 f"the folder {self.folder} already holds checkpoints, at the steps {steps}. Restore first to "
                 "go on from them, or choose another folder."
             )
-        latest = -1 if self._latest_step is None else self._latest_step
+        latest = BEFORE_FIRST_STEP if self._latest_step is None else self._latest_step
         if step <= latest:
             raise ValueError(f"the steps of a run must count up; got step {step} after {latest}.")
-        for newer in steps:
-            if newer > latest:
-                self._manager.delete(newer)
+        damaged_steps = [saved_step for saved_step in steps if saved_step > latest]
+        for damaged_step in damaged_steps:
+            self._manager.delete(damaged_step)
 
     def _read_record(self, step: int) -> dict[str, Any]:
         """The JSON that was saved with a step: the format, the step, the run's identity, and the types of leaves.
@@ -221,7 +223,7 @@ def _leaf_types(tree: Any) -> dict[str, str]:
     return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _leaves_by_name(tree).items()}
 
 
-def _array_without_keys(name: str, leaf: Any) -> jax.Array:
+def _array_without_key_type(name: str, leaf: Any) -> jax.Array:
     """The leaf as it is saved: an array of random keys as the integers behind them; `name` is for the error."""
     if not isinstance(leaf, jax.Array):
         raise ValueError(f"a state must consist of jax.Arrays; {name} is {leaf!r}. Convert it with jnp.asarray.")
@@ -237,9 +239,9 @@ def _with_key_type(array: jax.Array, like: Any) -> jax.Array:
     """A saved array as it was before: random keys of the same implementation where `like` has keys."""
     if not _is_key(like):
         return array
-    impls: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
-    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(array, impl=impls[0])
+    key_impls: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
+    jax.eval_shape(lambda key: key_impls.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(array, impl=key_impls[0])
 
 
 def _restore_target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
@@ -254,11 +256,16 @@ def _restore_target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
         if jax.process_count() > 1:
             raise ValueError(f"with several processes restore needs to know where arrays go; {name} has no sharding.")
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    shape = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    saved_leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     if _is_key(leaf):
-        shape = jax.eval_shape(jax.random.key_data, shape)
-    sharding.shard_shape(shape.shape)  # raises JAX's error if the array cannot be cut so
-    return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+        saved_leaf = jax.eval_shape(jax.random.key_data, saved_leaf)
+    _check_can_be_cut(saved_leaf.shape, sharding)
+    return jax.ShapeDtypeStruct(saved_leaf.shape, saved_leaf.dtype, sharding=sharding)
+
+
+def _check_can_be_cut(shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> None:
+    """Raises JAX's error if an array of this shape cannot be cut as the sharding says."""
+    sharding.shard_shape(shape)
 
 
 def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None:
@@ -268,10 +275,11 @@ def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None
             f"the checkpoint {path} has format {record['format']}, and this version of gcjax reads format {FORMAT}. "
             "Use the version that wrote it."
         )
-    saved = record["identity"]
-    if saved == identity:
+    saved_identity = record["identity"]
+    if saved_identity == identity:
         return
-    diff = list(difflib.unified_diff(saved.splitlines(), identity.splitlines(), "checkpoint", "now", n=0, lineterm=""))
+    saved_lines, lines = saved_identity.splitlines(), identity.splitlines()
+    diff = list(difflib.unified_diff(saved_lines, lines, "checkpoint", "now", n=0, lineterm=""))
     omission_line = [f"... and {len(diff) - MAX_DIFF_LINES} more lines"] if len(diff) > MAX_DIFF_LINES else []
     raise ValueError(
         "\n".join([f"the checkpoint {path} belongs to another run:", *diff[:MAX_DIFF_LINES], *omission_line])
@@ -279,13 +287,14 @@ def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None
     )
 
 
-def _compare_leaves(path: Path, saved: dict[str, str], expected: dict[str, str]) -> None:
+def _compare_leaves(path: Path, saved_types: dict[str, str], expected_types: dict[str, str]) -> None:
     """Raises a `ValueError` unless saved and expected leaves (name -> dtype and shape) are the same, in order."""
-    if list(saved.items()) == list(expected.items()):
+    if list(saved_types.items()) == list(expected_types.items()):
         return
-    differing = [name for name in saved | expected if saved.get(name) != expected.get(name)]
+    names = saved_types | expected_types
+    differing = [name for name in names if saved_types.get(name) != expected_types.get(name)]
     if differing:
-        saved_type, expected_type = (types.get(differing[0], "missing") for types in (saved, expected))
+        saved_type, expected_type = (types.get(differing[0], "missing") for types in (saved_types, expected_types))
         difference = f"{differing[0]} is {saved_type} there and {expected_type} here ({len(differing)} such leaves)"
     else:
         difference = "its leaves have another order"

@@ -39,7 +39,7 @@ class _SealingHandler(ocp.StandardCheckpointHandler):
         folder = Path(directory)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         digests = {str(path.relative_to(folder)): files.sha256(path) for path in paths}
-        (folder / DIGESTS).write_text(json.dumps(_sealed(digests)))
+        (folder / DIGESTS).write_text(json.dumps(_with_digest(digests)))
 
 
 def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
@@ -60,7 +60,7 @@ def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
 
 def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arrays: Sequence[jax.Array]) -> None:
     """Starts to write a checkpoint, JSON and arrays, in the background. Every process must call."""
-    items = {RECORD: ocp.args.JsonSave(_sealed(record))}
+    items = {RECORD: ocp.args.JsonSave(_with_digest(record))}
     arrays_by_name = _nonempty_leaves(arrays)
     if arrays_by_name:
         items[ARRAYS] = ocp.args.StandardSave(arrays_by_name)
@@ -69,7 +69,7 @@ def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arra
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The record of a checkpoint. Raises `DamagedError` on all processes if one of them cannot read it."""
-    return _on_all_processes(lambda: _read_sealed(folder / RECORD / "metadata"))
+    return _on_all_processes(lambda: _read_intact(folder / RECORD / "metadata"))
 
 
 def read_arrays(folder: Path, targets: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
@@ -79,12 +79,17 @@ def read_arrays(folder: Path, targets: Sequence[jax.ShapeDtypeStruct]) -> list[j
     if targets_by_name:
         _on_all_processes(lambda: _check_files(folder / ARRAYS))
         arrays = _on_all_processes(lambda: _restore_arrays(folder / ARRAYS, targets_by_name))
-    return [arrays[f"leaf_{i}"] if target.size else _empty_array(target) for i, target in enumerate(targets)]
+    return [arrays[_leaf_name(i)] if target.size else _empty_array(target) for i, target in enumerate(targets)]
 
 
 def _nonempty_leaves(leaves: Sequence[Any]) -> dict[str, Any]:
     """Name in the checkpoint -> array or target, for orbax, which takes no arrays without entries."""
-    return {f"leaf_{i}": leaf for i, leaf in enumerate(leaves) if leaf.size}
+    return {_leaf_name(i): leaf for i, leaf in enumerate(leaves) if leaf.size}
+
+
+def _leaf_name(index: int) -> str:
+    """The name in the checkpoint of the leaf with this index."""
+    return f"leaf_{index}"
 
 
 def _restore_arrays(folder: Path, targets: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
@@ -103,29 +108,30 @@ def _check_files(folder: Path) -> None:
 
     Each process checks some of the files.
     """
-    digests = _read_sealed(folder / DIGESTS)
-    for name in list(digests)[jax.process_index() :: jax.process_count()]:
+    digests = _read_intact(folder / DIGESTS)
+    names_for_this_process = list(digests)[jax.process_index() :: jax.process_count()]
+    for name in names_for_this_process:
         if not (folder / name).is_file():
             raise DamagedError(f"the file {folder / name} is missing")
         if files.sha256(folder / name) != digests[name]:
             raise DamagedError(f"the file {folder / name} has changed since it was written")
 
 
-def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+def _with_digest(body: dict[str, Any]) -> dict[str, Any]:
     """The JSON as it is written, with the SHA-256 of its text."""
     return {"body": body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}
 
 
-def _read_sealed(file: Path) -> dict[str, Any]:
-    """The JSON in a file that `_sealed` made. Raises `DamagedError` if the file is missing or was changed."""
+def _read_intact(file: Path) -> dict[str, Any]:
+    """The JSON in a file that `_with_digest` made. Raises `DamagedError` if the file is missing or was changed."""
     if not file.is_file():
         raise DamagedError(f"the file {file} is missing")
     try:
         content = json.loads(file.read_bytes())
-        intact = content == _sealed(content["body"])
+        is_intact = content == _with_digest(content["body"])
     except (ValueError, KeyError, TypeError):  # not text, not JSON, or other JSON
-        intact = False
-    if not intact:
+        is_intact = False
+    if not is_intact:
         raise DamagedError(f"the file {file} has changed since it was written")
     return content["body"]
 
@@ -135,19 +141,19 @@ def _on_all_processes(function: Callable[[], T]) -> T:
 
     `function` must not wait for other processes, so that one that fails leaves no other waiting for it.
     """
-    result, reason = None, b""  # the reason of a failure; empty for success
+    result, failure = None, b""  # the reason of a failure; empty for success
     try:
         result = function()
     except DamagedError as error:
-        reason = str(error).encode()[:REASON_BYTES]
+        failure = str(error).encode()[:REASON_BYTES]
     except Exception as error:  # libraries raise errors of many types for files that they cannot read
-        reason = " ".join(f"{type(error).__name__}: {error}".split()).encode()[:REASON_BYTES]
+        failure = " ".join(f"{type(error).__name__}: {error}".split()).encode()[:REASON_BYTES]
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
-        own_reason = np.frombuffer(reason.ljust(REASON_BYTES), np.uint8)
-        reasons = [row.tobytes().strip() for row in np.asarray(multihost_utils.process_allgather(own_reason))]
-        reason = next((text for text in reasons if text), b"")
-    if reason:
-        raise DamagedError(reason.decode(errors="replace"))
+        own_failure = np.frombuffer(failure.ljust(REASON_BYTES), np.uint8)  # the same length everywhere
+        failures = [row.tobytes().strip() for row in np.asarray(multihost_utils.process_allgather(own_failure))]
+        failure = next((text for text in failures if text), b"")
+    if failure:
+        raise DamagedError(failure.decode(errors="replace"))
     return result  # type: ignore[return-value]

@@ -18,7 +18,7 @@ from gcjax.engine.collectives import all_sum, estimate_from_messages
 from gcjax.engine.gradients import Chunks, Estimate, chunk_batch, mean, weighted_loss
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import Losses, losses_of, weighted_sum
-from gcjax.engine.messages import assembled, shares, worker_messages
+from gcjax.engine.messages import assembled, chunk_weights, worker_messages
 from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
 from gcjax.tasks.base import Task
 
@@ -105,7 +105,8 @@ def coded_value_and_grad(
             decode=coding.decode / code.assignment.num_chunks
         )  # decodes the mean, not the sum
         gradient, (value, aux) = estimate(params, batch, mean_coding, *args)
-        info = CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2)))  # decode: [W, M, L]
+        is_in_gradient = jnp.any(coding.decode != 0, axis=(1, 2))  # decode: [W, M, L]
+        info = CodedInfo(residual=coding.residual, contributed=is_in_gradient)
         return (value, aux) if has_aux else value, gradient, info
 
     compiled_step = jax.jit(step)
@@ -133,22 +134,20 @@ def estimate_on_mesh(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
         """What a device computes by `estimate_sums`: `batch`, `encode`, `decode` are those of its workers, [U, ...]."""
-        losses_with_args = Losses(
-            lambda params, chunk: losses.of_chunk(params, chunk, *args),
-            lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
-        )
-        gradient, value_sums, weight = estimate_sums(
+        losses_with_args = _losses_with_args(losses, args)
+        gradient, own_loss_and_aux_sums, own_weight_sum = estimate_sums(
             losses_with_args, params, batch, encode, decode, axis, message_dtype
         )
-        value_sums, weight = jax.lax.psum((value_sums, weight), axis)
-        return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), value_sums)
+        loss_and_aux_sums, weight_sum = jax.lax.psum((own_loss_and_aux_sums, own_weight_sum), axis)
+        return gradient, jax.tree.map(lambda x: mean(x, weight_sum.astype(x.dtype)), loss_and_aux_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
         """The estimate on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
-        encode, decode = pad_leading_axis(Layout(mesh).replicate((coding.encode, coding.decode)), num_devices)
+        coding_everywhere = Layout(mesh).replicate((coding.encode, coding.decode))
+        encode, decode = pad_leading_axis(coding_everywhere, num_devices)
         return on_each_device(estimate_on_device, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
 
     return estimate
@@ -168,17 +167,19 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
         """The task's loss on the batch of chunk number `chunk`; there is no aux."""
         return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
 
-    def weighted(params: Any, numbers: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+    def weighted_chunk_loss(
+        params: Any, chunk_numbers: jax.Array, weights: jax.Array, chunks: Chunks
+    ) -> tuple[jax.Array, tuple[()]]:
         """The weighted sum of the losses on the batches of the chunks with these numbers, int32[U·K]; no aux."""
-        batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(numbers)
+        batches, keys = jax.vmap(lambda chunk: chunk_batch(task, chunks, chunk))(chunk_numbers)
         return weighted_loss(task, params, weights, batches, keys), ()
 
-    on_mesh = estimate_on_mesh(Losses(chunk_loss, weighted), code, mesh, axis)
+    on_mesh = estimate_on_mesh(Losses(of_chunk=chunk_loss, weighted=weighted_chunk_loss), code, mesh, axis)
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient, loss); `chunks` says what the batches are drawn from, and every device draws its own."""
-        gradient, (value, _) = on_mesh(params, jnp.asarray(chunk_of_slot), coding, chunks)
-        return gradient, value
+        gradient, (loss, _) = on_mesh(params, jnp.asarray(chunk_of_slot), coding, chunks)
+        return gradient, loss
 
     return estimate
 
@@ -212,8 +213,13 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
                 f"their first axis; got shape {values.shape}."
             )
         shape = (*chunk_of_slot.shape, *values.shape[1:])
-        # `index` has a slice for each axis; only the first, that of the workers, is cut.
-        return jax.make_array_from_callback(shape, sharding, lambda index: values[chunk_of_slot[(index or ())[:1]]])
+
+        def values_of_shard(shard_index: tuple[slice, ...] | None) -> np.ndarray:
+            """Those of a device's workers: of the slices of all axes only the first, that of the workers, cuts."""
+            slice_of_workers = (shard_index or ())[:1]
+            return values[chunk_of_slot[slice_of_workers]]
+
+        return jax.make_array_from_callback(shape, sharding, values_of_shard)
 
     return jax.tree.map(shard_leaf, chunks)
 
@@ -238,10 +244,13 @@ def _weighted_sums(
       The estimate of the gradient sum, which is the same on all devices; and of this device's workers only: the
       weighted sums of the losses and of aux, `(loss, aux)`, and the sum of the weights.
     """
-    weights = shares(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
+    weights = chunk_weights(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
     chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
-    value_sums, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights), has_aux=True)(params)
-    return all_sum(gradient, axis, message_dtype), value_sums, weights.sum().astype(value_sums[0].dtype)
+    (loss_sum, aux_sums), own_gradient_sum = jax.value_and_grad(
+        lambda p: losses.weighted(p, chunks, weights), has_aux=True
+    )(params)
+    gradient_sum = all_sum(own_gradient_sum, axis, message_dtype)
+    return gradient_sum, (loss_sum, aux_sums), weights.sum().astype(loss_sum.dtype)
 
 
 def _streamed_sums(
@@ -253,9 +262,17 @@ def _streamed_sums(
     (loss, aux), and the sum of the weights.
     """
     messages, (loss, aux) = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
-    estimate = estimate_from_messages(messages, decode, axis, message_dtype)
-    weights = shares(encode, decode).astype(loss.dtype)
-    return assembled(estimate, params), weighted_sum(weights, (loss, aux)), weights.sum()
+    estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)
+    weights = chunk_weights(encode, decode).astype(loss.dtype)
+    return assembled(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()
+
+
+def _losses_with_args(losses: Losses, args: tuple[Any, ...]) -> Losses:
+    """The losses, with these further arguments filled in."""
+    return Losses(
+        of_chunk=lambda params, chunk: losses.of_chunk(params, chunk, *args),
+        weighted=lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
+    )
 
 
 def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from gcjax.engine.messages import accumulation_dtype, decoded
+from gcjax.engine.messages import accumulation_dtype, decoded_blocks
 
 
 def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
@@ -19,9 +19,12 @@ def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
     if message_dtype is None:
         return jax.lax.psum(tree, axis)
     flat, unravel = ravel_pytree(tree)
+    one_row = flat[None]
     # A reduce-scatter and an all-gather, so that the sum itself is not rounded to `message_dtype` at every addition.
-    slices = _exchange(flat[None], axis, message_dtype).astype(accumulation_dtype(flat.dtype))
-    return unravel(_gather(slices.sum(axis=0), axis, message_dtype)[0, : flat.size].astype(flat.dtype))
+    own_slices = _exchange_slices(one_row, axis, message_dtype).astype(accumulation_dtype(flat.dtype))
+    own_slice_of_sum = own_slices.sum(axis=0)
+    flat_sum = _gather_slices(own_slice_of_sum, axis, message_dtype)[0, : flat.size]
+    return unravel(flat_sum.astype(flat.dtype))
 
 
 def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, message_dtype: Any = None) -> jax.Array:
@@ -37,36 +40,44 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
       float[L, width], the same on all devices.
     """
     num_messages, num_blocks, width = messages.shape[0] * messages.shape[1], decode.shape[2], messages.shape[2]
-    if num_messages >= num_blocks:  # then summing the decoded blocks moves fewer numbers than exchanging messages
-        return all_sum(decoded(decode, messages), axis, message_dtype)
+    sum_moves_less = num_messages >= num_blocks  # fewer numbers than the exchange of messages
+    if sum_moves_less:
+        return all_sum(decoded_blocks(decode, messages), axis, message_dtype)
     # A device gets its slice of all messages [n, rows, slice], decodes it to [L, slice], and the slices are gathered.
-    slices = _exchange(messages.reshape(num_messages, width), axis, message_dtype).astype(messages.dtype)
-    decode_everywhere = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, rows, L]
-    return _gather(decoded(decode_everywhere, slices), axis, message_dtype)[:, :width].astype(messages.dtype)
+    message_rows = messages.reshape(num_messages, width)
+    own_slices = _exchange_slices(message_rows, axis, message_dtype).astype(messages.dtype)
+    decode_of_all = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, rows, L]
+    own_slice_of_blocks = decoded_blocks(decode_of_all, own_slices)
+    return _gather_slices(own_slice_of_blocks, axis, message_dtype)[:, :width].astype(messages.dtype)
 
 
-def _exchange(rows: jax.Array, axis: str, dtype: Any) -> jax.Array:
+def _exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
     """[n, rows, ceil(width / n)]: this device's slice of the [rows, width] of each of the n devices along the axis."""
+    num_rows, width = rows.shape
     num_devices = jax.lax.axis_size(axis)  # n
-    slices = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % num_devices))).reshape(rows.shape[0], num_devices, -1)
-    packed, unpack = _pack_to_send(jnp.moveaxis(slices, 1, 0), dtype)  # [n, rows, slice]: slice i goes to device i
+    padded_rows = jnp.pad(rows, ((0, 0), (0, -width % num_devices)))
+    slices_by_row = padded_rows.reshape(num_rows, num_devices, -1)
+    slices_by_device = jnp.moveaxis(slices_by_row, 1, 0)  # [n, rows, slice]: slice i goes to device i
+    packed, unpack = _pack_to_send(slices_by_device, message_dtype)
     return unpack(jax.lax.all_to_all(packed, axis, split_axis=0, concat_axis=0, tiled=True))
 
 
-def _gather(slices: jax.Array, axis: str, dtype: Any) -> jax.Array:
+def _gather_slices(own_slice: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
     """The rows [L, width], put together from the slices [L, width / n] of the n devices along the axis."""
-    packed, unpack = _pack_to_send(slices, dtype)
+    packed, unpack = _pack_to_send(own_slice, message_dtype)
     return unpack(jax.lax.all_gather(packed, axis, axis=1, tiled=True))
 
 
-def _pack_to_send(x: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
-    """The numbers as they are sent, and the function that turns what is received back into floats of `dtype`.
+def _pack_to_send(x: jax.Array, message_dtype: Any) -> tuple[jax.Array, Any]:
+    """The numbers as they are sent, and the function that turns what is received back into floats of that dtype.
 
     Half-precision floats travel as integers: XLA would send them as float32 on a CPU.
     """
-    dtype = jnp.dtype(dtype or x.dtype)
-    x = x.astype(dtype)
-    if dtype.itemsize > 2:
-        return x, lambda received: received
-    integers = jax.lax.bitcast_convert_type(x, jnp.uint16 if dtype.itemsize == 2 else jnp.uint8)
+    dtype = jnp.dtype(message_dtype or x.dtype)
+    floats = x.astype(dtype)
+    sent_as_it_is = dtype.itemsize > 2
+    if sent_as_it_is:
+        return floats, lambda received: received
+    integer_dtype = jnp.uint16 if dtype.itemsize == 2 else jnp.uint8
+    integers = jax.lax.bitcast_convert_type(floats, integer_dtype)
     return integers, lambda received: jax.lax.bitcast_convert_type(received, dtype)

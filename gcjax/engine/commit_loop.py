@@ -66,13 +66,15 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     task, protocol, optimizer, options = program
     spread, num_workers, num_contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
     # Contributions to one commit are spread over the devices; where there is only one, commits are.
-    contribution_spread, wavefront_spread = (spread, one_device()) if num_contributions > 1 else (one_device(), spread)
+    spreads_contributions = num_contributions > 1
+    contribution_spread, wavefront_spread = (spread, one_device()) if spreads_contributions else (one_device(), spread)
     local_work = None
     if protocol.local is not None:
-        worker_spread = spread if spread.size > 1 or options.wavefront_width > 1 else None
+        work_at_once = spread.size > 1 or options.wavefront_width > 1
+        worker_spread = spread if work_at_once else None
         local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread)
     if protocol.code is None:
-        gradient = unit_gradients(task, protocol.one_version, contribution_spread, ragged=protocol.padded)
+        gradient = unit_gradients(task, protocol.one_version, contribution_spread, skip_padding=protocol.padded)
     else:
         estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
         gradient = coded_gradients(protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code))
@@ -95,24 +97,25 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
     vmap one by one for as long as any run needs (`max_over_runs`).
     """
     carry = state, info
-    if maker.program.options.wavefront_width == 1 or maker.local_work is not None:
-        commit = partial(_make_commit, maker, end_commit)
-        return jax.lax.fori_loop(0, max_over_runs(end_commit - state.commit), lambda _, carry: commit(carry), carry)
-    return jax.lax.while_loop(
-        lambda carry: carry[0].commit < end_commit, partial(_make_wavefront, maker, end_commit), carry
-    )
+    one_by_one = maker.program.options.wavefront_width == 1 or maker.local_work is not None
+    if one_by_one:
+        make_commit = partial(_make_commit, maker, end_commit)
+        num_commits = max_over_runs(end_commit - state.commit)
+        return jax.lax.fori_loop(0, num_commits, lambda _, carry: make_commit(carry), carry)
+    make_wavefront = partial(_make_wavefront, maker, end_commit)
+    return jax.lax.while_loop(lambda carry: carry[0].commit < end_commit, make_wavefront, carry)
 
 
 def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
     """State and info after one more commit; as before if the run is at `end_commit`, as it can be only under vmap."""
     state, info = carry
-    active = state.commit < end_commit  # bool[]
+    has_commits_left = state.commit < end_commit  # bool[]
     if maker.local_work is None:
         contribution = maker.gradient(maker.inputs(state), maker.commits, state.commit)
     else:
         contribution, new_local = maker.local_work(maker.inputs(state), maker.commits, state.commit, state.local)
-        state = state._replace(local=select_active(active, new_local, state.local))
-    return _apply_contribution(maker, (state, info), contribution, active)
+        state = state._replace(local=select_active(has_commits_left, new_local, state.local))
+    return _apply_contribution(maker, (state, info), contribution, active=has_commits_left)
 
 
 def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
@@ -122,23 +125,31 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     computed again in a later wavefront.
     """
     state, _ = carry
-    indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    versions_exist = (maker.commits.version.at[indices].get(mode="clip") <= state.commit).all(axis=1)  # [width]
-    is_ready = versions_exist & (indices < end_commit)
-    # cumprod counts up to the first that is not ready. At least one is made, so that the loop ends even for a schedule
-    # that reads versions before they are made; the results are then NaN, see `begin`.
-    num_ready = jnp.maximum(jnp.cumprod(is_ready.astype(jnp.int32)).sum(), 1)
+    commit_indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
+    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")  # [width, C]
+    versions_exist = (versions_read <= state.commit).all(axis=1)
+    is_ready = versions_exist & (commit_indices < end_commit)
+    num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
+    # At least one is made, so that the loop ends even for a schedule that reads versions before they are made; the
+    # results are then NaN, see `begin`.
+    least_progress = 1
+    num_applied = jnp.maximum(num_ready_in_row, least_progress)
+
+    def gradient_of_commit(inputs_and_commits: tuple[Inputs, Commits], index: jax.Array) -> Contribution:
+        """What commit `index` applies; inputs and commits are the same for all of the wavefront."""
+        inputs, commits = inputs_and_commits
+        return maker.gradient(inputs, commits, index)
+
     contributions = maker.wavefront_spread.map_entries(
-        lambda shared, index: maker.gradient(shared[0], shared[1], index),
-        (maker.inputs(state), maker.commits),  # `shared` by all commits of the wavefront
-        indices.clip(0, end_commit - 1),
+        gradient_of_commit, (maker.inputs(state), maker.commits), commit_indices.clip(0, end_commit - 1)
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
-        """Applies the i-th contribution of the wavefront, if it is ready."""
-        return _apply_contribution(maker, carry, jax.tree.map(lambda x: x[i], contributions), i < num_ready)
+        """Applies the i-th of the `contributions` of the wavefront, if it is ready."""
+        contribution = jax.tree.map(lambda x: x[i], contributions)
+        return _apply_contribution(maker, carry, contribution, active=i < num_applied)
 
-    return jax.lax.fori_loop(0, max_over_runs(num_ready), apply_commit, carry)
+    return jax.lax.fori_loop(0, max_over_runs(num_applied), apply_commit, carry)
 
 
 def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
@@ -148,20 +159,20 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
     updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
-    params = options.layout.constrain_params(
-        select_active(active, optax.apply_updates(state.params, updates), state.params)
-    )
+    new_params = optax.apply_updates(state.params, updates)
+    params = options.layout.constrain_params(select_active(active, new_params, state.params))
     new_opt_state = options.layout.constrain_opt_state(optimizer, new_opt_state, params)
     opt_state = select_active(active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:
         unread_slot = options.ring_size  # the last one, which nobody reads
-        slot = jnp.where(active, maker.ring_slots[state.commit + 1], unread_slot)
-        ring = rings.write_slot(ring, slot, params)
-    index = jnp.where(active, state.commit, maker.commits.time.size)  # out of bounds: dropped
+        slot_of_new_version = jnp.where(active, maker.ring_slots[state.commit + 1], unread_slot)
+        ring = rings.write_slot(ring, slot_of_new_version, params)
+    out_of_bounds = maker.commits.time.size  # an index that is dropped
+    commit_index = jnp.where(active, state.commit, out_of_bounds)
     info = info._replace(
-        loss=info.loss.at[index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
-        residual=info.residual.at[index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
+        loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
+        residual=info.residual.at[commit_index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
     )
     num_commits = state.commit + active.astype(state.commit.dtype)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info

@@ -5,6 +5,7 @@ happened in earlier ones, so the commits that have been made stay the same.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -44,7 +45,7 @@ def advance_by_windows(
     evaluate: Evaluate,
     run: Run,
     num_evals: jax.Array,
-    source: tuple[jax.Array, Any],
+    durations_and_network: tuple[jax.Array, Any],
 ) -> Run:
     """The run once `num_evals` evaluations have been made in all, or once it has ended.
 
@@ -54,49 +55,64 @@ def advance_by_windows(
       evaluate: see `Evaluate`.
       run: so far.
       num_evals: int32[], the first evaluation not counted.
-      source: the durations and the network.
+      durations_and_network: what schedules are made from.
     """
+    adaptive = program.protocol.adaptive
+    advance = partial(_advance_to_boundary, program, make_commits, evaluate, num_evals, durations_and_network)
+
+    def any_is_unfinished(run: Run) -> jax.Array:
+        """bool[]: whether the run has commits and evaluations to come; under vmap, whether one of the runs has."""
+        return max_over_runs(_is_unfinished(adaptive, num_evals, run).astype(jnp.int32)) > 0
+
+    return jax.lax.while_loop(any_is_unfinished, advance, run)
+
+
+def _advance_to_boundary(
+    program: Any,
+    make_commits: MakeCommits,
+    evaluate: Evaluate,
+    num_evals: jax.Array,
+    durations_and_network: tuple[jax.Array, Any],
+    run: Run,
+) -> Run:
+    """The run at its next evaluation or at the end of its window, whichever comes first; see `advance_by_windows`."""
     adaptive, options = program.protocol.adaptive, program.options
-
-    def is_unfinished(run: Run) -> jax.Array:
-        """bool[]: whether evaluations are missing and there are commits to come."""
-        evals_made = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1  # without that of the initial parameters
-        return (evals_made < num_evals) & ~_has_ended(adaptive, run)
-
-    def advance_to_boundary(run: Run) -> Run:
-        """The run at its next evaluation or at the end of its window, whichever comes first."""
-        # `adaptive`, the part of the protocol that looks at the loss, makes schedules of `source`: durations, network.
-        active = is_unfinished(run)
-        schedule = adaptive.schedule(*source, run.state.controls)  # the commits made so far are the same in it
-        window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
-        commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
-        end_commit = jnp.minimum(window.commits_by_end, commits_by_next_eval)
-        state, info = make_commits(schedule, end_commit, run.state, run.info)
-        needed_ring_size = jnp.maximum(info.versions_alive, _needed_ring_size(schedule, state.commit))
-        info = info._replace(
-            num_commits=window.num_commits,
-            staleness=_max_staleness(schedule, window.num_commits),
-            versions_alive=needed_ring_size,
-        )
-        state = state._replace(params=nan_if(needed_ring_size > options.ring_size, state.params))
-        advanced = Run(_with_new_controls(adaptive, schedule, window, state, info), info, run.trajectory)
-        index = _due_evaluation(adaptive, options.eval_every, advanced)
-        return select_active(active, evaluate(schedule, index, advanced), run)
-
-    # Under vmap the loop goes on while any run is unfinished.
-    return jax.lax.while_loop(
-        lambda run: max_over_runs(is_unfinished(run).astype(jnp.int32)) > 0, advance_to_boundary, run
+    active = _is_unfinished(adaptive, num_evals, run)
+    durations, network = durations_and_network
+    schedule = adaptive.schedule(durations, network, run.state.controls)  # the commits made so far are the same in it
+    window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
+    commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
+    end_commit = jnp.minimum(window.commits_by_end, commits_by_next_eval)
+    state, info = make_commits(schedule, end_commit, run.state, run.info)
+    needed_ring_size = jnp.maximum(info.versions_alive, _needed_ring_size(schedule, state.commit))
+    info = info._replace(
+        num_commits=window.num_commits,
+        staleness=_max_staleness(schedule, window.num_commits),
+        versions_alive=needed_ring_size,
     )
+    state = state._replace(params=nan_if(needed_ring_size > options.ring_size, state.params))
+    advanced = Run(_with_new_controls(adaptive, schedule, window, state, info), info, run.trajectory)
+    due_evaluation = _due_evaluation(adaptive, options.eval_every, advanced)
+    return select_active(active, evaluate(schedule, due_evaluation, advanced), run)
 
 
-def _current_window(adaptive: Adaptive, schedule: Schedule, index: jax.Array, max_commits: int | None) -> Window:
-    """Window number `index` under a schedule, of a run of at most `max_commits` commits."""
+def _is_unfinished(adaptive: Adaptive, num_evals: jax.Array, run: Run) -> jax.Array:
+    """bool[]: whether evaluations are missing, of `num_evals` after the initial one, and there are commits to come."""
+    initial_eval = 1
+    later_evals_made = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - initial_eval
+    return (later_evals_made < num_evals) & ~_has_ended(adaptive, run)
+
+
+def _current_window(
+    adaptive: Adaptive, schedule: Schedule, window_number: jax.Array, max_commits: int | None
+) -> Window:
+    """This window under a schedule, of a run of at most `max_commits` commits."""
     num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
-    is_last = index >= adaptive.num_windows - 1
-    end = jnp.where(is_last, jnp.inf, (index + 1).astype(schedule.time.dtype) * adaptive.seconds)
-    commits_by_end = jnp.minimum((schedule.time <= end).sum(dtype=jnp.int32), num_commits)
-    return Window(is_last=is_last, end=end, commits_by_end=commits_by_end, num_commits=num_commits)
+    is_last = window_number >= adaptive.num_windows - 1
+    end_time = jnp.where(is_last, jnp.inf, (window_number + 1).astype(schedule.time.dtype) * adaptive.seconds)
+    commits_by_end = jnp.minimum((schedule.time <= end_time).sum(dtype=jnp.int32), num_commits)
+    return Window(is_last=is_last, end=end_time, commits_by_end=commits_by_end, num_commits=num_commits)
 
 
 def _with_new_controls(adaptive: Adaptive, schedule: Schedule, window: Window, state: State, info: Info) -> State:
@@ -106,8 +122,8 @@ def _with_new_controls(adaptive: Adaptive, schedule: Schedule, window: Window, s
     """
     is_over = (state.commit >= window.commits_by_end) & ~window.is_last
     is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
-    times = jnp.where(is_committed, schedule.time, jnp.inf)
-    observed = Observed(window=state.window, end=window.end, time=times, loss=info.loss)
+    time_of_made_commits = jnp.where(is_committed, schedule.time, jnp.inf)
+    observed = Observed(window=state.window, end=window.end, time=time_of_made_commits, loss=info.loss)
     new_controls = adaptive.next(state.controls, observed)
     controls = jax.tree.map(lambda new, old: jnp.where(is_over, new, old), new_controls, state.controls)
     return state._replace(controls=controls, window=state.window + is_over.astype(jnp.int32))
@@ -120,10 +136,12 @@ def _due_evaluation(adaptive: Adaptive, eval_every: int, run: Run) -> jax.Array:
     no commits.
     """
     commit = run.state.commit
-    index = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits
-    is_due = (commit == index * eval_every) | _has_ended(adaptive, run)
-    is_made = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
-    return jnp.where(is_due & ~is_made, index, -1)
+    evaluation = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits
+    is_due = (commit == evaluation * eval_every) | _has_ended(adaptive, run)
+    last_index = run.trajectory.commit.size - 1
+    is_made = run.trajectory.commit[evaluation.clip(0, last_index)] >= 0
+    no_evaluation = -1
+    return jnp.where(is_due & ~is_made, evaluation, no_evaluation)
 
 
 def _has_ended(adaptive: Adaptive, run: Run) -> jax.Array:
@@ -144,4 +162,5 @@ def _needed_ring_size(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     version is read.
     """
     max_staleness = _max_staleness(schedule, num_commits).max()
-    return jnp.where(max_staleness > 0, max_staleness + 1, 0)
+    reads_past_versions = max_staleness > 0
+    return jnp.where(reads_past_versions, max_staleness + 1, 0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
-from gcjax.engine.messages import assembled, decoded, shares, worker_messages
+from gcjax.engine.messages import assembled, chunk_weights, decoded_blocks, worker_messages
 from gcjax.engine.spread import Spread
 from gcjax.engine.version_ring import Versions
 from gcjax.protocols.schedule import Commits
@@ -79,7 +79,8 @@ def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, key
     For L = M = 1 this is all of gradient coding: encoding and decoding are the weights.
     """
     if task.mergeable:  # a loss of one merged batch is the weighted sum of the batches' losses; it uses no key
-        return task.loss(params, merge(batches, weights), keys[0])
+        merged_batch, unused_key = merge(batches, weights), keys[0]
+        return task.loss(params, merged_batch, unused_key)
     losses = jax.vmap(task.loss, (None, 0, 0))(params, batches, keys)
     return jnp.sum(weights.astype(losses.dtype) * losses)
 
@@ -90,7 +91,7 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
     return task.unit_batch(data, rng_key, worker, unit), key
 
 
-def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: bool = False) -> CommitGradient:
+def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False) -> CommitGradient:
     """The function that gives what a commit of plain gradients applies: the weighted sum over its contributions.
 
     Each contribution is the gradient on its unit's batch, at the version it read.
@@ -99,7 +100,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
       task: what is trained.
       one_version: whether all contributions to a commit read the same version.
       spread: how they are spread over devices.
-      ragged: whether they are computed one after the other on one device, so that padding costs nothing.
+      skip_padding: whether they are computed one after the other on one device, so that padding costs nothing.
     """
 
     def weights_and_batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
@@ -127,11 +128,10 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
-        if ragged and spread.size == 1:  # on one device, without the padding
+        if skip_padding and spread.size == 1:  # on one device
             gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
         elif one_version:  # all contributions read the same
-            version = units.version.max().clip(0)  # the max, as -1 pads
-            shared = inputs.versions.read(version), inputs.data, inputs.rng_key
+            shared = inputs.versions.read(_common_entry(units.version)), inputs.data, inputs.rng_key
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)
         else:
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_own_versions, inputs, units)
@@ -146,13 +146,14 @@ def _sums_one_by_one(sums_of: Callable[[Inputs, Units], Sums], inputs: Inputs, u
 
     def add_unit(i: jax.Array, sums: Sums) -> Sums:
         """The sums with those of unit i."""
-        unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)
-        return jax.tree.map(jnp.add, sums, sums_of(inputs, unit))
+        one_unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)  # arrays [1]
+        return jax.tree.map(jnp.add, sums, sums_of(inputs, one_unit))
 
-    shapes = jax.eval_shape(sums_of, inputs, jax.tree.map(lambda x: x[:1], units))
-    zero_sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    num_units = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
-    return jax.lax.fori_loop(0, max_over_runs(num_units), add_unit, zero_sums)
+    first_unit = jax.tree.map(lambda x: x[:1], units)
+    sums_shapes = jax.eval_shape(sums_of, inputs, first_unit)
+    zero_sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums_shapes)
+    num_before_padding = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
+    return jax.lax.fori_loop(0, max_over_runs(num_before_padding), add_unit, zero_sums)
 
 
 def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
@@ -160,16 +161,20 @@ def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
 
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the estimate by `code`, weighted as the protocol says; its loss."""
-        coding = code.plan(commits.work[commit].clip(0))  # work: the chunks that each worker has finished; -1 pads
-        weight = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
-        # All workers read one version, and begin with the same unit; the max, as -1 pads.
-        first_unit, version = commits.unit[commit].max().clip(0), commits.version[commit].max().clip(0)
-        round_number = first_unit // code.assignment.load  # a round is as many units as a worker holds chunks
+        progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
+        coding = code.plan(progress)
+        worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
+        # All workers read one version, and begin with the same unit.
+        first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
+        units_of_round = code.assignment.load
+        round_number = first_unit // units_of_round
         chunks = Chunks(inputs.data, inputs.rng_key, round_number)
         params = inputs.versions.read(version)
-        estimated_sum, loss = estimate(params, chunks, coding._replace(decode=coding.decode * weight))
+        weighted_coding = coding._replace(decode=coding.decode * worker_weights)
+        estimated_sum, loss = estimate(params, chunks, weighted_coding)
         # Computed from the coefficients, whatever the code says of itself.
-        return Contribution(estimated_sum, loss, residual(code.assignment, coding.encode, coding.decode))
+        true_residual = residual(code.assignment, coding.encode, coding.decode)
+        return Contribution(estimated_sum, loss, true_residual)
 
     return gradient
 
@@ -193,8 +198,11 @@ def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient sum, mean loss) that the coding decodes; batches are drawn from `chunks`."""
-        weights = chunk_coefficients(code.assignment, coding.encode, coding.decode)[:, 0, 0]  # [N] of [N, L=1, L=1]
-        batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(jnp.arange(code.assignment.num_chunks))
+        coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L, L]
+        only_block = 0
+        weights = coefficients[:, only_block, only_block]
+        all_chunks = jnp.arange(code.assignment.num_chunks)
+        batches, keys = jax.vmap(lambda chunk: chunk_batch(task, chunks, chunk))(all_chunks)
         loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weights, batches, keys))(params)
         return gradient_sum, mean(loss_sum, weights.astype(loss_sum.dtype).sum())
 
@@ -213,11 +221,16 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
 
         chunk_of_slot = jnp.asarray(code.assignment.chunks.clip(0))  # [W, K]; -1 pads, where coefficients are 0
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
-        weights = shares(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
-        gradient_sum = assembled(decoded(coding.decode, messages), params)
+        weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
+        gradient_sum = assembled(decoded_blocks(coding.decode, messages), params)
         return gradient_sum, mean((losses * weights).sum(), weights.sum())
 
     return estimate
+
+
+def _common_entry(padded: jax.Array) -> jax.Array:
+    """int32[], the entry that all of int32[C] have in common but those that pad, with -1; 0 if all of them do."""
+    return padded.max().clip(0)
 
 
 def mean(weighted_sum: jax.Array, weight_sum: jax.Array) -> jax.Array:

@@ -18,6 +18,8 @@ _HARMLESS_FLAGS = (
     "--xla_gpu_cuda_data_dir",
 )
 _VECTOR_PREFIXES = ("avx", "amx", "fma", "sse4", "asimd", "sve", "f16c", "bf16")
+_SHORT_DIGEST = 16
+"""Characters of a digest that are shown: 64 bits are enough to tell two values apart."""
 _SETTINGS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
 
 
@@ -42,12 +44,13 @@ def _text_or_digest(value: Any) -> str:
         return str(value)
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        is_random_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        if is_random_key:
             leaf = jax.random.key_data(leaf)
         array = np.ascontiguousarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
-    return f"<{digest.hexdigest()[:16]}>"  # 64 bits of it are enough to tell two values apart
+    return f"<{digest.hexdigest()[:_SHORT_DIGEST]}>"
 
 
 def hardware_and_settings() -> list[str]:
@@ -63,12 +66,12 @@ def _hardware() -> str:
     may have another CPU, so it is left out: all processes must have the same text.
     """
     device = _default_device()
-    words = [device.platform, device.device_kind]
+    descriptions = [device.platform, device.device_kind]
     if device.platform == "gpu":
-        words.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
+        descriptions.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
     if device.platform == "cpu" and jax.process_count() == 1:
-        words += [platform.machine(), *_vector_instructions(), f"{_num_cores()} cores"]
-    return ", ".join(words)
+        descriptions += [platform.machine(), *_vector_instructions(), f"{_num_cores()} cores"]
+    return ", ".join(descriptions)
 
 
 def _default_device() -> jax.Device:
@@ -89,8 +92,10 @@ def _vector_instructions(file: Path = Path("/proc/cpuinfo")) -> list[str]:
     """The vector instructions of the first CPU, sorted, as Linux lists them in `file`; none where there is no list."""
     if not file.is_file():
         return []
-    flags = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
-    return [word for word in sorted(set(flags[0].split() if flags else [])) if word.startswith(_VECTOR_PREFIXES)]
+    lines = file.read_text().splitlines()
+    flags_of_cpus = [line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))]
+    flags_of_first_cpu = set(flags_of_cpus[0].split()) if flags_of_cpus else set()
+    return [flag for flag in sorted(flags_of_first_cpu) if flag.startswith(_VECTOR_PREFIXES)]
 
 
 def _relevant_flags(text: str) -> str:

@@ -90,7 +90,8 @@ class Layout(NamedTuple):
 
         def constrain_leaf(x: jax.Array) -> jax.Array:
             """The array cut along its first axis, or whole on every device."""
-            spec = PartitionSpec(self.axis) if x.shape[0] % num_devices == 0 else PartitionSpec()
+            is_divisible = x.shape[0] % num_devices == 0
+            spec = PartitionSpec(self.axis) if is_divisible else PartitionSpec()
             return _constrain(x, self.mesh, spec)
 
         return jax.tree.map(constrain_leaf, tree)
@@ -126,25 +127,26 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
             return jax.random.wrap_key_data(put_leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         if isinstance(x, jax.Array) and x.sharding == sharding:
             return x
-        host = np.asarray(x)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+        host_array = np.asarray(x)
+        return jax.make_array_from_callback(host_array.shape, sharding, lambda shard_index: host_array[shard_index])
 
     return jax.tree.map(put_leaf, tree)
 
 
-def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None) -> PartitionSpec:
-    """How an array of this shape is sharded by default: over the first mesh axis that is not `axis`, the workers'.
+def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, worker_axis: str | None) -> PartitionSpec:
+    """How an array of this shape is sharded by default: over the first mesh axis that is not that of the workers.
 
     It is cut along its largest dimension that is a multiple of the devices along that mesh axis, if there is one.
     """
-    model_axes = [name for name in mesh.axis_names if name != axis and mesh.shape[name] > 1]
+    model_axes = [name for name in mesh.axis_names if name != worker_axis and mesh.shape[name] > 1]
     if not model_axes:
         return PartitionSpec()
-    divisible_dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[model_axes[0]] == 0]
+    model_axis = model_axes[0]
+    divisible_dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[model_axis] == 0]
     if not divisible_dimensions:
         return PartitionSpec()
     largest_dimension = max(divisible_dimensions, key=lambda i: shape[i])
-    return PartitionSpec(*(model_axes[0] if i == largest_dimension else None for i in range(len(shape))))
+    return PartitionSpec(*(model_axis if i == largest_dimension else None for i in range(len(shape))))
 
 
 def _constrain(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:

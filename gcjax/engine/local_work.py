@@ -15,7 +15,7 @@ import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
-from gcjax.engine.new_processes import begun_anew
+from gcjax.engine.new_processes import NOTHING_READ, begun_anew
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, adopt_version
 from gcjax.protocols.schedule import Commits
@@ -70,7 +70,7 @@ class LocalRule(NamedTuple):
       task: what is trained.
       local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
       optimizer: of the local steps.
-      owner: int32[W], see `owners`.
+      owner: int32[W], see `owner_of_workers`.
       worker_spread: how the workers of a commit work at the same time; None if one after the other.
     """
 
@@ -87,7 +87,8 @@ LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, 
 
 def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
     """The local parameters before the first commit: all owners have the initial ones."""
-    num_owners = int(owners(local, num_workers).max()) + 1
+    last_owner = int(owner_of_workers(local, num_workers).max())
+    num_owners = last_owner + 1
 
     def repeat_leaf(x: jax.Array) -> jax.Array:
         """[num_owners, ...]: the same array for each owner."""
@@ -95,7 +96,7 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
 
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
-    return Local(params, opt_state, jnp.full(num_owners, -1, jnp.int32))
+    return Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
 
 
 def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
@@ -104,7 +105,7 @@ def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, pa
     return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
 
 
-def owners(local: LocalWork, num_workers: int) -> np.ndarray:
+def owner_of_workers(local: LocalWork, num_workers: int) -> np.ndarray:
     """int32[W]: the owner of the parameters on which each worker works; itself unless the protocol says otherwise."""
     if local.parameter_owners is None:
         return np.arange(num_workers, dtype=np.int32)
@@ -128,22 +129,24 @@ def local_commits(
       worker_spread: how the workers of a commit work at the same time; one after the other if None, as always where a
         commit has fewer contributions than workers.
     """
-    owner = jnp.asarray(owners(local, num_workers))
+    owner = jnp.asarray(owner_of_workers(local, num_workers))
     rule = LocalRule(
         task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, worker_spread=worker_spread
     )
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
         """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
-        steps = _steps_of_commit(local, commits, index)
-        has_all_workers = steps.num_steps.shape[0] == local.passes * num_workers
-        # `worker_spread` is how workers work at the same time; None if one after the other.
-        sum_changes = _changes_side_by_side if has_all_workers and worker_spread is not None else _changes_one_by_one
-        change, all_local, losses = sum_changes(rule, inputs, steps, all_local)
-        weights = steps.loss_weight.astype(losses.dtype)
-        loss = mean(jnp.sum(losses * weights), weights.sum())
-        gradient = jax.tree.map(jnp.negative, change)  # the server's optimizer steps against its gradient
-        return Contribution(gradient, loss, jnp.zeros((), commits.weight.dtype)), all_local
+        steps = _steps_of_commit(rule.local, commits, index)
+        num_contributions, num_workers = steps.num_steps.shape[0], rule.owner.size
+        has_all_workers = num_contributions == rule.local.passes * num_workers
+        all_work_at_once = has_all_workers and rule.worker_spread is not None
+        sum_changes = _changes_side_by_side if all_work_at_once else _changes_one_by_one
+        change_sum, all_local, losses = sum_changes(rule, inputs, steps, all_local)
+        loss_weights = steps.loss_weight.astype(losses.dtype)
+        mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
+        server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
+        no_residual = jnp.zeros((), commits.weight.dtype)
+        return Contribution(server_gradient, mean_loss, no_residual), all_local
 
     return make_commit
 
@@ -159,17 +162,17 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
     num_steps = jnp.where(is_contribution, commits.work[index], 0)
     weight = jnp.where(is_contribution, commits.weight[index], 0)
     if not local.joint_steps:
-        share = jnp.ones_like(weight)
+        whole_share = jnp.ones_like(weight)
         return LocalSteps(
-            worker=worker[:, None], unit=unit[:, None], share=share[:, None],  # [C, 1]
+            worker=worker[:, None], unit=unit[:, None], share=whole_share[:, None],  # [C, members=1]
             version=version, num_steps=num_steps, weight=weight,
         )  # fmt: skip
     total_weight = weight.sum(keepdims=True)
     share = weight / jnp.where(total_weight > 0, total_weight, 1)
-    first_index = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
+    any_member = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
     return LocalSteps(
         worker=worker[None], unit=unit[None], share=share[None],  # [1, members]
-        version=version[first_index], num_steps=num_steps[first_index], weight=total_weight,
+        version=version[any_member], num_steps=num_steps[any_member], weight=total_weight,
     )  # fmt: skip
 
 
@@ -190,23 +193,28 @@ def _changes_one_by_one(
     """
     has_steps = steps.num_steps > 0
     num_contributions = has_steps.sum(dtype=jnp.int32)
-    order = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)  # padding last
+    order_with_padding_last = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)
 
     def add_change(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
-        """Adds the change of `order[i]` of the contributions `steps`; a run of a vmap that has fewer stays as it is."""
+        """Adds the change of the i-th of the contributions `steps`; a run of a vmap that has fewer stays as it is.
+
+        The i-th is number `order_with_padding_last[i]`.
+        """
         change_sum, all_local, losses = carry
-        steps_i = jax.tree.map(lambda x: x[order[i]], steps)
-        owner = rule.owner[steps_i.worker.max().clip(0)]  # the max, as padding may stand before the workers
+        steps_of_one = jax.tree.map(lambda x: x[order_with_padding_last[i]], steps)
+        any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
+        owner = rule.owner[any_member]
         local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
-        change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_i)
+        change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_of_one)
         new_local = select_active(i < num_contributions, new_local, local)
         all_local = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), all_local, new_local
         )
-        return jax.tree.map(jnp.add, change_sum, change), all_local, losses.at[order[i]].set(loss)
+        return jax.tree.map(jnp.add, change_sum, change), all_local, losses.at[order_with_padding_last[i]].set(loss)
 
-    zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
-    carry = zero, all_local, jnp.zeros(has_steps.size, steps.weight.dtype)
+    zero_change = jax.tree.map(jnp.zeros_like, inputs.versions.params)
+    zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
+    carry = zero_change, all_local, zero_losses
     return jax.lax.fori_loop(0, max_over_runs(num_contributions), add_change, carry)
 
 
@@ -225,21 +233,28 @@ def _changes_side_by_side(
         changes, new_local, losses = jax.vmap(partial(_change_of_contribution, rule), (None, 0, 0))(
             inputs, local, steps
         )
-        has_steps = steps.num_steps > 0
-        local = jax.tree.map(
-            lambda new, old: jnp.where(has_steps.reshape(-1, *(1,) * (new.ndim - 1)), new, old), new_local, local
-        )
-        return (jax.tree.map(lambda x: jnp.sum(x, axis=0), changes), jnp.sum(steps.loss_weight * losses)), local
+        has_steps = steps.num_steps > 0  # bool[W]
 
-    num_workers, change_sum, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
-    for i in range(rule.local.passes):  # contributions i * W to (i + 1) * W - 1 are those of workers 0 to W - 1
-        steps_of_pass = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], steps)
-        (change, loss_of_pass), all_local = rule.worker_spread.sum_parts_with_states(
+        def select_new_where_steps(new: jax.Array, old: jax.Array) -> jax.Array:
+            """[W, ...]: the new leaf for the workers that have steps, the old one for the others."""
+            return jnp.where(has_steps.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+        local = jax.tree.map(select_new_where_steps, new_local, local)
+        change_sum = jax.tree.map(lambda x: jnp.sum(x, axis=0), changes)
+        weighted_loss_sum = jnp.sum(steps.loss_weight * losses)
+        return (change_sum, weighted_loss_sum), local
+
+    num_workers, change_sum, loss_sum = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
+    for number in range(rule.local.passes):
+        contributions_of_pass = slice(number * num_workers, (number + 1) * num_workers)  # of workers 0 to W - 1
+        steps_of_pass = jax.tree.map(lambda x, pass_=contributions_of_pass: x[pass_], steps)
+        (change_of_pass, loss_of_pass), all_local = rule.worker_spread.sum_parts_with_states(
             sum_of_workers, inputs, all_local, steps_of_pass
         )
-        change_sum = change if change_sum is None else jax.tree.map(jnp.add, change_sum, change)
-        loss += loss_of_pass
-    return change_sum, all_local, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.num_steps.shape)
+        change_sum = change_of_pass if change_sum is None else jax.tree.map(jnp.add, change_sum, change_of_pass)
+        loss_sum += loss_of_pass
+    mean_loss = mean(loss_sum, steps.loss_weight.sum())
+    return change_sum, all_local, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
 
 
 def _change_of_contribution(
@@ -256,77 +271,91 @@ def _change_of_contribution(
     Returns:
       The weighted change that is pushed, the owner's local parameters afterwards, and the mean loss of the steps.
     """
-    local = begun_anew(local, steps.unit[0])
+    first_member = 0
+    local = begun_anew(local, steps.unit[first_member])
     version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local.version
-    # What the change is measured from: the local parameters, after the pull if there is one.
-    base = jax.lax.cond(pulls, rule.local.pull, lambda params, version: params, local.params, version_params)
-    was_under_way = pulls & (local.version >= 0)  # nothing is begun before the first pull
-    points = _GradientPoints(
-        version=version_params, before_pull=local.params if rule.local.overlaps_pull else base, pulls=was_under_way
+    # The change is measured from the local parameters, after the pull if there is one.
+    params_before_steps = jax.lax.cond(
+        pulls, rule.local.pull, lambda params, version: params, local.params, version_params
     )
-    params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, local.opt_state)
-    change, params = rule.local.push(params, base, version_params, steps.weight)
-    change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
-    return change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
+    has_pulled_before = local.version >= 0  # nothing is under way before the first pull
+    pulls_under_way = pulls & has_pulled_before
+    gradient_points = _GradientPoints(
+        version_params=version_params,
+        params_before_pull=local.params if rule.local.overlaps_pull else params_before_steps,
+        pulls_under_way=pulls_under_way,
+    )
+    params_after_steps, opt_state, loss = _take_steps(
+        rule, inputs, steps, gradient_points, params_before_steps, local.opt_state
+    )
+    change, params = rule.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
+    weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
+    return weighted_change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
 
 
 class _GradientPoints(NamedTuple):
     """The parameters, besides the present local ones, at which the gradient of a step can be taken.
 
     Attributes:
-      version: the parameters that were read.
-      before_pull: the local parameters before they were.
-      pulls: bool[], whether a pull comes while the first of the steps is under way.
+      version_params: the parameters that were read.
+      params_before_pull: the local parameters before they were.
+      pulls_under_way: bool[], whether a pull comes while the first of the steps is under way.
     """
 
-    version: Any
-    before_pull: Any
-    pulls: jax.Array
+    version_params: Any
+    params_before_pull: Any
+    pulls_under_way: jax.Array
 
-    def of_step(self, local: LocalWork, i: jax.Array, params: Any) -> Any:
-        """The parameters at which the gradient of step i is taken, given the local parameters before it, `params`."""
+    def of_step(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
+        """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`."""
         if local.gradients_at_version:
-            return self.version
+            return self.version_params
         if local.overlaps_pull:  # the first gradient after a pull was begun before it
-            begun_before_pull = self.pulls & (i == 0)
-            return jax.tree.map(lambda old, new: jnp.where(begun_before_pull, old, new), self.before_pull, params)
+            begun_before_pull = self.pulls_under_way & (step == 0)
+            return jax.tree.map(
+                lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
+            )
         return params
 
 
 def _take_steps(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, points: _GradientPoints, params: Any, opt_state: Any
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, gradient_points: _GradientPoints, params: Any, opt_state: Any
 ) -> tuple[Any, Any, jax.Array]:
     """The local parameters and the optimizer's state after the steps of a contribution, and the mean loss of the steps.
 
-    Given are those before its first step; `points` says where else a gradient can be taken.
+    Given are those before its first step; `gradient_points` says where else a gradient can be taken.
     """
 
-    def take_step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-        """Parameters, optimizer state and sum of losses after step i; as before from step `steps.num_steps` on."""
+    def take_step(step: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
+        """Parameters, optimizer state and sum of losses after a step; as before from step `steps.num_steps` on."""
         params, opt_state, loss_sum = carry
-        gradient_params = points.of_step(rule.local, i, params)  # where the gradient is taken
-        loss, gradient = _step_gradient(rule, inputs, steps, i, gradient_params)
+        gradient_params = gradient_points.of_step(rule.local, step, params)
+        loss, gradient = _step_gradient(rule, inputs, steps, step, gradient_params)
         updates, new_opt_state = rule.optimizer.update(gradient, opt_state, params)
         new_carry = optax.apply_updates(params, updates), new_opt_state, loss_sum + loss.astype(loss_sum.dtype)
-        return select_active(i < steps.num_steps, new_carry, carry)
+        return select_active(step < steps.num_steps, new_carry, carry)
 
-    carry = params, opt_state, jnp.zeros((), steps.weight.dtype)
+    zero_loss = jnp.zeros((), steps.weight.dtype)
+    carry = params, opt_state, zero_loss
     params, opt_state, loss_sum = jax.lax.fori_loop(0, max_over_runs(steps.num_steps), take_step, carry)
-    return params, opt_state, loss_sum / jnp.maximum(steps.num_steps, 1).astype(loss_sum.dtype)
+    at_least_one_step = jnp.maximum(steps.num_steps, 1)
+    return params, opt_state, loss_sum / at_least_one_step.astype(loss_sum.dtype)
 
 
 def _step_gradient(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, i: jax.Array, params: Any
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, step: jax.Array, params: Any
 ) -> tuple[jax.Array, Any]:
-    """Loss and gradient of step i, on unit `steps.unit + i` of its worker, at these parameters.
+    """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
 
     If workers take it together, the means over them, weighted by `steps.share`.
     """
-    task, worker, unit = rule.task, steps.worker.clip(0), steps.unit.clip(0) + i
+    task, workers, units = rule.task, steps.worker.clip(0), steps.unit.clip(0) + step
     if not rule.local.joint_steps:
-        return jax.value_and_grad(task.loss)(
-            params, *unit_inputs(task, inputs.data, inputs.rng_key, worker[0], unit[0])
-        )
-    batches, keys = jax.vmap(lambda w, n: unit_inputs(task, inputs.data, inputs.rng_key, w, n))(worker, unit)
+        only_member = 0
+        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, workers[only_member], units[only_member])
+        return jax.value_and_grad(task.loss)(params, batch, key)
+    batches, keys = jax.vmap(lambda worker, unit: unit_inputs(task, inputs.data, inputs.rng_key, worker, unit))(
+        workers, units
+    )
     return jax.value_and_grad(lambda p: weighted_loss(task, p, steps.share, batches, keys))(params)

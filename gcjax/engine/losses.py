@@ -40,16 +40,17 @@ def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
     def weighted(params: Any, chunks: Any, weights: jax.Array, *args: Any) -> tuple[jax.Array, Any]:
         """The sum of `weights[c]` times loss and aux of chunk c; leaves of `chunks` are [chunks, B, ...]."""
         first_chunk = jax.tree.map(lambda x: x[0], chunks)
-        loss_shape = jax.eval_shape(lambda c: loss_and_aux(params, c, *args)[0], first_chunk).shape
-        if loss_shape:  # (B,), not (): all chunks go through the loss as one batch
-            examples = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
-            example_values = loss_and_aux(params, examples, *args)
-            chunk_values = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), example_values)
+        loss_shape = jax.eval_shape(lambda chunk: loss_and_aux(params, chunk, *args)[0], first_chunk).shape
+        has_loss_of_each_example = loss_shape != ()
+        if has_loss_of_each_example:  # all chunks go through the loss as one batch
+            examples_of_all_chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
+            example_losses = loss_and_aux(params, examples_of_all_chunks, *args)
+            chunk_losses = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), example_losses)
         else:
-            chunk_values = jax.vmap(lambda c: loss_and_aux(params, c, *args))(chunks)
-        return weighted_sum(weights, chunk_values)
+            chunk_losses = jax.vmap(lambda chunk: loss_and_aux(params, chunk, *args))(chunks)
+        return weighted_sum(weights, chunk_losses)
 
-    return Losses(of_chunk, weighted)
+    return Losses(of_chunk=of_chunk, weighted=weighted)
 
 
 def _loss_and_aux(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:

@@ -5,6 +5,7 @@ The blocks are cut from the flattened gradient, padded to a multiple of L: each 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,25 +30,37 @@ def worker_messages(
       these and aux, every leaf [U, K, ...].
     """
     num_workers, num_messages, _, num_blocks = encode.shape
-    flat = ravel_pytree(params)[0]
-    dtype = accumulation_dtype(flat.dtype)
+    flat_params = ravel_pytree(params)[0]
+    dtype = accumulation_dtype(flat_params.dtype)
+    encode_chunk = partial(_encoded_chunk, loss, has_aux, dtype, params)
 
     def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
-        """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by the outer `loss`."""
+        """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by `encode_chunk`."""
+        chunks_in_slot, coefficients_in_slot = slot
+        increments, losses_and_aux = jax.vmap(encode_chunk)(chunks_in_slot, coefficients_in_slot)
+        return messages + increments, losses_and_aux
 
-        def encoded_chunk(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
-            """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss."""
-            value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
-            return combined_rows(coefficients, gradient_blocks(gradient, num_blocks).astype(dtype)), value
-
-        increments, values = jax.vmap(encoded_chunk)(*slot)
-        return messages + increments, values
-
-    zero_messages = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
+    block_size = -(-flat_params.size // num_blocks)  # rounded up
+    zero_messages = jnp.zeros((num_workers, num_messages, block_size), dtype)
     # The scan goes over the K slots, so their axis comes first: [K, U, ...] and [K, U, M, L].
-    slots = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks), jnp.moveaxis(encode, 2, 0)
-    messages, values = jax.lax.scan(add_slot, zero_messages, slots)
-    return messages, jax.tree.map(lambda x: x.swapaxes(0, 1), values)  # losses: [K, U] to [U, K]
+    chunks_by_slot = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks)
+    coefficients_by_slot = jnp.moveaxis(encode, 2, 0)
+    messages, losses_by_slot = jax.lax.scan(add_slot, zero_messages, (chunks_by_slot, coefficients_by_slot))
+    losses_by_worker = jax.tree.map(lambda x: x.swapaxes(0, 1), losses_by_slot)  # [U, K] from [K, U]
+    return messages, losses_by_worker
+
+
+def _encoded_chunk(
+    loss: Callable[[Any, Any], Any], has_aux: bool, dtype: Any, params: Any, chunk: Any, coefficients: jax.Array
+) -> tuple[jax.Array, Any]:
+    """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss.
+
+    `coefficients`: float[M, L] of the chunk. `has_aux`: see `worker_messages`.
+    """
+    loss_and_aux, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
+    num_blocks = coefficients.shape[1]
+    blocks = gradient_blocks(gradient, num_blocks).astype(dtype)
+    return combined_rows(coefficients, blocks), loss_and_aux
 
 
 def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
@@ -55,8 +68,11 @@ def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
 
     Written out as sums of rows, since XLA then reads the rows once, while it adds; a matrix product would copy them.
     """
-    terms = [[c * row for c, row in zip(line, rows, strict=True)] for line in coefficients.astype(rows.dtype)]
-    return jnp.stack([sum(line[1:], line[0]) for line in terms])
+    terms_of_messages = [
+        [coefficient * row for coefficient, row in zip(coefficients_of_message, rows, strict=True)]
+        for coefficients_of_message in coefficients.astype(rows.dtype)
+    ]
+    return jnp.stack([sum(terms[1:], terms[0]) for terms in terms_of_messages])
 
 
 def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
@@ -65,23 +81,24 @@ def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
     return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
 
 
-def decoded(decode: jax.Array, messages: jax.Array) -> jax.Array:
+def decoded_blocks(decode: jax.Array, messages: jax.Array) -> jax.Array:
     """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width]`."""
     return jnp.einsum("uml,umi->li", decode.astype(messages.dtype), messages)
 
 
 def assembled(estimate: jax.Array, params: Any) -> Any:
     """A pytree like the parameters, dtypes included, from the blocks float[L, width] of an estimate."""
-    flat, unravel = ravel_pytree(params)
-    return unravel(estimate.reshape(-1)[: flat.size].astype(flat.dtype))
+    flat_params, unravel = ravel_pytree(params)
+    return unravel(estimate.reshape(-1)[: flat_params.size].astype(flat_params.dtype))
 
 
-def shares(encode: jax.Array, decode: jax.Array) -> jax.Array:
+def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:
     """float[U, K]: how much of each worker's k-th chunk is in the estimate, added up over the blocks.
 
     Shapes: encode float[U, M, K, L], decode float[U, M, L].
     """
-    return jnp.einsum("uml,umkl->uk", decode, encode)
+    worker_message_block, worker_message_chunk_block, worker_chunk = "uml", "umkl", "uk"
+    return jnp.einsum(f"{worker_message_block},{worker_message_chunk_block}->{worker_chunk}", decode, encode)
 
 
 def accumulation_dtype(dtype: Any) -> Any:

@@ -29,17 +29,20 @@ class NewProcesses(NamedTuple):
 
 
 NEVER = np.iinfo(np.int32).max
+NOTHING_READ = -1
+"""The version that a worker has read last, before it has read any."""
 
 
 def first_units(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarray:
     """int32[W, R]: the first unit of each new process of a worker, those of a worker in order."""
-    start = np.asarray(schedule.start)
-    units: list[list[int]] = [[] for _ in range(start.shape[1])]
+    unit_start = np.asarray(schedule.start)  # float[T, W]
+    units_of_worker: list[list[int]] = [[] for _ in range(unit_start.shape[1])]
     for membership in memberships:
         if membership.anew:
-            units[membership.worker].append(int((start[:, membership.worker] < membership.time).sum()))
-    longest = max(map(len, units))
-    return np.array([[*own, *[NEVER] * (longest - len(own))] for own in units], np.int32)
+            num_units_begun_before = (unit_start[:, membership.worker] < membership.time).sum()
+            units_of_worker[membership.worker].append(int(num_units_begun_before))
+    max_processes = max(map(len, units_of_worker))
+    return np.array([[*units, *[NEVER] * (max_processes - len(units))] for units in units_of_worker], np.int32)
 
 
 def with_new_processes(local: Any, unit: np.ndarray) -> Any:
@@ -50,17 +53,19 @@ def with_new_processes(local: Any, unit: np.ndarray) -> Any:
 
 def begun_anew(local: Any, unit: jax.Array) -> Any:
     """The local parameters of a worker before its contribution from `unit int32[]` on; new ones if a process begins."""
-    new = local.new_processes
-    if new is None:
+    new_processes = local.new_processes
+    if new_processes is None:
         return local
-    is_begun = new.unit <= unit  # bool[R]
-    begins = is_begun.any()
+    has_begun = new_processes.unit <= unit  # bool[R]
+    begins_anew = has_begun.any()
     params, opt_state = jax.tree.map(
-        lambda x, y: jnp.where(begins, x, y), (new.params, new.opt_state), (local.params, local.opt_state)
+        lambda new, old: jnp.where(begins_anew, new, old),
+        (new_processes.params, new_processes.opt_state),
+        (local.params, local.opt_state),
     )
     return local._replace(
         params=params,
         opt_state=opt_state,
-        version=jnp.where(begins, -1, local.version),
-        new_processes=new._replace(unit=jnp.where(is_begun, NEVER, new.unit)),
+        version=jnp.where(begins_anew, NOTHING_READ, local.version),
+        new_processes=new_processes._replace(unit=jnp.where(has_begun, NEVER, new_processes.unit)),
     )

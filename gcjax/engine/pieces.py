@@ -43,7 +43,7 @@ def advance_in_pieces(
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
     if checkpoints is None:
-        return _without_checkpoints(advance, training, num_evals, report)
+        return _advance_without_checkpoints(advance, training, num_evals, report)
     with interrupts.grace(interrupts.saving_seconds()):
         progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
@@ -65,11 +65,11 @@ def advance_in_pieces(
     return training
 
 
-def _without_checkpoints(
+def _advance_without_checkpoints(
     advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
 ) -> _T:
     """What `advance_in_pieces` does without checkpoints: trains `training` to the end, and reports after each piece."""
-    for piece_end in _piece_ends(0, num_evals, num_evals, short=report is not None):
+    for piece_end in _piece_ends(evals_done=0, num_evals=num_evals, every=num_evals, short=report is not None):
         training = advance(training, piece_end)
         if report is not None:
             report(jax.block_until_ready(training))
@@ -88,12 +88,16 @@ def stop_requested(training: Any) -> bool:
         return interrupts.stop_requested()
     from jax.experimental import multihost_utils
 
-    return bool(np.any(multihost_utils.process_allgather(np.array(interrupts.stop_requested()))))
+    own_request = np.array(interrupts.stop_requested())
+    requests_of_processes = multihost_utils.process_allgather(own_request)
+    return bool(np.any(requests_of_processes))
 
 
 def _piece_ends(evals_done: int, num_evals: int, every: int, *, short: bool) -> list[int]:
     """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last; if `short`, 100 more."""
-    piece_ends = {num_evals, *range(every, num_evals, max(1, every))}
+    at_checkpoints = range(every, num_evals, max(1, every))
+    piece_ends = {num_evals, *at_checkpoints}
     if short:
-        piece_ends.update(range(0, num_evals, max(1, num_evals // _NUM_SHORT_PIECES)))
+        short_piece = max(1, num_evals // _NUM_SHORT_PIECES)
+        piece_ends.update(range(0, num_evals, short_piece))
     return sorted(piece_end for piece_end in piece_ends if piece_end > evals_done)

@@ -43,10 +43,11 @@ def server_optimizer(program: Program) -> optax.GradientTransformation:
 
 def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:
     """int32[E + 1]: the slot of each version in the ring; None where every commit reads the latest version."""
-    size = program.options.ring_size
-    if not size:
+    ring_size = program.options.ring_size
+    if not ring_size:
         return None
     if program.protocol.adaptive is None:
-        return rings.allocate_slots(schedule, size)
-    # The schedule is not final, so nobody knows yet which versions are read: each is kept for `size` commits.
-    return jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32) % size
+        return rings.allocate_slots(schedule, ring_size)
+    # The schedule is not final, so nobody knows yet which versions are read: each is kept for `ring_size` commits.
+    versions = jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32)
+    return versions % ring_size

@@ -63,16 +63,19 @@ def check_same_run(run: Run, num_evals: int, mesh: Mesh | None) -> None:
     Raises:
       ValueError: if it has room for another number, or lies on other devices.
     """
-    max_evals = run.trajectory.time.shape[-1]
-    if max_evals != num_evals:
+    evals_in_run = run.trajectory.time.shape[-1]
+    if evals_in_run != num_evals:
         raise ValueError(
-            f"resume must be a run with the same num_commits and eval_every; it has room for {max_evals} evaluations, "
-            f"this one for {num_evals}."
+            f"resume must be a run with the same num_commits and eval_every; it has room for {evals_in_run} "
+            f"evaluations, this one for {num_evals}."
         )
-    commit = run.state.commit
-    if mesh is not None and not _validate.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
+    some_array = run.state.commit
+    if mesh is None or _validate.is_traced(some_array):
+        return
+    devices_of_run = some_array.sharding.device_set
+    if devices_of_run != set(mesh.devices.flat):
         raise ValueError(
-            f"resume must be a run on the same devices; it lies on {len(commit.sharding.device_set)} others, the mesh "
+            f"resume must be a run on the same devices; it lies on {len(devices_of_run)} others, the mesh "
             f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
         )
 
@@ -83,8 +86,13 @@ def same_ring_size(run: Run, ring_size: int | None) -> int:
     Raises:
       ValueError: if `ring_size` asks for another number.
     """
-    # A ring has one slot more, for versions that nobody reads.
-    run_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[0] - 1
-    if ring_size is not None and ring_size != run_size:
-        raise ValueError(f"resume must be a run with the same ring_size; it has {run_size}, asked for is {ring_size}.")
-    return run_size
+    if run.state.ring is None:
+        size_of_run = 0
+    else:
+        slots_with_unread_one = jax.tree.leaves(run.state.ring)[0].shape[0]  # one more, for versions that nobody reads
+        size_of_run = slots_with_unread_one - 1
+    if ring_size is not None and ring_size != size_of_run:
+        raise ValueError(
+            f"resume must be a run with the same ring_size; it has {size_of_run}, asked for is {ring_size}."
+        )
+    return size_of_run

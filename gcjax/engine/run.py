@@ -23,7 +23,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
-from gcjax.engine.training_loop import Source, advance, begin, versions_alive
+from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions, reads_one_version
 from gcjax.protocols.base import (
     Protocol,
@@ -43,15 +43,18 @@ from gcjax.tasks.base import Task
 
 Progress = Callable[[int, int], None]
 
+VERSIONS_KEPT_PER_WORKER = 4
+"""Past versions in the ring of a protocol that looks at the loss, unless it is said how many."""
+
 
 class Arrays(NamedTuple):
-    """The arrays that a run is computed from; `source` is None unless the protocol looks at the loss."""
+    """The arrays that a run is computed from; the last one is None unless the protocol looks at the loss."""
 
     schedule: Schedule
     data: Any
     rng_key: jax.Array
     params: Any
-    source: Source | None
+    durations_and_network: DurationsAndNetwork | None
 
 
 def run(
@@ -139,8 +142,10 @@ def run(
         max_commits = num_commits or schedule.time.shape[0]
         check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
     program = Program(task._replace(data=None), protocol, optimizer, options)
-    source = None if protocol.adaptive is None else (durations, network)
-    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
+    arrays = Arrays(
+        schedule=schedule, data=task.data, rng_key=rng_key, params=params,
+        durations_and_network=None if protocol.adaptive is None else (durations, network),
+    )  # fmt: skip
     return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
 
 
@@ -215,49 +220,54 @@ def replay(
         wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options)
-    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
+    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
     if start is not None:
-        run = started(program, schedule, _begin(program, *arrays[:4]), start)
+        initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
+        run = started(program, schedule, initial_run, start)
         return _concrete_run(program, arrays, Resume(run=run), progress)
     if protocol.local is None or not any(membership.anew for membership in memberships):
         return _concrete_run(program, arrays, Resume(), progress)
-    run = _concrete_run(program, arrays, Resume(run=_begun_with(program, arrays, memberships)), progress)
+    run = _concrete_run(program, arrays, Resume(run=_begin_with_new_processes(program, arrays, memberships)), progress)
     return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
 
 
-def _begun_with(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
+def _begin_with_new_processes(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
     """The run before its first commit, whose workers will begin anew as the memberships say."""
     arrays = program.options.layout.put_on_devices(arrays)
-    run = _begin(program, *arrays[:4])
-    local = with_new_processes(run.state.local, first_units(arrays.schedule, memberships))
+    run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
+    first_unit_of_processes = first_units(arrays.schedule, memberships)
+    local = with_new_processes(run.state.local, first_unit_of_processes)
     return run._replace(state=run.state._replace(local=local))
 
 
 def _eval_every(eval_every: int | None, schedule: Schedule) -> int:
     """The commits between two evaluations; a hundredth of the possible ones if it is not said."""
     max_commits = schedule.time.shape[0]
-    return min(eval_every or max(1, max_commits // 100), max_commits)
+    hundredth = max(1, max_commits // 100)
+    return min(eval_every or hundredth, max_commits)
 
 
 def _wavefront_width(width: int | None, schedule: Schedule, device_layout: Layout) -> int:
     """The commits computed at once; if it is not said, one a device, or 1 where contributions are spread."""
     if width is not None:
         return width
-    return device_layout.spread().size if schedule.worker.shape[1] == 1 else 1
+    num_contributions = schedule.worker.shape[1]
+    return device_layout.spread().size if num_contributions == 1 else 1
 
 
 def _schedule_and_traced(
-    protocol: Protocol, inputs: tuple[Any, ...], run: Run | None, traced: bool
+    protocol: Protocol, inputs_of_simulation: tuple[Any, ...], run: Run | None, traced: bool
 ) -> tuple[Schedule, bool]:
     """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced.
 
-    `inputs` are those of its simulation: the durations, the network and, if there are any, the absences.
+    `inputs_of_simulation` are the durations, the network and, if there are any, the absences.
     """
     if run is None:
-        simulation = protocol.simulation(*inputs[1:])
+        durations, *network_and_absences = inputs_of_simulation
+        simulation = protocol.simulation(*network_and_absences)
         simulate = simulation if traced else partial(compiled_schedule, simulation)
-        schedule = simulate(*inputs)
-        check_schedule(schedule, protocol, inputs[0])
+        schedule = simulate(*inputs_of_simulation)
+        check_schedule(schedule, protocol, durations)
     else:
         schedule = run.schedule
     traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
@@ -271,12 +281,13 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
     for name, value in {"checkpoints": resume.checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
-    schedule, data, rng_key, params, source = arrays
+    schedule, data, rng_key, params, durations_and_network = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     last_eval = _last_eval(resume, schedule)
-    if not isinstance(last_eval, int) or last_eval:
-        run = advance(program, schedule, data, rng_key, run, jnp.asarray(last_eval, jnp.int32), source)
-    return _with_schedule(run, program.protocol, schedule, source)
+    if _may_be_positive(last_eval):
+        num_evals = jnp.asarray(last_eval, jnp.int32)
+        run = advance(program, schedule, data, rng_key, run, num_evals, durations_and_network)
+    return _with_schedule(run, program.protocol, schedule, durations_and_network)
 
 
 def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
@@ -289,28 +300,29 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
       progress: called with (commits made, commits in all); None for nobody.
     """
     options, put_on_devices = program.options, program.options.layout.put_on_devices
-    schedule, data, rng_key, params, source = put_on_devices(arrays)
+    schedule, data, rng_key, params, durations_and_network = put_on_devices(arrays)
     run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
-    last_eval = _last_eval(resume, schedule)
+    last_eval, looks_at_loss = _last_eval(resume, schedule), durations_and_network is not None
 
     def advance_to(run: Run, num_evals: int | jax.Array) -> Run:
         """The run once `num_evals` evaluations have been made, by the compiled program."""
         num_evals = put_on_devices(jnp.asarray(num_evals, jnp.int32))
-        return _advance(program, schedule, data, rng_key, run, num_evals, source)
+        return _advance(program, schedule, data, rng_key, run, num_evals, durations_and_network)
 
     if resume.checkpoints is not None or progress is not None:
-        max_commits = schedule.time.shape[0] if source is not None else int(run.info.num_commits)
+        max_commits = schedule.time.shape[0] if looks_at_loss else int(run.info.num_commits)
+        evals_until_end = -(-max_commits // options.eval_every)  # rounded up
         run = advance_in_pieces(
-            advance_to, run, min(int(last_eval), -(-max_commits // options.eval_every)),
+            advance_to, run, min(int(last_eval), evals_until_end),
             checkpoints=resume.checkpoints,
             identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
-    elif not isinstance(last_eval, int) or last_eval:
+    elif _may_be_positive(last_eval):
         run = advance_to(run, last_eval)
-    run = _with_schedule(run, program.protocol, schedule, source)
+    run = _with_schedule(run, program.protocol, schedule, durations_and_network)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
-        if source is not None:
+        if looks_at_loss:
             check_structure(run.schedule, program.protocol)
         check_residual(run, program.protocol)
         check_commits(run, num_commits=options.num_commits)
@@ -319,13 +331,18 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
 
 def _identity(options: Options, arrays: Arrays, text: str) -> str:
     """Text of what the bits of a run depend on: `text`, which the caller gives, and the arrays; see `run_identity`."""
-    arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "source"}
+    arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "durations_and_network"}
     return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays_by_name)
 
 
 def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:
     """Where to stop, in evaluations; at least as many as there are if it is not said."""
     return schedule.time.shape[0] if resume.num_evals is None else resume.num_evals
+
+
+def _may_be_positive(num_evals: int | jax.Array) -> bool:
+    """Whether there may be evaluations to go on to: not if their number is known to be 0."""
+    return not isinstance(num_evals, int) or num_evals != 0
 
 
 def _network(network: Network | Links | None, task: Task, params: Any, num_workers: int) -> Network:
@@ -335,10 +352,12 @@ def _network(network: Network | Links | None, task: Task, params: Any, num_worke
     return checked_network(network, num_workers)
 
 
-def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
+def _with_schedule(
+    run: Run, protocol: Protocol, schedule: Schedule, durations_and_network: DurationsAndNetwork | None
+) -> Run:
     """A run with the schedule that it has followed: if it looks at the loss, made anew with what it has chosen."""
-    if protocol.adaptive is not None and source is not None:
-        schedule = compiled_schedule(protocol.adaptive.schedule, *source, run.state.controls)
+    if protocol.adaptive is not None and durations_and_network is not None:
+        schedule = compiled_schedule(protocol.adaptive.schedule, *durations_and_network, run.state.controls)
     return run._replace(schedule=schedule)
 
 
@@ -352,14 +371,15 @@ def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, tr
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         size = 0
     elif protocol.adaptive is not None:
-        # A version is kept for `size` commits, read or not; where 4 a worker are too few, `check_commits` says so.
-        size = min(4 * num_workers, max_commits)
+        # A version is kept for `size` commits, read or not; where these are too few, `check_commits` says so.
+        size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
     else:
         size = min(num_workers + num_contributions, max_commits)
     if traced or protocol.adaptive is not None:
         return size
+    needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
     # A size from the data alone would compile anew for other durations.
-    return max(size, int(np.max(jax.device_get(versions_alive(schedule)))))
+    return max(size, needed_size)
 
 
 def _check_arguments(

@@ -83,17 +83,17 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
             results = jax.vmap(function, (None, 0))(shared, part)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
-        results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_work(work))
+        padded_results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_work(work))
         num_entries = jax.tree.leaves(work)[0].shape[0]
-        return jax.tree.map(lambda x: x[:num_entries], results)  # without the padding
+        return jax.tree.map(lambda x: x[:num_entries], padded_results)
 
     def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, work: Any) -> Any:
         """The sum, on every device, and the new states of the entries, of which each device has those of its part."""
 
         def sum_over_devices(shared: Any, states: Any, part: Any) -> Any:
             """The sum over the devices, and the new states of the entries of this device's part."""
-            part_sum, states = function(shared, states, part)
-            return jax.lax.psum(part_sum, axis), states
+            part_sum, new_states = function(shared, states, part)
+            return jax.lax.psum(part_sum, axis), new_states
 
         whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
         num_entries = jax.tree.leaves(work)[0].shape[0]
@@ -101,8 +101,8 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
             sum_over_devices, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
             axis_names={axis}, check_vma=False,
         )  # fmt: skip
-        total, states = mapped(shared, pad_leading_axis(states, num_devices), padded_work(work))
-        return total, jax.tree.map(lambda x: x[:num_entries], states)  # without the padding
+        total, padded_states = mapped(shared, pad_leading_axis(states, num_devices), padded_work(work))
+        return total, jax.tree.map(lambda x: x[:num_entries], padded_states)
 
     return Spread(
         size=num_devices, sum_parts=sum_parts, map_entries=map_entries, sum_parts_with_states=sum_parts_with_states
@@ -119,7 +119,8 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
 
     def call(*arguments: Any) -> Any:
         """The result of `function`; the first `num_shared` arguments are whole on each device, the others cut."""
-        specs = tuple(whole_spec if i < num_shared else cut_spec for i in range(len(arguments)))
+        num_cut = len(arguments) - num_shared
+        specs = (whole_spec,) * num_shared + (cut_spec,) * num_cut
         mapped = jax.shard_map(
             function, mesh=mesh, in_specs=specs, out_specs=whole_spec, axis_names={axis}, check_vma=False
         )
@@ -133,8 +134,10 @@ def pad_leading_axis(work: Any, multiple: int) -> Any:
 
     def pad_leaf(x: jax.Array) -> jax.Array:
         """The array padded at the end of its leading axis."""
-        padding = -1 if jnp.issubdtype(x.dtype, jnp.integer) else 0
-        return jnp.pad(x, ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1)), constant_values=padding)
+        no_worker, no_weight = -1, 0
+        padding_value = no_worker if jnp.issubdtype(x.dtype, jnp.integer) else no_weight
+        padding_of_axes = ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1))
+        return jnp.pad(x, padding_of_axes, constant_values=padding_value)
 
     return jax.tree.map(pad_leaf, work)
 

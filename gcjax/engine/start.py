@@ -49,24 +49,26 @@ def started(program: Program, schedule: Schedule, run: Run, start: Start) -> Run
     Raises:
       ValueError: if the start is none of this record, or is not enough.
     """
-    needed, local = old_versions(schedule, start.commit), program.protocol.local
-    if not 1 <= start.commit <= int(np.isfinite(np.asarray(schedule.time)).sum()):
+    needed_versions, local = old_versions(schedule, start.commit), program.protocol.local
+    num_commits = int(np.isfinite(np.asarray(schedule.time)).sum())
+    if not 1 <= start.commit <= num_commits:
         raise ValueError(f"a replay must start after one of the commits of the record; got {start.commit}.")
-    if missing := sorted(set(needed) - set(start.versions)):
+    if missing := sorted(set(needed_versions) - set(start.versions)):
         raise ValueError(
             f"a replay that starts after commit {start.commit} needs the versions that later commits read; "
             f"{missing} are not there. Start earlier, or at the beginning with start=None."
         )
-    if local is not None and (needed or not adopts_version(local, program.optimizer, start.params)):
+    if local is not None and (needed_versions or not adopts_version(local, program.optimizer, start.params)):
         raise ValueError(
             "a replay can start in the midst of a run only where workers keep nothing from before; the workers of this "
             "protocol have parameters, or optimizer states, of their own. Start at the beginning with start=None."
         )
     params = jax.tree.map(jnp.asarray, start.params)
-    ring, slots = run.state.ring, ring_slots_of(program, schedule)
-    if slots is not None:
-        for version, old_params in [*((v, start.versions[v]) for v in needed), (start.commit, params)]:
-            ring = rings.write_slot(ring, slots[version], jax.tree.map(jnp.asarray, old_params))
+    ring, slot_of_version = run.state.ring, ring_slots_of(program, schedule)
+    if slot_of_version is not None:
+        params_of_version = {version: start.versions[version] for version in needed_versions} | {start.commit: params}
+        for version, version_params in params_of_version.items():
+            ring = rings.write_slot(ring, slot_of_version[version], jax.tree.map(jnp.asarray, version_params))
     state = run.state._replace(
         commit=jnp.asarray(start.commit, jnp.int32),
         params=params,

@@ -27,22 +27,23 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
     """
     sent_bytes: dict[str, float] = {}
     for line in compiled.as_text().splitlines():
-        line = re.sub(r"/\*.*?\*/", "", line)
-        match = _COLLECTIVE.search(line)
+        line_without_comments = re.sub(r"/\*.*?\*/", "", line)
+        match = _COLLECTIVE.search(line_without_comments)
         if match:
-            name = match["name"]
-            num_bytes = _bytes_of_collective(name, _bytes_of_type(match["type"]), _group_size(line))
-            sent_bytes[name] = sent_bytes.get(name, 0.0) + num_bytes
+            collective, result_bytes = match["name"], _bytes_of_type(match["type"])
+            num_bytes = _bytes_of_collective(collective, result_bytes, _group_size(line_without_comments))
+            sent_bytes[collective] = sent_bytes.get(collective, 0.0) + num_bytes
     return sent_bytes
 
 
-def _bytes_of_collective(name: str, result_bytes: float, group_size: int) -> float:
+def _bytes_of_collective(collective: str, result_bytes: float, group_size: int) -> float:
     """The bytes that each device of a group sends for a collective whose result has so many bytes a device."""
-    if name == "collective-permute":
+    if collective == "collective-permute":
         return result_bytes
-    share = (group_size - 1) / group_size  # a device keeps its own part
+    share_of_others = (group_size - 1) / group_size  # a device keeps its own part
     # An all-reduce sends twice, to sum and to gather; the input of a reduce-scatter is larger than its result.
-    return result_bytes * share * {"all-reduce": 2, "reduce-scatter": group_size}.get(name, 1)
+    results_sent = {"all-reduce": 2, "reduce-scatter": group_size}.get(collective, 1)
+    return result_bytes * share_of_others * results_sent
 
 
 def _bytes_of_type(hlo_type: str) -> float:
@@ -50,8 +51,9 @@ def _bytes_of_type(hlo_type: str) -> float:
     num_bytes = 0.0
     for dtype, shape in _ARRAY.findall(hlo_type):
         # The number in a type's name is that of its bits, but for those in `_BITS`; without one it is a byte.
-        bits = _BITS.get(dtype) or int(re.sub(r"[a-z]", "", dtype) or 8)
-        num_bytes += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
+        bits_of_number = _BITS.get(dtype) or int(re.sub(r"[a-z]", "", dtype) or 8)
+        num_numbers = math.prod(int(size) for size in shape.split(",") if size)
+        num_bytes += num_numbers * bits_of_number / 8
     return num_bytes
 
 
@@ -61,10 +63,13 @@ def _group_size(line: str) -> int:
     HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh.
     """
     if match := _GROUP_LISTS.search(line):
-        return len(match[1].split(","))
+        devices_of_first_group = match[1].split(",")
+        return len(devices_of_first_group)
     if match := _GROUP_SHAPE.search(line):
-        return int(match[1].split(",")[-1])
+        groups_by_devices = match[1].split(",")
+        return int(groups_by_devices[-1])
     if match := _GROUP_MESH_AXES.search(line):
-        axis_sizes = dict(axis.replace("'", "").split("=") for axis in match[1].split(","))
-        return math.prod(int(axis_sizes[axis.strip().strip("'")]) for axis in match[2].split(","))
+        sizes_of_mesh, axes_of_group = match[1].split(","), match[2].split(",")
+        size_of_axis = dict(axis_and_size.replace("'", "").split("=") for axis_and_size in sizes_of_mesh)
+        return math.prod(int(size_of_axis[axis.strip().strip("'")]) for axis in axes_of_group)
     raise ValueError(f"a collective does not say which devices take part: {line.strip()[:200]}")

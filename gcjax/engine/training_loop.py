@@ -19,8 +19,8 @@ from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
-Source = tuple[jax.Array, Network]
-"""The durations and the network, for a protocol that makes its schedule on the way."""
+DurationsAndNetwork = tuple[jax.Array, Network]
+"""For a protocol that makes its schedule on the way."""
 
 
 def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Run:
@@ -30,26 +30,36 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     versions do not fit into the ring.
     """
     info = _initial_info(program, schedule)
-    # version: [E, C]. Commit e can read version e, the parameters after e commits, at most.
-    reads_future = jnp.any(schedule.version > jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None])
-    params = program.task.init(_keys(rng_key)[0]) if params is None else params
-    params = rings.nan_if((info.versions_alive > program.options.ring_size) | reads_future, params)
+    # Commit e can read version e, the parameters after e commits, at most.
+    versions_read = schedule.version  # [E, C]
+    latest_version = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
+    reads_future = jnp.any(versions_read > latest_version)
+    if params is None:
+        init_key, _ = _init_and_batch_keys(rng_key)
+        params = program.task.init(init_key)
+    ring_overflows = info.versions_alive > program.options.ring_size
+    params = rings.nan_if(ring_overflows | reads_future, params)
     state = _initial_state(program, schedule, program.options.layout.constrain_params(params))
     run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
-    return _constrain_layout(program, evaluate(program, data, schedule, jnp.zeros((), jnp.int32), run))
+    initial_evaluation = jnp.zeros((), jnp.int32)
+    return _constrain_layout(program, evaluate(program, data, schedule, initial_evaluation, run))
 
 
 def _initial_info(program: Program, schedule: Schedule) -> Info:
     """The info of a run before its first commit: staleness and number of commits by the schedule, no losses yet."""
     options, max_commits = program.options, schedule.time.shape[0]
-    num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or max_commits)
+    num_possible = jnp.sum(jnp.isfinite(schedule.time))  # time is inf for commits that never happen
+    num_commits = jnp.minimum(num_possible, options.num_commits or max_commits)
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
     past_versions = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
+    no_losses = jnp.full(max_commits, jnp.nan, schedule.time.dtype)
+    no_residuals = jnp.zeros(max_commits, schedule.time.dtype)
+    is_made = jnp.arange(max_commits, dtype=jnp.int32) < num_commits
     return Info(
-        loss=jnp.full(max_commits, jnp.nan, schedule.time.dtype),
-        residual=jnp.zeros(max_commits, schedule.time.dtype),
-        staleness=jnp.where(jnp.arange(max_commits, dtype=jnp.int32) < num_commits, rings.staleness(schedule), -1),
+        loss=no_losses,
+        residual=no_residuals,
+        staleness=jnp.where(is_made, rings.staleness(schedule), -1),
         num_commits=num_commits,
         versions_alive=past_versions,
     )
@@ -73,13 +83,14 @@ def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
 def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
     """A trajectory with room for all V evaluations of a run, none of which has been made."""
     options = program.options
-    # The initial parameters, every `eval_every` commits, and the last commit: rounded up.
-    num_evals = 1 + -(-(options.num_commits or schedule.time.shape[0]) // options.eval_every)
-    shapes = jax.eval_shape(program.task.metrics, params, data)
+    max_commits = options.num_commits or schedule.time.shape[0]
+    num_later_evals = -(-max_commits // options.eval_every)  # rounded up: the last commit is evaluated too
+    num_evals = 1 + num_later_evals
+    metric_shapes = jax.eval_shape(program.task.metrics, params, data)
     return Trajectory(
         commit=jnp.full(num_evals, -1, jnp.int32),
         time=jnp.full(num_evals, jnp.inf, schedule.time.dtype),
-        metrics={name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
+        metrics={name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in metric_shapes.items()},
     )
 
 
@@ -90,58 +101,62 @@ def advance(
     rng_key: jax.Array,
     run: Run,
     num_evals: jax.Array,
-    source: Source | None = None,
+    durations_and_network: DurationsAndNetwork | None = None,
 ) -> Run:
     """The run once `num_evals` evaluations have been made in all, the first one not counted, or once it has ended.
 
     Args:
       program: what is compiled.
-      schedule: what happens when; if there is a source, only its shapes matter.
+      schedule: what happens when; if there are durations, only its shapes matter.
       data: of the task.
       rng_key: of the run.
       run: so far.
       num_evals: int32[].
-      source: of the schedule, for a protocol that looks at the loss.
+      durations_and_network: what a protocol that looks at the loss makes schedules from; None for others.
     """
-    options, batch_key = program.options, _keys(rng_key)[1]
-    if source is not None:
+    options, (_, batch_key) = program.options, _init_and_batch_keys(rng_key)
+    if durations_and_network is not None:
 
         def commits_of(schedule: Schedule, end_commit: jax.Array, state: State, info: Info) -> Carry:
             """State and info once the commits of this schedule up to `end_commit` (not included) are made."""
             return make_commits(commit_maker(program, data, batch_key, schedule), end_commit, state, info)
 
-        run = advance_by_windows(program, commits_of, partial(evaluate, program, data), run, num_evals, source)
+        run = advance_by_windows(
+            program, commits_of, partial(evaluate, program, data), run, num_evals, durations_and_network
+        )
         return _constrain_layout(program, run)
     maker = commit_maker(program, data, batch_key, schedule)
-
-    def advance_to_evaluation(i: jax.Array, run: Run) -> Run:
-        """The run after the commits up to evaluation `evals_made + i + 1` (at most `last_eval`), and with it."""
-        index = evals_made + i + 1
-        end_commit = jnp.minimum(index * options.eval_every, run.info.num_commits)
-        state, info = make_commits(maker, end_commit, run.state, run.info)
-        index = jnp.where(index <= last_eval, index, -1)  # under vmap other runs may have more evaluations to go
-        return evaluate(program, data, schedule, index, run._replace(state=state, info=info))
-
     # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.
     evals_made = -(-run.state.commit // options.eval_every)
     last_eval = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
+
+    def advance_to_evaluation(i: jax.Array, run: Run) -> Run:
+        """The run after the commits up to evaluation `evals_made + i + 1` (at most `last_eval`), and with it."""
+        evaluation = evals_made + i + 1
+        end_commit = jnp.minimum(evaluation * options.eval_every, run.info.num_commits)
+        state, info = make_commits(maker, end_commit, run.state, run.info)
+        no_evaluation = -1  # under vmap other runs may have more evaluations to go
+        evaluation = jnp.where(evaluation <= last_eval, evaluation, no_evaluation)
+        return evaluate(program, data, schedule, evaluation, run._replace(state=state, info=info))
+
     run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_made), advance_to_evaluation, run)
     return _constrain_layout(program, run)
 
 
-def evaluate(program: Program, data: Any, schedule: Schedule, index: jax.Array, run: Run) -> Run:
-    """The run with the metrics of its parameters as evaluation `index` of the trajectory; unchanged if negative."""
+def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Array, run: Run) -> Run:
+    """The run with the metrics of its parameters as this entry of the trajectory, int32[]; unchanged if negative."""
     state, trajectory = run.state, run.trajectory
     ring_overflowed = run.info.versions_alive > program.options.ring_size
     metrics = {
         name: jnp.where(ring_overflowed, jnp.nan, value)
         for name, value in program.task.metrics(state.params, data).items()
     }
-    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)  # of the latest commit
-    index = jnp.where(index < 0, trajectory.time.size, index)  # out of bounds: dropped
+    time_of_latest_commit = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
+    out_of_bounds = trajectory.time.size  # an index that is dropped
+    index = jnp.where(evaluation < 0, out_of_bounds, evaluation)
     trajectory = Trajectory(
         commit=trajectory.commit.at[index].set(state.commit, mode="drop"),
-        time=trajectory.time.at[index].set(time, mode="drop"),
+        time=trajectory.time.at[index].set(time_of_latest_commit, mode="drop"),
         metrics={name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
     )
     return run._replace(trajectory=trajectory)
@@ -157,7 +172,7 @@ def _constrain_layout(program: Program, run: Run) -> Run:
     return Run(state, layout.replicate(run.info), layout.replicate(run.trajectory))
 
 
-def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _init_and_batch_keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The key of the initial parameters and that of the batches, from the key of a run."""
     init_key, batch_key = jax.random.split(rng_key)
     return init_key, batch_key
@@ -171,4 +186,5 @@ def versions_alive(schedule: Schedule) -> jax.Array:
     """
     if schedule.time.ndim > 1:
         return jax.vmap(versions_alive)(schedule)
-    return jnp.where(rings.staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))
+    all_read_latest = rings.staleness(schedule).max() <= 0
+    return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))

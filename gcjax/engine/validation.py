@@ -46,8 +46,10 @@ def check_commits(run: Run, *, num_commits: int | None = None) -> None:
       num_commits: the commits asked for.
     """
     commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
-    # Leaves of the ring are [ring_size + 1, ...], after the axes of a batch, as many as the number of commits has.
-    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[commits_made.ndim] - 1
+    ring_size, slot_axis = 0, commits_made.ndim  # after the axes of a batch
+    if run.state.ring is not None:
+        slots_with_unread_one = jax.tree.leaves(run.state.ring)[0].shape[slot_axis]
+        ring_size = slots_with_unread_one - 1
     if needed_versions > ring_size:
         raise ValueError(
             f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs "
@@ -57,7 +59,8 @@ def check_commits(run: Run, *, num_commits: int | None = None) -> None:
     if num_commits is None:
         return
     if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
-        commits_made = np.where(np.asarray(run.state.commit) < commits_made, num_commits, commits_made)
+        may_still_commit = np.asarray(run.state.commit) < commits_made
+        commits_made = np.where(may_still_commit, num_commits, commits_made)
     if commits_made.min() < num_commits:
         _raise_too_few_commits(run.schedule, commits_made, num_commits)
 
@@ -121,8 +124,8 @@ def check_versions(one_version: bool, schedule: Schedule) -> None:
 def reads_one_version(schedule: Schedule) -> bool:
     """Whether all contributions to a commit read the same version."""
     version, is_contribution = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0  # [..., E, C]
-    newest = np.where(is_contribution, version, -1).max(axis=-1, keepdims=True)
-    return not (is_contribution & (version != newest)).any()
+    newest_version = np.where(is_contribution, version, -1).max(axis=-1, keepdims=True)
+    return not (is_contribution & (version != newest_version)).any()
 
 
 def check_residual(run: Run, protocol: Protocol) -> None:
@@ -134,7 +137,8 @@ def check_residual(run: Run, protocol: Protocol) -> None:
     if code is None or protocol.specification is None:
         # A protocol with a code has a specification only if its rounds end as soon as the sum is decodable exactly.
         return
-    bound = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
+    norm_of_exact_decode = np.sqrt(code.assignment.num_chunks * code.num_blocks)
+    bound = MOSTLY_EXACT * norm_of_exact_decode
     residual = np.asarray(run.info.residual)
     is_inexact = ~(residual <= bound)  # NaN counts
     if is_inexact.any():

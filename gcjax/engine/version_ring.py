@@ -37,10 +37,12 @@ class Versions(NamedTuple):
 def last_reader(schedule: Schedule) -> jax.Array:
     """int32[E + 1]: the last commit that reads each version; -1 if none does."""
     num_commits = schedule.time.shape[0]
+    num_versions = num_commits + 1
     is_contribution = schedule.worker >= 0  # [E, C]; -1 pads
-    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], is_contribution.shape)
-    version = jnp.where(is_contribution, schedule.version, num_commits + 1)  # out of bounds: dropped
-    return jnp.full(num_commits + 1, -1, jnp.int32).at[version].max(commits, mode="drop")
+    readers = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], is_contribution.shape)
+    out_of_bounds = num_versions  # an index that is dropped
+    version_read = jnp.where(is_contribution, schedule.version, out_of_bounds)
+    return jnp.full(num_versions, -1, jnp.int32).at[version_read].max(readers, mode="drop")
 
 
 def staleness(schedule: Schedule) -> jax.Array:
@@ -55,8 +57,11 @@ def versions_alive(schedule: Schedule) -> jax.Array:
     is_read = last_commit >= 0
     # Version v is there from commit v on, and dead from the commit after its last reader on. Versions that nobody reads
     # have no death: their index is out of bounds and dropped.
-    deaths = jnp.zeros_like(last_commit).at[jnp.where(is_read, last_commit + 1, last_commit.size)].add(1, mode="drop")
-    return (jnp.cumsum(is_read, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
+    no_deaths, out_of_bounds = jnp.zeros_like(last_commit), last_commit.size
+    first_commit_after_death = jnp.where(is_read, last_commit + 1, out_of_bounds)
+    deaths_by_commit = no_deaths.at[first_commit_after_death].add(1, mode="drop")
+    alive_by_commit = jnp.cumsum(is_read, dtype=jnp.int32) - jnp.cumsum(deaths_by_commit, dtype=jnp.int32)
+    return alive_by_commit.max()
 
 
 def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
@@ -71,14 +76,17 @@ def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
     """
     last_commit = last_reader(schedule)
     is_read = last_commit >= 0
-    birth_number = jnp.cumsum(is_read, dtype=jnp.int32) - 1  # of each version
-    births = jnp.arange(last_commit.size, dtype=jnp.int32)
+    birth_number_of_version = jnp.cumsum(is_read, dtype=jnp.int32) - 1
+    birth_numbers = jnp.arange(last_commit.size, dtype=jnp.int32)
     versions_by_death = _versions_by_death(last_commit, num_contributions=schedule.worker.shape[1])
-    predecessor = birth_number[versions_by_death[(births - size).clip(0)]]  # the birth whose slot is taken over
-    pointer = jnp.where(births < size, births, predecessor)
-    for _ in range(last_commit.size.bit_length()):
+    version_replaced = versions_by_death[(birth_numbers - size).clip(0)]
+    birth_replaced = birth_number_of_version[version_replaced]  # the birth whose slot is taken over
+    pointer = jnp.where(birth_numbers < size, birth_numbers, birth_replaced)
+    num_jumps = last_commit.size.bit_length()
+    for _ in range(num_jumps):
         pointer = pointer[pointer]
-    return jnp.where(is_read, pointer[birth_number.clip(0)], size).astype(jnp.int32)
+    slot_of_birth, slot_of_unread = pointer, size
+    return jnp.where(is_read, slot_of_birth[birth_number_of_version.clip(0)], slot_of_unread).astype(jnp.int32)
 
 
 def _versions_by_death(last_commit: jax.Array, *, num_contributions: int) -> jax.Array:
@@ -89,14 +97,16 @@ def _versions_by_death(last_commit: jax.Array, *, num_contributions: int) -> jax
       num_contributions: C.
     """
     versions, is_read = jnp.arange(last_commit.size, dtype=jnp.int32), last_commit >= 0
-    death = jnp.where(is_read, last_commit, last_commit.size)  # of versions that nobody reads: after all others
+    after_all_commits = last_commit.size
+    death = jnp.where(is_read, last_commit, after_all_commits)
     if num_contributions > 1:
         return jnp.argsort(death, stable=True)
     # A commit reads one version, so at most one dies with it, and the order needs no sorting.
     has_death = jnp.zeros_like(last_commit).at[death].set(1, mode="drop")  # of each commit
-    death_number = jnp.cumsum(has_death, dtype=jnp.int32) - 1
-    index = jnp.where(is_read, death_number[last_commit], last_commit.size)  # out of bounds: dropped
-    return jnp.zeros_like(last_commit).at[index].set(versions, mode="drop")
+    death_number_of_commit = jnp.cumsum(has_death, dtype=jnp.int32) - 1
+    out_of_bounds = last_commit.size  # an index that is dropped
+    death_number_of_version = jnp.where(is_read, death_number_of_commit[last_commit], out_of_bounds)
+    return jnp.zeros_like(last_commit).at[death_number_of_version].set(versions, mode="drop")
 
 
 def new_ring(params: Any, size: int, slot: jax.Array) -> Any:

@@ -79,74 +79,83 @@ class Subsets:
     def __init__(self, automaton: Automaton):
         """Starts with the sets of initial control states.
 
-        `_next` is int64[sets, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
-        `_words` is uint64[sets, Q / 64]: the members of each set, one bit each; `_numbers` has the number of a set
-        by the bytes of these. `_terminating` and `_aborting` are such sets too, one for each state.
+        `_next_set` is int64[sets, S A]: the set after a set and a state and step (as one number, s A + a), or UNKNOWN
+        until asked. `_member_bits` is uint64[sets, Q / 64]: the members of each set, one bit each; by the bytes of
+        these `_set_number_by_bytes` has the number of a set. `_terminating_bits` and `_aborting_bits` are such sets
+        too, one for each state.
         """
-        self._moves, self._space, self._num_controls = moves(automaton), automaton.space, automaton.num_controls
-        self._terminating, self._aborting = _packed_words(automaton.terminating.T), _packed_words(automaton.aborting.T)
-        self._numbers: dict[bytes, int] = {}
-        self._words = np.zeros((0, self._terminating.shape[1]), np.uint64)
-        self._next = np.zeros((0, automaton.space.num_states * automaton.space.num_steps), np.int64)
+        space = automaton.space
+        self._moves, self._space, self._num_controls = moves(automaton), space, automaton.num_controls
+        self._terminating_bits = _packed_bits(automaton.terminating.T)
+        self._aborting_bits = _packed_bits(automaton.aborting.T)
+        self._set_number_by_bytes: dict[bytes, int] = {}
+        num_sets, words_per_set = 0, self._terminating_bits.shape[1]
+        self._member_bits = np.zeros((num_sets, words_per_set), np.uint64)
+        self._next_set = np.zeros((num_sets, space.num_states * space.num_steps), np.int64)
         self.initial = self._set_numbers(automaton.initial.T)
 
     @property
     def num_sets(self) -> int:
         """M, the sets there are so far."""
-        return len(self._numbers)
+        return len(self._set_number_by_bytes)
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """int64[N], the sets after a step from each set and state; built where they are asked for the first time."""
-        rows = states * self._space.num_steps + steps
-        unknown = np.flatnonzero(self._next[sets, rows] == UNKNOWN)
+        state_steps = states * self._space.num_steps + steps
+        unknown = np.flatnonzero(self._next_set[sets, state_steps] == UNKNOWN)
         if unknown.size:
-            _, first_places = np.unique(sets[unknown] * self._next.shape[1] + rows[unknown], return_index=True)
-            distinct = unknown[first_places]  # each pair of set and row once
-            next_sets = self._set_numbers(self._followers(sets[distinct], rows[distinct]))
-            self._next[sets[distinct], rows[distinct]] = next_sets
-        return self._next[sets, rows]
+            set_state_steps = sets[unknown] * self._next_set.shape[1] + state_steps[unknown]
+            _, first_occurrences = np.unique(set_state_steps, return_index=True)
+            distinct = unknown[first_occurrences]
+            next_sets = self._set_numbers(self._next_members(sets[distinct], state_steps[distinct]))
+            self._next_set[sets[distinct], state_steps[distinct]] = next_sets
+        return self._next_set[sets, state_steps]
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
         """bool[N], whether a control state of each set may terminate in each state."""
-        return (self._words[sets] & self._terminating[states]).any(axis=1)
+        return (self._member_bits[sets] & self._terminating_bits[states]).any(axis=1)
 
     def aborting(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
         """bool[N], whether a control state of each set may abort in each state."""
-        return (self._words[sets] & self._aborting[states]).any(axis=1)
+        return (self._member_bits[sets] & self._aborting_bits[states]).any(axis=1)
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray:
-        """bool[N, M], whether each of the M sets is smaller than and within the one asked for; as bits of `_words`."""
-        all_words = self._words[: self.num_sets]
-        is_subset = np.ones((sets.size, len(all_words)), bool)
-        for asked_word, word in zip(self._words[sets].T, all_words.T, strict=True):
-            is_subset &= (word[None] & ~asked_word[:, None]) == 0
-        is_subset[np.arange(sets.size), sets] = False  # a set is no proper subset of itself
-        return is_subset
+        """bool[N, M], whether each of the M sets is smaller than and within the one asked for."""
+        all_bits = self._member_bits[: self.num_sets]
+        is_proper_subset = np.ones((sets.size, len(all_bits)), bool)
+        for asked_word, word in zip(self._member_bits[sets].T, all_bits.T, strict=True):  # 64 control states each
+            members_not_asked = word[None] & ~asked_word[:, None]
+            is_proper_subset &= members_not_asked == 0
+        is_proper_subset[np.arange(sets.size), sets] = False  # a set is no proper subset of itself
+        return is_proper_subset
 
-    def _followers(self, sets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """bool[entries, Q], the control states after a state and step (together: a row) from any in the sets."""
-        entry, control = np.nonzero(_unpacked_words(self._words[sets], self._num_controls))  # all members of all sets
-        num_rows = self._next.shape[1]  # S A
-        member, transition = self._moves.from_rows(control * num_rows + rows[entry])
-        followers = np.zeros((sets.size, self._num_controls), bool)
-        followers[entry[member], self._moves.controls[transition]] = True
-        return followers
+    def _next_members(self, sets: np.ndarray, state_steps: np.ndarray) -> np.ndarray:
+        """bool[entries, Q], the control states after a state and step, as one number s A + a, from any in the sets."""
+        entry, control = np.nonzero(_unpacked_bits(self._member_bits[sets], self._num_controls))
+        num_state_steps = self._next_set.shape[1]  # S A
+        configuration_steps = control * num_state_steps + state_steps[entry]
+        index, transition = self._moves.from_configuration_steps(configuration_steps)
+        next_members = np.zeros((sets.size, self._num_controls), bool)
+        next_members[entry[index], self._moves.next_controls[transition]] = True
+        return next_members
 
     def _set_numbers(self, members: np.ndarray) -> np.ndarray:
         """int64[entries], the numbers of sets bool[entries, Q]; new ones get the next number."""
-        words = _packed_words(members)
-        keys = [set_words.tobytes() for set_words in words]
-        numbers = np.asarray([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
-        self._grow(self.num_sets)
-        self._words[numbers] = words
-        return np.where(members.any(axis=1), numbers, NOTHING)
+        bits = _packed_bits(members)
+        keys = [set_bits.tobytes() for set_bits in bits]
+        numbers_of_keys = [self._set_number_by_bytes.setdefault(key, len(self._set_number_by_bytes)) for key in keys]
+        numbers = np.asarray(numbers_of_keys, np.int64)
+        self._make_room(self.num_sets)
+        self._member_bits[numbers] = bits
+        is_nonempty = members.any(axis=1)
+        return np.where(is_nonempty, numbers, NOTHING)
 
-    def _grow(self, num_sets: int) -> None:
-        """Makes room for at least so many sets in the tables `_words` and `_next`, which have a row for each set."""
-        num_rows = len(self._words)
-        if num_sets <= num_rows:
+    def _make_room(self, num_sets: int) -> None:
+        """Makes room for at least so many sets in `_member_bits` and `_next_set`, which have a row for each set."""
+        capacity, num_state_steps = self._next_set.shape
+        if num_sets <= capacity:
             return
-        max_sets = MAX_ENTRIES // self._next.shape[1]
+        max_sets = MAX_ENTRIES // num_state_steps
         if num_sets > max_sets:
             raise ValueError(
                 f"refinement by subsets must meet at most {max_sets} sets of the specification's {self._num_controls} "
@@ -154,17 +163,18 @@ class Subsets:
                 "Make the specification deterministic (rely, guarantee, specification and their conjunctions are)."
             )
         # At least doubled, so that the tables are copied seldom.
-        num_new = max(num_sets, min(2 * num_rows, max_sets)) - num_rows
-        self._words = np.concatenate([self._words, np.zeros((num_new, self._words.shape[1]), np.uint64)])
-        self._next = np.concatenate([self._next, np.full((num_new, self._next.shape[1]), UNKNOWN)])
+        num_more = max(num_sets, min(2 * capacity, max_sets)) - capacity
+        words_per_set = self._member_bits.shape[1]
+        self._member_bits = np.concatenate([self._member_bits, np.zeros((num_more, words_per_set), np.uint64)])
+        self._next_set = np.concatenate([self._next_set, np.full((num_more, num_state_steps), UNKNOWN)])
 
 
-def _packed_words(members: np.ndarray) -> np.ndarray:
+def _packed_bits(members: np.ndarray) -> np.ndarray:
     """uint64[N, Q / 64], the rows of bool[N, Q] as 64-bit words, filled up with zeros."""
     num_zeros = -members.shape[1] % 64
     return np.ascontiguousarray(np.packbits(np.pad(members, ((0, 0), (0, num_zeros))), axis=1)).view(np.uint64)
 
 
-def _unpacked_words(words: np.ndarray, count: int) -> np.ndarray:
-    """bool[entries, count], the first `count` booleans of each row of 64-bit words; the opposite of `_packed_words`."""
+def _unpacked_bits(words: np.ndarray, count: int) -> np.ndarray:
+    """bool[entries, count], the first `count` booleans of each row of 64-bit words; the opposite of `_packed_bits`."""
     return np.unpackbits(words.view(np.uint8), axis=1, count=count).astype(bool)

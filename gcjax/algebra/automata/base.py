@@ -82,10 +82,14 @@ class Automaton(NamedTuple):
     @property
     def deterministic(self) -> bool:
         """Whether a trace has at most one run: such an automaton can observe another one step by step."""
+        if self.num_controls == 1:
+            return True
+        starts_of_state = self.initial.sum(axis=0)
+        if starts_of_state.max() > 1:
+            return False
         # uint16: sums of booleans along an axis of Q, which may be above 255.
-        return self.num_controls == 1 or bool(
-            self.initial.sum(axis=0).max() <= 1 and self.transitions.sum(axis=-1, dtype=np.uint16).max() <= 1
-        )
+        next_controls_of_step = self.transitions.sum(axis=-1, dtype=np.uint16)
+        return bool(next_controls_of_step.max() <= 1)
 
 
 def automaton(
@@ -114,11 +118,12 @@ def automaton(
     arrays = [np.asarray(value) for value in (transitions, initial, terminating, aborting)]
     if any(array.dtype != np.bool_ for array in arrays):
         raise ValueError(f"an automaton's arrays must be boolean; got {', '.join(str(a.dtype) for a in arrays)}.")
-    missing = np.flatnonzero(~np.any(initial, axis=0))  # states
-    if missing.size:
+    has_initial = np.any(initial, axis=0)
+    missing_states = np.flatnonzero(~has_initial)
+    if missing_states.size:
         raise ValueError(
-            f"every state must have an initial control state; got none for {missing.size} states, state {missing[0]} "
-            "first. Where it can do nothing, give it one without transitions."
+            f"every state must have an initial control state; got none for {missing_states.size} states, state "
+            f"{missing_states[0]} first. Where it can do nothing, give it one without transitions."
         )
     return Automaton(space, *arrays)
 
@@ -151,26 +156,27 @@ def check_same_space(left: Automaton, right: Automaton) -> None:
 
 def check_states(space: Space, name: str, value: np.ndarray) -> np.ndarray:
     """A set of states as bool[S], or `ValueError`."""
-    return _table(space, name, value, "S")
+    return _boolean_array(space, name, value, "S")
 
 
 def check_relation(space: Space, name: str, value: np.ndarray) -> np.ndarray:
     """A relation on states as bool[S, S], or `ValueError`."""
-    return _table(space, name, value, "S, S")
+    return _boolean_array(space, name, value, "S, S")
 
 
 def check_steps(space: Space, name: str, value: np.ndarray) -> np.ndarray:
     """Which steps each state allows as bool[S, A], or `ValueError`."""
-    return _table(space, name, value, "S, A")
+    return _boolean_array(space, name, value, "S, A")
 
 
-def _table(space: Space, name: str, value: np.ndarray, letters: str) -> np.ndarray:
+def _boolean_array(space: Space, name: str, value: np.ndarray, axis_letters: str) -> np.ndarray:
     """The value as a boolean array whose axes are these letters, "S, A" for example, or `ValueError`."""
-    sizes = {"S": space.num_states, "A": space.num_steps}
+    size_of_letter = {"S": space.num_states, "A": space.num_steps}
+    shape = tuple(size_of_letter[letter] for letter in axis_letters.split(", "))
     array = np.asarray(value)
-    if array.shape != tuple(sizes[letter] for letter in letters.split(", ")) or array.dtype != np.bool_:
+    if array.shape != shape or array.dtype != np.bool_:
         raise ValueError(
-            f"{name} must be bool[{letters}] with S = {space.num_states} states and A = {space.num_steps} steps, those "
-            f"of the space; got {array.dtype} of shape {array.shape}."
+            f"{name} must be bool[{axis_letters}] with S = {space.num_states} states and A = {space.num_steps} steps, "
+            f"those of the space; got {array.dtype} of shape {array.shape}."
         )
     return array

@@ -57,11 +57,12 @@ def environment_step(space: Space, r: np.ndarray | None = None, *, steps: Iterab
 def atomic(space: Space, allowed: np.ndarray) -> Automaton:
     """One step, then termination; allowed: bool[S, A], which steps it can be from which state."""
     check_size(space, num_controls=2)
+    before_step, after_step = 0, 1  # the control states
     transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)
-    transitions[0, :, :, 1] = check_steps(space, "allowed", allowed)
-    in_control_0 = np.repeat([[True], [False]], space.num_states, axis=1)  # bool[2, S]: before the step
-    no_configuration = np.zeros_like(in_control_0)
-    return Automaton(space, transitions, initial=in_control_0, terminating=~in_control_0, aborting=no_configuration)
+    transitions[before_step, :, :, after_step] = check_steps(space, "allowed", allowed)
+    is_before_step = np.repeat([[True], [False]], space.num_states, axis=1)  # bool[2, S]
+    nowhere = np.zeros_like(is_before_step)
+    return Automaton(space, transitions, initial=is_before_step, terminating=~is_before_step, aborting=nowhere)
 
 
 def skip(space: Space) -> Automaton:
@@ -78,21 +79,26 @@ def always(space: Space, allowed: np.ndarray) -> Automaton:
     """Any number of steps; allowed: bool[S, A], which steps they can be from which state."""
     check_size(space, num_controls=1)
     everywhere = np.ones((1, space.num_states), bool)  # in the one control state, with any shared state
-    transitions = check_steps(space, "allowed", allowed)[None, :, :, None]
-    return Automaton(space, transitions, initial=everywhere, terminating=everywhere, aborting=~everywhere)
+    self_loops = check_steps(space, "allowed", allowed)[None, :, :, None]
+    return Automaton(space, transitions=self_loops, initial=everywhere, terminating=everywhere, aborting=~everywhere)
 
 
 def steps_within(
-    space: Space, kind: int, name: str = "r", r: np.ndarray | None = None, steps: Iterable[int] | None = None
+    space: Space,
+    kind: int,
+    relation_name: str = "r",
+    r: np.ndarray | None = None,
+    step_numbers: Iterable[int] | None = None,
 ) -> np.ndarray:
     """bool[S, A], from which state which steps of a kind, PROGRAM or ENVIRONMENT, lead to a state within r bool[S, S].
 
-    All of the kind if `r` is None; only those with the numbers `steps` if given. `name` is that of r in messages.
+    All of the kind if `r` is None; only those of `step_numbers` if given. `relation_name` is that of r in messages.
     """
-    is_allowed = steps_of_kind(space, kind, steps)  # bool[A]
+    is_allowed = steps_of_kind(space, kind, step_numbers)  # bool[A]
     if r is None:
         return np.broadcast_to(is_allowed, (space.num_states, space.num_steps))
-    is_within_r = check_relation(space, name, r)[:, np.asarray(space.targets)]  # to the state that each step leads to
+    state_after_step = np.asarray(space.targets)
+    is_within_r = check_relation(space, relation_name, r)[:, state_after_step]
     return is_within_r & is_allowed
 
 

@@ -21,13 +21,13 @@ class _Layer(NamedTuple):
 
     Attributes:
       configurations: int64[pairs].
-      sets: int64[pairs].
-      parents: int64[pairs], the places in the layer before.
-      steps: int64[pairs], the steps from there.
+      spec_sets: int64[pairs], the sets of control states that the specification may be in.
+      parents: int64[pairs], the indices in the layer before; -1 in the first one.
+      steps: int64[pairs], the steps from there; -1 in the first one.
     """
 
     configurations: np.ndarray
-    sets: np.ndarray
+    spec_sets: np.ndarray
     parents: np.ndarray
     steps: np.ndarray
 
@@ -66,92 +66,102 @@ def search(spec: Automaton, automaton: Automaton) -> Search:
     """As `refines`, and says how many pairs there were."""
     check_same_space(spec, automaton)
     search_ = _Search(Observer(spec) if spec.deterministic else Subsets(spec), automaton)
-    return Search(search_.refinement(), num_pairs=sum(layer.sets.size for layer in search_.layers))
+    return Search(search_.refinement(), num_pairs=sum(layer.spec_sets.size for layer in search_.layers))
 
 
 class _Search:
     """Breadth-first search through pairs of a configuration and a set of control states of the specification.
 
-    A configuration (q, s) has the number q S + s, as in `moves`. `_seen` is bool[Q S, sets]: the pairs met so far.
+    A configuration (q, s) has the number q S + s, as in `moves`. `_is_seen` is bool[Q S, sets]: the pairs met so far.
     """
 
     def __init__(self, spec: Acceptor, automaton: Automaton):
         """Nothing is searched yet: `layers` are the pairs that traces of 0, 1, 2, ... steps lead to."""
         self._spec, self._automaton, self._moves = spec, automaton, moves(automaton)
-        self._seen = np.zeros((automaton.initial.size, 0), bool)
+        self._is_seen = np.zeros((automaton.initial.size, 0), bool)
         self.layers: list[_Layer] = []
 
     def refinement(self) -> Refinement:
         """The shortest counterexample, or none; layer by layer, each the pairs that traces one step longer lead to."""
         initial = np.flatnonzero(self._automaton.initial)
-        no_parent = np.full(initial.size, -1)
-        layer = self._unseen_pairs(_Layer(initial, self._spec.initial[self._states(initial)], no_parent, no_parent))
+        initial_sets = self._spec.initial[self._shared_states(initial)]
+        no_parent = no_step = np.full(initial.size, -1)
+        layer = self._unseen_pairs(
+            _Layer(configurations=initial, spec_sets=initial_sets, parents=no_parent, steps=no_step)
+        )
         while layer.configurations.size:
             self.layers.append(layer)
             for status, is_violation in self._violations(layer).items():
                 if is_violation.any():
                     return self._counterexample(int(is_violation.argmax()), status)
             next_layer = self._next_layer(layer)
-            is_forbidden = next_layer.sets == NOTHING  # the specification has no such step
+            is_forbidden = next_layer.spec_sets == NOTHING  # the specification has no such step
             if is_forbidden.any():
                 self.layers.append(next_layer)
                 return self._counterexample(int(is_forbidden.argmax()), "incomplete")
             layer = self._unseen_pairs(next_layer)
         return Refinement(None)
 
-    def _states(self, configurations: np.ndarray) -> np.ndarray:
+    def _shared_states(self, configurations: np.ndarray) -> np.ndarray:
         """int64[pairs], the shared states of configurations q S + s."""
         return configurations % self._automaton.space.num_states
 
-    def _violations(self, layer: _Layer) -> dict[str, np.ndarray]:
+    def _violations(self, layer_without_spec_aborts: _Layer) -> dict[str, np.ndarray]:
         """By status, bool[pairs]: at which pairs a trace may end so that the specification does not have it.
 
         No set in a layer may abort (`_unseen_pairs` leaves those out), so that every aborted trace is a violation.
         """
-        configurations = layer.configurations
-        may_terminate = self._spec.terminating(layer.sets, self._states(configurations))
+        configurations = layer_without_spec_aborts.configurations
+        states = self._shared_states(configurations)
+        spec_may_terminate = self._spec.terminating(layer_without_spec_aborts.spec_sets, states)
         return {
             "aborted": self._automaton.aborting.ravel()[configurations],
-            "terminated": self._automaton.terminating.ravel()[configurations] & ~may_terminate,
+            "terminated": self._automaton.terminating.ravel()[configurations] & ~spec_may_terminate,
         }
 
     def _next_layer(self, layer: _Layer) -> _Layer:
-        """All pairs one step further; `parents` are the places in this layer that they come from."""
+        """All pairs one step further; `parents` are the indices in this layer that they come from."""
         parents, transitions = self._moves.from_configurations(layer.configurations)
         steps = self._moves.steps[transitions]
-        sets = self._spec.after(layer.sets[parents], self._states(layer.configurations[parents]), steps)
-        return _Layer(self._moves.configurations[transitions], sets, parents, steps)
+        spec_sets = self._spec.after(
+            layer.spec_sets[parents], self._shared_states(layer.configurations[parents]), steps
+        )
+        next_configurations = self._moves.next_configurations[transitions]
+        return _Layer(configurations=next_configurations, spec_sets=spec_sets, parents=parents, steps=steps)
 
     def _unseen_pairs(self, layer: _Layer) -> _Layer:
         """The pairs that must be looked at, each once: not if the specification may abort, nor if met before."""
-        layer = layer.select(~self._spec.aborting(layer.sets, self._states(layer.configurations)))
-        self._grow()
-        layer = layer.select(~self._seen[layer.configurations, layer.sets])
-        pair_numbers = layer.configurations * self._seen.shape[1] + layer.sets
-        _, first_places = np.unique(pair_numbers, return_index=True)
-        layer = layer.select(first_places)
-        self._seen[layer.configurations, layer.sets] = True
-        return layer.select(~self._covered(layer))
+        spec_may_abort = self._spec.aborting(layer.spec_sets, self._shared_states(layer.configurations))
+        layer = layer.select(~spec_may_abort)
+        self._make_room_for_sets()
+        layer = layer.select(~self._is_seen[layer.configurations, layer.spec_sets])
+        pair_numbers = layer.configurations * self._is_seen.shape[1] + layer.spec_sets
+        _, first_occurrences = np.unique(pair_numbers, return_index=True)
+        layer = layer.select(first_occurrences)
+        self._is_seen[layer.configurations, layer.spec_sets] = True
+        return layer.select(~self._is_covered(layer))
 
-    def _covered(self, layer: _Layer) -> np.ndarray:
+    def _is_covered(self, layer: _Layer) -> np.ndarray:
         """bool[pairs], whether the configuration was met with fewer control states of the specification.
 
         Such a pair needs no search: fewer control states allow fewer traces, so what follows the other is stricter.
         """
-        is_covered = np.zeros(layer.sets.size, bool)
-        for block in np.array_split(np.arange(layer.sets.size), 1 + layer.sets.size * self._spec.num_sets // BLOCK):
-            sets, set_places = np.unique(layer.sets[block], return_inverse=True)
-            is_subset = self._spec.proper_subsets(sets)  # [different sets, all sets]
-            if is_subset is None:
+        is_covered = np.zeros(layer.spec_sets.size, bool)
+        num_blocks = 1 + layer.spec_sets.size * self._spec.num_sets // BLOCK
+        for block in np.array_split(np.arange(layer.spec_sets.size), num_blocks):
+            distinct_sets, set_index = np.unique(layer.spec_sets[block], return_inverse=True)
+            is_proper_subset = self._spec.proper_subsets(distinct_sets)  # bool[distinct sets, sets]
+            if is_proper_subset is None:
                 break
-            is_seen = self._seen[layer.configurations[block], : is_subset.shape[1]]  # bool[block, sets]
-            is_covered[block] = (is_seen & is_subset[set_places]).any(axis=1)
+            num_sets = is_proper_subset.shape[1]
+            is_seen_with_set = self._is_seen[layer.configurations[block], :num_sets]  # bool[block, sets]
+            is_covered[block] = (is_seen_with_set & is_proper_subset[set_index]).any(axis=1)
         return is_covered
 
-    def _grow(self) -> None:
-        """Makes room in `_seen`, which has a column for each set of the specification, for all there are by now."""
-        num_configurations, num_columns = self._seen.shape
-        if self._spec.num_sets <= num_columns:
+    def _make_room_for_sets(self) -> None:
+        """Makes room in `_is_seen`, which has a column for each set of the specification, for all there are by now."""
+        num_configurations, capacity = self._is_seen.shape
+        if self._spec.num_sets <= capacity:
             return
         max_sets = MAX_ENTRIES // num_configurations
         if self._spec.num_sets > max_sets:
@@ -160,14 +170,15 @@ class _Search:
                 f"of the specification for {num_configurations} configurations: at most {max_sets} sets fit."
             )
         # At least doubled, so that the array is copied seldom.
-        num_new = max(self._spec.num_sets, min(2 * num_columns, max_sets)) - num_columns
-        self._seen = np.concatenate([self._seen, np.zeros((num_configurations, num_new), bool)], axis=1)
+        num_more = max(self._spec.num_sets, min(2 * capacity, max_sets)) - capacity
+        self._is_seen = np.concatenate([self._is_seen, np.zeros((num_configurations, num_more), bool)], axis=1)
 
-    def _counterexample(self, place: int, status: str) -> Refinement:
-        """The trace that leads to a place of the last layer, followed back through the layers, and this status."""
-        steps: list[int] = []
+    def _counterexample(self, index_in_last_layer: int, status: str) -> Refinement:
+        """The trace that leads to a pair of the last layer, followed back through the layers, and this status."""
+        index_in_layer = index_in_last_layer
+        steps_backwards: list[int] = []
         for layer in reversed(self.layers[1:]):
-            steps.append(int(layer.steps[place]))
-            place = int(layer.parents[place])
-        start = int(self._states(self.layers[0].configurations[place]))
-        return Refinement(Trace(self._automaton.space, start, tuple(reversed(steps)), status))
+            steps_backwards.append(int(layer.steps[index_in_layer]))
+            index_in_layer = int(layer.parents[index_in_layer])
+        start = int(self._shared_states(self.layers[0].configurations[index_in_layer]))
+        return Refinement(Trace(self._automaton.space, start, tuple(reversed(steps_backwards)), status))

@@ -21,11 +21,13 @@ def rely(space: Space, r: np.ndarray) -> Automaton:
     Control state 0: all steps of the environment were in r so far; control state 1: one was not.
     """
     check_size(space, num_controls=2)
-    relied_on = steps_within(space, ENVIRONMENT, "r", r) | steps_within(space, PROGRAM)  # bool[S, A]
-    transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)
-    transitions[0] = np.stack([relied_on, ~relied_on], axis=-1)  # stays in 0 or leads to 1; none out of 1, it aborts
-    in_control_0 = np.repeat([[True], [False]], space.num_states, axis=1)  # bool[2, S]
-    return Automaton(space, transitions, initial=in_control_0, terminating=in_control_0, aborting=~in_control_0)
+    keeps_rely = steps_within(space, ENVIRONMENT, "r", r) | steps_within(space, PROGRAM)  # bool[S, A]
+    kept_so_far, broken = 0, 1
+    transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)  # none from `broken`: it aborts
+    transitions[kept_so_far, :, :, kept_so_far] = keeps_rely
+    transitions[kept_so_far, :, :, broken] = ~keeps_rely
+    is_kept = np.repeat([[True], [False]], space.num_states, axis=1)  # bool[2, S]
+    return Automaton(space, transitions, initial=is_kept, terminating=is_kept, aborting=~is_kept)
 
 
 def specification(space: Space, q: np.ndarray) -> Automaton:
@@ -34,9 +36,9 @@ def specification(space: Space, q: np.ndarray) -> Automaton:
     It has a control state for every start state; start states with the same ends share one.
     """
     allowed_ends, control_of_start = np.unique(check_relation(space, "q", q), axis=0, return_inverse=True)
-    count = len(allowed_ends)
-    check_size(space, count)
-    stays = np.eye(count, dtype=bool)[:, None, None, :]  # no step changes the control state
-    transitions = np.broadcast_to(stays, (count, space.num_states, space.num_steps, count))
-    initial = np.arange(count)[:, None] == control_of_start.ravel()
+    num_controls = len(allowed_ends)
+    check_size(space, num_controls)
+    stays_in_control = np.eye(num_controls, dtype=bool)[:, None, None, :]
+    transitions = np.broadcast_to(stays_in_control, (num_controls, space.num_states, space.num_steps, num_controls))
+    initial = np.arange(num_controls)[:, None] == control_of_start.ravel()
     return Automaton(space, transitions, initial, terminating=allowed_ends, aborting=np.zeros_like(allowed_ends))

@@ -27,15 +27,18 @@ def sequence(left: Automaton, right: Automaton) -> Automaton:
     num_left = left.num_controls
     transitions = _disjoint_transitions(left, right)
     # A step after which the first may terminate also leads to where the second may start.
-    transitions[:num_left, :, :, num_left:] = _final_steps(left)[..., None] & _values_at_targets(right, right.initial)
+    right_starts_after_step = _values_after_steps(right, right.initial)
+    transitions[:num_left, :, :, num_left:] = _terminating_steps(left)[..., None] & right_starts_after_step
     # The second may start at once in the states in which the first may terminate without a step.
-    starts_at_once = right.initial & (left.initial & left.terminating).any(axis=0)
+    left_terminates_at_once = (left.initial & left.terminating).any(axis=0)
+    right_starts_at_once = right.initial & left_terminates_at_once
+    nowhere_in_left = np.zeros_like(left.terminating)
     return pruned(
         Automaton(
             left.space,
             transitions,
-            initial=np.concatenate([left.initial, starts_at_once]),
-            terminating=np.concatenate([np.zeros_like(left.terminating), right.terminating]),
+            initial=np.concatenate([left.initial, right_starts_at_once]),
+            terminating=np.concatenate([nowhere_in_left, right.terminating]),
             aborting=np.concatenate([left.aborting, right.aborting]),
         )
     )
@@ -60,30 +63,33 @@ def infinite(body: Automaton) -> Automaton:
 
 
 def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bool) -> Automaton:
-    """The body with one more control state, number `new`, in which it is before the first and between two rounds.
+    """The body with one more control state, number `between`, in which it is before the first and between two rounds.
 
     Args:
       body: what is repeated.
       terminates: whether the iteration may terminate between two rounds.
       is_greatest_fixed_point: whether rounds without a step may go on for ever, which is to abort.
     """
-    new = body.num_controls
-    check_size(body.space, num_controls=new + 1)
-    transitions = np.zeros((new + 1, *body.transitions.shape[1:3], new + 1), bool)
-    transitions[:new, :, :, :new] = body.transitions
-    transitions[:new, :, :, new] = _final_steps(body)  # a step that may end a round leads to the new state as well
-    transitions[new] = (transitions[:new] & body.initial[..., None, None]).any(axis=0)  # as a round's first step
+    between = body.num_controls
+    num_controls = body.num_controls + 1
+    check_size(body.space, num_controls=num_controls)
+    transitions = np.zeros((num_controls, *body.transitions.shape[1:3], num_controls), bool)
+    transitions[:between, :, :, :between] = body.transitions
+    transitions[:between, :, :, between] = _terminating_steps(body)
+    first_steps_of_round = (transitions[:between] & body.initial[..., None, None]).any(axis=0)
+    transitions[between] = first_steps_of_round
     # A round that may terminate where it starts can be repeated for ever without a step: the greatest fixed point then
     # allows every trace.
-    aborts = body.aborting | body.terminating if is_greatest_fixed_point else body.aborting
-    between_rounds = np.arange(new + 1)[:, None] == np.full(body.space.num_states, new)  # bool[Q + 1, S]
+    repeats_without_steps = body.terminating & is_greatest_fixed_point
+    aborts_between = (body.initial & (body.aborting | repeats_without_steps)).any(axis=0, keepdims=True)  # bool[1, S]
+    is_between = np.arange(num_controls)[:, None] == np.full(body.space.num_states, between)  # bool[Q + 1, S]
     return pruned(
         Automaton(
             body.space,
             transitions,
-            initial=between_rounds,
-            terminating=between_rounds & terminates,
-            aborting=np.concatenate([body.aborting, (body.initial & aborts).any(axis=0)[None]]),
+            initial=is_between,
+            terminating=is_between & terminates,
+            aborting=np.concatenate([body.aborting, aborts_between]),
         )
     )
 
@@ -98,11 +104,13 @@ def _disjoint_transitions(left: Automaton, right: Automaton) -> np.ndarray:
     return transitions
 
 
-def _final_steps(automaton: Automaton) -> np.ndarray:
+def _terminating_steps(automaton: Automaton) -> np.ndarray:
     """bool[Q, S, A], whether a step may lead to a configuration that terminates."""
-    return (automaton.transitions & _values_at_targets(automaton, automaton.terminating)).any(axis=-1)
+    terminates_after_step = _values_after_steps(automaton, automaton.terminating)  # bool[A, Q]
+    return (automaton.transitions & terminates_after_step).any(axis=-1)
 
 
-def _values_at_targets(automaton: Automaton, configurations: np.ndarray) -> np.ndarray:
-    """bool[A, Q], the entries of configurations bool[Q, S] at the state that each step leads to."""
-    return configurations[:, np.asarray(automaton.space.targets)].T
+def _values_after_steps(automaton: Automaton, values: np.ndarray) -> np.ndarray:
+    """bool[A, Q], the values, bool[Q, S], at the state that each step leads to."""
+    state_after_step = np.asarray(automaton.space.targets)
+    return values[:, state_after_step].T

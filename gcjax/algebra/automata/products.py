@@ -66,23 +66,24 @@ ccs_parallel = synchronise(steps.ccs)
 """Both side by side as in CCS: a step and its complement may make an internal step."""
 
 
-def _product(left: Automaton, right: Automaton, step_table: StepTable, aborts: np.ufunc) -> Automaton:
+def _product(left: Automaton, right: Automaton, step_table: StepTable, combine_aborts: np.ufunc) -> Automaton:
     """The reachable part of the product of two automata.
 
-    `aborts` is `np.logical_or` or `np.logical_and`: it aborts where one of them does, or where both do.
+    `combine_aborts` is `np.logical_or` or `np.logical_and`: it aborts where one of them does, or where both do.
     """
     check_same_space(left, right)
-    _check_pairs(left, right)
+    _check_num_pairs(left, right)
     initial = _pair_values(np.logical_and, left.initial, right.initial)
     terminating = _pair_values(np.logical_and, left.terminating, right.terminating)
-    aborting = _pair_values(aborts, left.aborting, right.aborting)
-    reached, edges = _reachable_pairs(left, right, step_table(left.space), initial, aborting)
-    is_reached = reached.any(axis=1)  # of each pair of control states
-    num_controls, new_number = int(is_reached.sum()), np.cumsum(is_reached) - 1  # only pairs that are reached get one
+    aborting = _pair_values(combine_aborts, left.aborting, right.aborting)
+    reached_configurations, edges = _reachable_pairs(left, right, step_table(left.space), initial, aborting)
+    is_reached = reached_configurations.any(axis=1)  # of each pair of control states
+    num_controls = int(is_reached.sum())
+    control_of_pair = np.cumsum(is_reached) - 1  # only pairs that are reached get a number of their own
     check_size(left.space, num_controls)
     transitions = np.zeros((num_controls, left.space.num_states, left.space.num_steps, num_controls), bool)
     for pair, state, step, next_pair in edges:
-        transitions[new_number[pair], state, step, new_number[next_pair]] = True
+        transitions[control_of_pair[pair], state, step, control_of_pair[next_pair]] = True
     return Automaton(
         space=left.space,
         transitions=transitions,
@@ -93,50 +94,59 @@ def _product(left: Automaton, right: Automaton, step_table: StepTable, aborts: n
 
 
 def _reachable_pairs(
-    left: Automaton, right: Automaton, table: np.ndarray, initial: np.ndarray, aborting: np.ndarray
+    left: Automaton, right: Automaton, joint_steps: np.ndarray, initial: np.ndarray, aborting: np.ndarray
 ) -> tuple[np.ndarray, list[Edges]]:
     """The configurations of the product, bool[Q Q', S], that can be reached from `initial`, and the steps from them.
 
-    `initial` and `aborting` are bool[Q Q', S], `table` is int[rows, 3]: steps of left and right and their joint step.
+    `initial` and `aborting` are bool[Q Q', S], `joint_steps` is int[rows, 3]: steps of left and right and both at once.
     """
-    num_states, targets = left.space.num_states, np.asarray(left.space.targets)
-    edges_from = _edges_function(left, right, table)
-    reached, is_aborting = initial.flatten(), aborting.ravel()
+    num_states, state_after_step = left.space.num_states, np.asarray(left.space.targets)
+    edges_from = _edges_function(left, right, joint_steps)
+    is_reached, is_aborting = initial.flatten(), aborting.ravel()
     edges: list[Edges] = []
-    frontier = np.flatnonzero(reached)  # configurations that are new: the number of the pair times S, plus the state
+    frontier = np.flatnonzero(is_reached)  # configurations that are new: the number of the pair times S, plus the state
     while frontier.size:
         frontier = frontier[~is_aborting[frontier]]  # what follows an abort is not looked at
         next_configurations = [np.zeros(0, np.int64)]
-        for block in np.array_split(frontier, 1 + frontier.size * len(table) // BLOCK):
-            edges.append(edges_from(block))
-            next_configurations.append(edges[-1].next_pair * num_states + targets[edges[-1].step])
-        targets_of_edges = np.concatenate(next_configurations)
-        frontier = np.unique(targets_of_edges[~reached[targets_of_edges]])
-        reached[frontier] = True
-    return reached.reshape(initial.shape), edges
+        num_blocks = 1 + frontier.size * len(joint_steps) // BLOCK
+        for block in np.array_split(frontier, num_blocks):
+            block_edges = edges_from(block)
+            edges.append(block_edges)
+            next_configurations.append(block_edges.next_pair * num_states + state_after_step[block_edges.step])
+        met_configurations = np.concatenate(next_configurations)
+        frontier = np.unique(met_configurations[~is_reached[met_configurations]])
+        is_reached[frontier] = True
+    return is_reached.reshape(initial.shape), edges
 
 
-def _edges_function(left: Automaton, right: Automaton, table: np.ndarray) -> Callable[[np.ndarray], Edges]:
-    """The function from configurations of the product to the steps from them; `table` as in `_reachable_pairs`."""
-    space, num_right = left.space, right.num_controls
+def _edges_function(left: Automaton, right: Automaton, joint_steps: np.ndarray) -> Callable[[np.ndarray], Edges]:
+    """The function from configurations of the product to the steps from them; see `_reachable_pairs`."""
+    space, num_right_controls = left.space, right.num_controls
     left_moves, right_moves = moves(left), moves(right)
 
     def edges_from(configurations: np.ndarray) -> Edges:
         """The steps of the product from configurations int[n], (q Q' + q') S + s for control states q, q' and state s.
 
-        There is one for each row of `table` and each transition of left and right, `left_moves` and `right_moves`, by
-        the row's steps. A transition is looked up by its row in `Moves`: (control state * S + state) * A + step.
+        There is one for each row of `joint_steps` and each transition of left and right, `left_moves` and
+        `right_moves`, by the row's steps. A candidate is a configuration with a row.
         """
         pair, state = np.divmod(configurations, space.num_states)
-        controls = np.stack(np.divmod(pair, num_right))  # int[2, n], of left and right
-        first_rows = (controls * space.num_states + state) * space.num_steps  # those of step 0
-        left_rows, right_rows = (first_rows[:, :, None] + table.T[:2, None]).reshape(2, -1)  # int[n * len(table)]
+        left_and_right_controls = np.stack(np.divmod(pair, num_right_controls))  # int[2, n]
+        configurations_with_step_0 = (left_and_right_controls * space.num_states + state) * space.num_steps
+        left_and_right_steps = joint_steps.T[:2, None]  # int[2, 1, rows]
+        configuration_steps = configurations_with_step_0[:, :, None] + left_and_right_steps
+        left_candidates, right_candidates = configuration_steps.reshape(2, -1)  # int[n * rows]
         # Left transitions first, then for each of them the right ones that go together with it.
-        candidate, left_move = left_moves.from_rows(left_rows)
-        left_index, right_move = right_moves.from_rows(right_rows[candidate])
-        source, table_row = np.divmod(candidate[left_index], len(table))
-        next_pair = left_moves.controls[left_move[left_index]] * num_right + right_moves.controls[right_move]
-        return Edges(pair[source], state[source], step=table[table_row, 2], next_pair=next_pair)
+        candidate_of_left_move, left_move = left_moves.from_configuration_steps(left_candidates)
+        right_to_find = right_candidates[candidate_of_left_move]
+        left_index, right_move_of_edge = right_moves.from_configuration_steps(right_to_find)
+        left_move_of_edge, candidate_of_edge = left_move[left_index], candidate_of_left_move[left_index]
+        source, row = np.divmod(candidate_of_edge, len(joint_steps))
+        next_left_control = left_moves.next_controls[left_move_of_edge]
+        next_right_control = right_moves.next_controls[right_move_of_edge]
+        next_pair = next_left_control * num_right_controls + next_right_control
+        joint_step = joint_steps[row, 2]
+        return Edges(pair[source], state[source], step=joint_step, next_pair=next_pair)
 
     return edges_from
 
@@ -148,27 +158,29 @@ def _pair_values(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.n
 
 def _with_steps_after_abort(automaton: Automaton) -> Automaton:
     """The same automaton with everything that may follow an abort as transitions, to one more control state."""
-    space, new_control = automaton.space, automaton.num_controls
-    check_size(space, new_control + 1)
-    transitions = np.zeros((new_control + 1, space.num_states, space.num_steps, new_control + 1), bool)
-    transitions[:new_control, :, :, :new_control] = automaton.transitions
-    aborting = np.concatenate([automaton.aborting, np.ones((1, space.num_states), bool)])
-    transitions[aborting, :, new_control] = True  # any step, from the new one and every aborting configuration
+    space, after_abort = automaton.space, automaton.num_controls
+    num_controls = automaton.num_controls + 1
+    check_size(space, num_controls)
+    transitions = np.zeros((num_controls, space.num_states, space.num_steps, num_controls), bool)
+    transitions[:after_abort, :, :, :after_abort] = automaton.transitions
+    every_state = np.ones((1, space.num_states), bool)
+    aborting = np.concatenate([automaton.aborting, every_state])
+    transitions[aborting, :, after_abort] = True
     return Automaton(
         space,
         transitions,
-        initial=np.concatenate([automaton.initial, ~aborting[-1:]]),
-        terminating=np.concatenate([automaton.terminating, aborting[-1:]]) | aborting,
+        initial=np.concatenate([automaton.initial, ~every_state]),
+        terminating=np.concatenate([automaton.terminating, every_state]) | aborting,
         aborting=aborting,
     )
 
 
-def _check_pairs(left: Automaton, right: Automaton) -> None:
+def _check_num_pairs(left: Automaton, right: Automaton) -> None:
     """Raises `ValueError` if there are too many pairs of configurations."""
-    count = left.initial.size * right.num_controls
-    if count > MAX_ENTRIES:
+    num_pairs = left.initial.size * right.num_controls
+    if num_pairs > MAX_ENTRIES:
         raise ValueError(
-            f"a product must have at most {MAX_ENTRIES} pairs of configurations; got {count}, from {left.num_controls} "
-            f"and {right.num_controls} control states over {left.space.num_states} states: the right one may have "
-            f"{MAX_ENTRIES // left.initial.size} control states."
+            f"a product must have at most {MAX_ENTRIES} pairs of configurations; got {num_pairs}, from "
+            f"{left.num_controls} and {right.num_controls} control states over {left.space.num_states} states: the "
+            f"right one may have {MAX_ENTRIES // left.initial.size} control states."
         )

@@ -27,16 +27,21 @@ def random_automaton(
     _validate.integer("num_moves", num_moves)
     check_size(space, num_controls)
     generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
-    shape = (num_controls, space.num_states)
-    transitions = np.zeros((*shape, space.num_steps, num_controls), bool)
-    controls, states = np.indices((*shape, num_moves))[:2]  # each configuration as often as it has moves
+    configurations_shape = (num_controls, space.num_states)
+
+    def one_in(number: int) -> np.ndarray:
+        """bool[Q, S], drawn by `generator`: every configuration is in it with the chance 1 / number."""
+        return generator.integers(number, size=configurations_shape) == 0
+
+    transitions = np.zeros((*configurations_shape, space.num_steps, num_controls), bool)
+    controls, states = np.indices((*configurations_shape, num_moves))[:2]  # each configuration once a move
     steps = generator.integers(space.num_steps, size=states.shape)
     next_controls = generator.integers(num_controls, size=states.shape)
     transitions[controls, states, steps, next_controls] = True
-    initial = generator.integers(4, size=shape) == 0  # a quarter of the configurations
-    initial[0] = True
-    terminating = generator.integers(2, size=shape) == 0
-    aborting = generator.integers(8, size=shape) == 0
+    initial = one_in(4)
+    initial[0] = True  # so that every state has an initial control state
+    terminating = one_in(2)
+    aborting = one_in(8)
     return Automaton(
         space=space, transitions=transitions, initial=initial, terminating=terminating, aborting=aborting & aborts
     )

@@ -20,17 +20,20 @@ SMALLEST = 2**10
 
 def reachable(automaton: Automaton) -> np.ndarray:
     """bool[Q, S], the configurations that runs go through; what follows an abort is not looked at."""
-    step_moves = moves(automaton)
-    sources = np.repeat(np.arange(automaton.initial.size), np.diff(step_moves.offsets))  # int[E], configurations
+    all_moves, num_configurations = moves(automaton), automaton.initial.size
+    num_moves_from = np.diff(all_moves.offsets)  # int[Q S]
+    sources = np.repeat(np.arange(num_configurations), num_moves_from)
     is_taken = ~automaton.aborting.ravel()[sources]
-    initial, num_taken = automaton.initial.ravel(), int(is_taken.sum())
-    # Sizes are rounded up, so that few of them are compiled; what is added is never reached.
-    size, length = _rounded_up(initial.size + 1), _rounded_up(num_taken)
-    # From and to the last configuration, which is added, are the transitions that are added.
-    transitions = np.full((2, length), size - 1, np.int32)
-    transitions[:, :num_taken] = sources[is_taken], step_moves.configurations[is_taken]
-    reached = _closure(jnp.asarray(np.pad(initial, (0, size - initial.size))), jnp.asarray(transitions))
-    return np.asarray(reached)[: initial.size].reshape(automaton.initial.shape)
+    num_taken = int(is_taken.sum())
+    # Sizes are rounded up, so that few of them are compiled. The moves that pad go from and to the last configuration,
+    # which pads too and is never reached.
+    padded_configurations, padded_moves = _rounded_up(num_configurations + 1), _rounded_up(num_taken)
+    unreached = padded_configurations - 1
+    sources_and_targets = np.full((2, padded_moves), unreached, np.int32)
+    sources_and_targets[:, :num_taken] = sources[is_taken], all_moves.next_configurations[is_taken]
+    start = np.pad(automaton.initial.ravel(), (0, padded_configurations - num_configurations))
+    is_reached = _closure(jnp.asarray(start), jnp.asarray(sources_and_targets))
+    return np.asarray(is_reached)[:num_configurations].reshape(automaton.initial.shape)
 
 
 def pruned(automaton: Automaton) -> Automaton:
@@ -38,25 +41,35 @@ def pruned(automaton: Automaton) -> Automaton:
     is_reached = reachable(automaton).any(axis=1)  # bool[Q]
     if is_reached.all():
         return automaton
-    configurations = (automaton.initial, automaton.terminating, automaton.aborting)
-    transitions = automaton.transitions[is_reached][..., is_reached]
-    return Automaton(automaton.space, transitions, *(array[is_reached] for array in configurations))
+    return Automaton(
+        space=automaton.space,
+        transitions=automaton.transitions[is_reached][..., is_reached],
+        initial=automaton.initial[is_reached],
+        terminating=automaton.terminating[is_reached],
+        aborting=automaton.aborting[is_reached],
+    )
 
 
 @jax.jit
-def _closure(start: jax.Array, transitions: jax.Array) -> jax.Array:
+def _closure(start: jax.Array, sources_and_targets: jax.Array) -> jax.Array:
     """bool[configurations], the configurations that can be reached from those of `start`, bool[configurations].
 
-    `transitions` is int32[2, num_transitions]: the configuration from which, and to which, each leads.
+    `sources_and_targets` is int32[2, moves]: the configuration from which, and to which, each move leads.
     """
 
-    def grow(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """One more step along `transitions`: what can be reached, bool[C], and whether that is more than before."""
-        reached, _ = state
-        extended = reached.at[transitions[1]].max(reached[transitions[0]])
-        return extended, jnp.any(extended != reached)
+    def take_moves(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """One more step along the moves: what can be reached, bool[C], and whether that is more than before."""
+        is_reached, _ = carry
+        targets, sources = sources_and_targets[1], sources_and_targets[0]
+        extended = is_reached.at[targets].max(is_reached[sources])
+        return extended, jnp.any(extended != is_reached)
 
-    return jax.lax.while_loop(lambda state: state[1], grow, (start, jnp.bool_(True)))[0]
+    def has_grown(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """bool[]: whether the last step has reached anything new."""
+        return carry[1]
+
+    is_reached, _ = jax.lax.while_loop(has_grown, take_moves, (start, jnp.bool_(True)))
+    return is_reached
 
 
 def _rounded_up(size: int) -> int:

@@ -18,21 +18,24 @@ def traces(automaton: Automaton, max_steps: int) -> Command:
       ValueError: if the bounded model has no room for them; see `Model`.
     """
     model = Model(automaton.space, max_steps)
-    controls = _controls_of_traces(automaton, model)
-    ends = words(model).end  # int32[S, N], the state in which each trace ends
-    terminated = (controls & automaton.terminating.T[ends]).any(axis=-1)
-    aborted = (controls & automaton.aborting.T[ends]).any(axis=-1)
-    return abort_closed(model, jnp.asarray(np.stack([terminated, controls.any(axis=-1), aborted])))
+    controls_after_trace = _controls_of_traces(automaton, model)  # bool[S, N, Q]
+    end_state = words(model).end  # int32[S, N]
+    terminated = (controls_after_trace & automaton.terminating.T[end_state]).any(axis=-1)
+    incomplete = controls_after_trace.any(axis=-1)
+    aborted = (controls_after_trace & automaton.aborting.T[end_state]).any(axis=-1)
+    return abort_closed(model, jnp.asarray(np.stack([terminated, incomplete, aborted])))
 
 
 def _controls_of_traces(automaton: Automaton, model: Model) -> np.ndarray:
     """bool[S, N, Q], the control states that the automaton may be in after each trace, by start and word."""
     num_states, num_controls = automaton.space.num_states, automaton.num_controls
-    ends = words(model).end  # int32[S, N], the state in which each trace ends
-    transitions = np.moveaxis(automaton.transitions, 0, 1)  # [S, Q, A, Q]
-    controls = [automaton.initial.T[:, None]]  # of the words of each length, shorter ones first
-    for level in model.levels[:-1]:
+    end_state = words(model).end  # int32[S, N]
+    transitions_by_state = np.moveaxis(automaton.transitions, 0, 1)  # bool[S, Q, A, Q]
+    empty_word_controls = automaton.initial.T[:, None]  # bool[S, 1, Q]
+    controls_by_length = [empty_word_controls]
+    for words_of_length in model.levels[:-1]:
+        transitions_at_end = transitions_by_state[end_state[:, words_of_length]]
         # Start s, word w, control states q before and p after step a; a sum of booleans is whether one is True.
-        next_controls = np.einsum("swq,swqap->swap", controls[-1], transitions[ends[:, level]])
-        controls.append(next_controls.reshape(num_states, -1, num_controls))
-    return np.concatenate(controls, axis=1)
+        next_controls = np.einsum("swq,swqap->swap", controls_by_length[-1], transitions_at_end)
+        controls_by_length.append(next_controls.reshape(num_states, -1, num_controls))
+    return np.concatenate(controls_by_length, axis=1)

@@ -24,7 +24,7 @@ from gcjax.algebra.traces import Model
 Operators = Mapping[str, Callable[..., Any]]
 """Name -> `(model, *values) -> value`, for one instance."""
 
-_DRAW = {
+_DRAW_OF_SORT = {
     terms.COMMAND: random_commands.command,
     terms.STEP: random_commands.step,
     terms.SET: random_commands.states,
@@ -41,10 +41,10 @@ def happens(model: Model, a: Command) -> Command:
 def by_start(model: Model, q: jax.Array) -> Command:
     """The choice over all states s of `test(s) >> chaos >> test(image of s)`: the definition of a specification."""
     any_steps = commands.chaos(model)
-    single_states = np.eye(model.space.num_states, dtype=bool)  # row s is the set {s}; row s of q is its image
+    single_states = np.eye(model.space.num_states, dtype=bool)  # row s is the set {s}; row s of q its image
     options = [
-        commands.test(model, state) >> any_steps >> commands.test(model, image)
-        for state, image in zip(single_states, q, strict=True)
+        commands.test(model, start) >> any_steps >> commands.test(model, allowed_ends)
+        for start, allowed_ends in zip(single_states, q, strict=True)
     ]
     return functools.reduce(commands.choice, options)
 
@@ -53,7 +53,8 @@ def reflexive_transitive(relation: jax.Array) -> jax.Array:
     """bool[S, S], the reflexive and transitive closure of a relation bool[S, S]."""
     reached = relation | jnp.eye(len(relation), dtype=bool)
     # Paths twice as long each time; the longest shortest one has S - 1 steps.
-    for _ in range(len(relation).bit_length()):
+    num_doublings = len(relation).bit_length()
+    for _ in range(num_doublings):
         reached = _composition(reached, reached)
     return reached
 
@@ -63,7 +64,7 @@ def _composition(r: jax.Array, q: jax.Array) -> jax.Array:
     return (r[:, :, None] & q[None]).any(axis=1)
 
 
-def _on_commands(*names: str) -> dict[str, Callable[..., Any]]:
+def _operators_with_unused_model(*names: str) -> dict[str, Callable[..., Any]]:
     """The operators of `commands` that take no model, as functions of a model and their arguments."""
 
     def ignore_model(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,8 +78,8 @@ OPERATORS: Operators = {
     **{name: getattr(commands, name) for name in ("nil", "magic", "abort", "skip", "chaos", "test", "assertion")},
     **{name: getattr(commands, name) for name in ("guarantee", "rely", "specification")},
     **{name: getattr(commands, name) for name in ("program_step", "environment_step")},
-    **_on_commands("choice", "meet", "sequence", "star", "omega", "infinite"),
-    **_on_commands("parallel", "weak_conjunction", "csp_parallel", "ccs_parallel"),
+    **_operators_with_unused_model("choice", "meet", "sequence", "star", "omega", "infinite"),
+    **_operators_with_unused_model("parallel", "weak_conjunction", "csp_parallel", "ccs_parallel"),
     "any_step": lambda model: commands.program_step(model) | commands.environment_step(model),
     "any_program_step": commands.program_step,
     "any_environment_step": commands.environment_step,
@@ -112,47 +113,48 @@ class Instances:
           num: how many instances.
           operators: what the names in the terms mean.
         """
-        self._model, self._key, self._num, self._operators = model, rng_key, num, operators
-        self._drawn: dict[str, Any] = {}
+        self._model, self._key, self._num_instances, self._operators = model, rng_key, num, operators
+        self._value_of_variable: dict[str, Any] = {}
 
     def by(self, operators: Operators) -> "Instances":
         """The same instances, with another meaning of the names."""
-        other = Instances(self._model, self._key, num=self._num, operators=operators)
-        other._drawn = self._drawn
+        other = Instances(self._model, self._key, num=self._num_instances, operators=operators)
+        other._value_of_variable = self._value_of_variable
         return other
 
-    def values(self, term: Term, known: dict[Any, Any] | None = None) -> Any:
+    def values(self, term: Term, value_of_term: dict[Any, Any] | None = None) -> Any:
         """The value of a term in each instance, with a leading axis [instances].
 
         Args:
           term: the term.
-          known: values of terms; those of all parts of this term are added.
+          value_of_term: values so far; those of all parts of this term are added.
         """
         if term.arguments is None:
-            return self._variable(term)
-        known = {} if known is None else known
-        key = _key(term)
-        if key not in known:
-            arguments = [self.values(x, known) for x in term.arguments]
-            known[key] = self._over_instances(self._operators[term.name], arguments)
-        return known[key]
+            return self._values_of_variable(term)
+        value_of_term = {} if value_of_term is None else value_of_term
+        key = _hashable_term(term)
+        if key not in value_of_term:
+            argument_values = [self.values(argument, value_of_term) for argument in term.arguments]
+            value_of_term[key] = self._over_instances(self._operators[term.name], argument_values)
+        return value_of_term[key]
 
-    def _variable(self, term: Term) -> Any:
+    def _values_of_variable(self, term: Term) -> Any:
         """The values of a variable in each instance, drawn at its first use, from its name and the key."""
-        if term.name not in self._drawn:
-            key = jax.random.fold_in(self._key, zlib.crc32(term.name.encode()))
-            draw, keys = _DRAW[term.sort], jax.random.split(key, self._num)
-            self._drawn[term.name] = self._over_instances(draw, [keys])
-        return self._drawn[term.name]
+        if term.name not in self._value_of_variable:
+            variable_key = jax.random.fold_in(self._key, zlib.crc32(term.name.encode()))
+            instance_keys = jax.random.split(variable_key, self._num_instances)
+            self._value_of_variable[term.name] = self._over_instances(_DRAW_OF_SORT[term.sort], [instance_keys])
+        return self._value_of_variable[term.name]
 
-    def _over_instances(self, function: Callable[..., Any], arguments: list[Any]) -> Any:
+    def _over_instances(self, operator: Callable[..., Any], argument_values: list[Any]) -> Any:
         """An operator in each instance; one without arguments is the same in all of them."""
-        on_model = functools.partial(function, self._model)
-        if arguments:
-            return jax.vmap(on_model)(*arguments)
-        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num, *x.shape))), on_model())
+        operator_on_model = functools.partial(operator, self._model)
+        if argument_values:
+            return jax.vmap(operator_on_model)(*argument_values)
+        same_value = operator_on_model()
+        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num_instances, *x.shape))), same_value)
 
 
-def _key(term: Term) -> Any:
+def _hashable_term(term: Term) -> Any:
     """A hashable that is equal for equal terms; `==` of terms makes a claim."""
-    return term.name, term.sort, term.arguments and tuple(map(_key, term.arguments))
+    return term.name, term.sort, term.arguments and tuple(map(_hashable_term, term.arguments))

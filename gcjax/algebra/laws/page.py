@@ -29,13 +29,14 @@ reach.
 
 def markdown(laws: Sequence[Law] = LAWS) -> str:
     """The documentation page."""
-    parts = [_INTRODUCTION]
-    for section in dict.fromkeys(law.section for law in laws):
-        parts.append(f"## {section[0].upper()}{section[1:]}\n")
-        parts.append("| Name | Law | Assumes | Source | |\n| --- | --- | --- | --- | --- |")
-        parts += [f"| {' | '.join(_cells(law))} |" for law in laws if law.section == section]
-        parts.append("")
-    return "\n".join(parts)
+    lines = [_INTRODUCTION]
+    sections_in_order = dict.fromkeys(law.section for law in laws)
+    for section in sections_in_order:
+        lines.append(f"## {section[0].upper()}{section[1:]}\n")
+        lines.append("| Name | Law | Assumes | Source | |\n| --- | --- | --- | --- | --- |")
+        lines += [f"| {' | '.join(_cells(law))} |" for law in laws if law.section == section]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _cells(law: Law) -> tuple[str, ...]:
@@ -46,14 +47,14 @@ def _cells(law: Law) -> tuple[str, ...]:
 
 def table(results: Sequence[Result]) -> RichTable:
     """For the terminal: what became of each law."""
-    heads = ("Law", "Outcome", "", "Source")
+    headings = ("Law", "Outcome", "", "Source")
     rows: list[list[str | Text]] = []
     for result in results:
         law = result.law
-        text = "\n".join(map(str, law.claims)) or law.condition
-        style = "" if result.expected else "bold red"
-        rows.append([law.title, Text(result.outcome, style=style), text, law.source])
-    return rich_table("", heads, rows, left=heads)
+        claims_or_condition = "\n".join(map(str, law.claims)) or law.condition
+        outcome_style = "" if result.expected else "bold red"
+        rows.append([law.title, Text(result.outcome, style=outcome_style), claims_or_condition, law.source])
+    return rich_table("", headings, rows, left=headings)
 
 
 def counterexamples(results: Sequence[Result], *, expected: bool) -> str:

@@ -76,41 +76,47 @@ def _relation(name: str) -> Callable[..., Term]:
 closure, then, within = map(_relation, ("reflexive_transitive", "composition", "restriction"))
 
 
-def _rows(section: str, source: str, kind: Kind, rows: Iterable[tuple[Any, ...]], space: Space = STATES) -> list[Law]:
+def _laws(section: str, source: str, kind: Kind, rows: Iterable[tuple[Any, ...]], space: Space = STATES) -> list[Law]:
     """The laws of one section, from rows `(name, *claims)`; the last entry of a row can be its condition, a text."""
-    laws, common = [], {"section": section, "source": source, "kind": kind, "space": space}
+    laws = []
     for name, *claims in rows:
-        condition = claims.pop() if isinstance(claims[-1], str) else ""
-        laws.append(Law(name=name, claims=tuple(claims), condition=condition, **common))  # type: ignore[arg-type]
+        ends_with_condition = isinstance(claims[-1], str)
+        condition = claims.pop() if ends_with_condition else ""
+        laws.append(
+            Law(
+                section=section, name=name, claims=tuple(claims), condition=condition,
+                source=source, kind=kind, space=space,
+            )
+        )  # fmt: skip
     return laws
 
 
 _ATOMIC = "a, b atomic"
 
-SEQUENCE = _rows("sequence", SYNCHRONOUS, "axiom", [
+SEQUENCE = _laws("sequence", SYNCHRONOUS, "axiom", [
     ("associative", c >> (d >> e) == c >> d >> e),
     ("unit", nil >> c == c, c >> nil == c),
     ("abort first", abort >> c == abort),
     ("magic first", magic >> c == magic),
     ("distributes from the right", (c | d) >> e == (c >> e | d >> e)),
     ("distributes from the left", c >> (d | e) == (c >> d | c >> e)),
-]) + _rows("choice", SYNCHRONOUS, "axiom", [
+]) + _laws("choice", SYNCHRONOUS, "axiom", [
     ("a lattice, choice", (c | d) == (d | c), (c | (d | e)) == ((c | d) | e), (c | c) == c),
     ("a lattice, meet", meet(c, d) == meet(d, c), meet(c, meet(d, e)) == meet(meet(c, d), e), meet(c, c) == c),
     ("absorption", (c | meet(c, d)) == c, meet(c, c | d) == c),
     ("distributive", meet(c, d | e) == (meet(c, d) | meet(c, e))),
     ("bottom and top", (c | magic) == c, (c | abort) == abort, meet(c, abort) == c, meet(c, magic) == magic),
-]) + _rows("sequence", SYNCHRONOUS, "law", [
+]) + _laws("sequence", SYNCHRONOUS, "law", [
     ("monotone", (c | d) >> e >= c >> e, e >> (c | d) >= e >> c),
     ("below the meet", meet(c, d) >> e >= meet(c, d) >> meet(e, c), meet(c >> d, c >> e) >= c >> meet(d, e)),
 ])  # fmt: skip
 
-ITERATION = _rows("iteration", SYNCHRONOUS, "axiom", [
+ITERATION = _laws("iteration", SYNCHRONOUS, "axiom", [
     ("star unfolds", star(c) == (nil | c >> star(c))),
     ("omega unfolds", omega(c) == (nil | c >> omega(c))),
     ("infinite unfolds", inf(c) == c >> inf(c)),
     ("isolation", omega(c) == (star(c) | inf(c))),
-]) + _rows("iteration", KLEENE, "law", [
+]) + _laws("iteration", KLEENE, "law", [
     ("infinite never ends", inf(c) == omega(c) >> magic, inf(c) >> d == inf(c)),
     ("star is finite", star(nil) == nil, star(magic) == nil, star(tau(p)) == nil),
     ("omega of nothing", omega(nil) == abort, omega(magic) == nil, inf(magic) == magic, inf(nil) == abort),
@@ -123,13 +129,13 @@ ITERATION = _rows("iteration", SYNCHRONOUS, "axiom", [
     ("monotone", star(c | d) >= star(c), omega(c | d) >= omega(c), inf(c | d) >= inf(c)),
 ])  # fmt: skip
 
-TESTS = _rows("tests", SYNCHRONOUS, "axiom", [
+TESTS = _laws("tests", SYNCHRONOUS, "axiom", [
     ("all and none", nil == tau(all_states), magic == tau(no_states)),
     ("in sequence", tau(p) >> tau(u) == tau(p & u)),
     ("as sets", (tau(p) | tau(u)) == tau(p | u), meet(tau(p), tau(u)) == tau(p & u)),
     ("restrict", tau(p) >> c == meet(c, tau(p) >> abort)),
     ("assertion", holds(p) == (tau(p) | tau(~p) >> abort)),
-]) + _rows("tests", SYNCHRONOUS, "law", [
+]) + _laws("tests", SYNCHRONOUS, "law", [
     ("by cases", (tau(p) >> c | tau(~p) >> c) == c),
     ("over meet", tau(p) >> meet(c, d) == meet(tau(p) >> c, tau(p) >> d)),
     ("assertions in sequence", holds(p) >> holds(u) == holds(p & u), holds(p) >> tau(p) == holds(p)),
@@ -137,7 +143,7 @@ TESTS = _rows("tests", SYNCHRONOUS, "axiom", [
     ("Galois", holds(p) >> (tau(p) >> c) >= c, c >= tau(p) >> (holds(p) >> c)),
 ])  # fmt: skip
 
-STEPS = _rows("steps", SYNCHRONOUS, "axiom", [
+STEPS = _laws("steps", SYNCHRONOUS, "axiom", [
     ("program or environment", meet(pi(r), eps(g)) == magic),
     ("after a test", tau(p) >> pi(r) == pi(within(p, r)), tau(p) >> eps(r) == eps(within(p, r))),
     ("as relations", pi(r | g) == (pi(r) | pi(g)), eps(r | g) == (eps(r) | eps(g)), pi(nothing) == magic),
@@ -148,7 +154,7 @@ STEPS = _rows("steps", SYNCHRONOUS, "axiom", [
 ])  # fmt: skip
 
 
-def _synchronised() -> list[tuple[Any, ...]]:
+def _synchronisation_axioms() -> list[tuple[Any, ...]]:
     """Rows (name, claims, condition) of what holds of every synchronisation, written `@`; `identity` is its unit step.
 
     c, d, e are commands, a, b atomic steps, p is a set, tau a test, inf endless repetition.
@@ -168,7 +174,7 @@ def _synchronised() -> list[tuple[Any, ...]]:
     ]
 
 
-def _synchronised_laws() -> list[tuple[Any, ...]]:
+def _synchronisation_laws() -> list[tuple[Any, ...]]:
     """Rows of the laws that every synchronisation operator `@` obeys."""
     identity = apply("identity_step")
     return [
@@ -188,18 +194,18 @@ def _synchronised_laws() -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def _instances() -> list[Law]:
+def _operator_laws() -> list[Law]:
     """These rows for every parallel operator."""
     all_laws = []
-    for name, operator, space in (
+    for section, operator, space in (
         ("parallel", "parallel", STATES),
         ("weak conjunction", "weak_conjunction", STATES),
         ("CSP", "csp_parallel", EVENTS),
         ("CCS", "ccs_parallel", EVENTS),
     ):
-        laws = _rows(name, SYNCHRONOUS, "axiom", _synchronised(), space)
-        laws += _rows(name, SYNCHRONOUS, "law", _synchronised_laws(), space)
-        all_laws += [law._replace(claims=tuple(x.instance(operator) for x in law.claims)) for law in laws]
+        laws = _laws(section, SYNCHRONOUS, "axiom", _synchronisation_axioms(), space)
+        laws += _laws(section, SYNCHRONOUS, "law", _synchronisation_laws(), space)
+        all_laws += [law._replace(claims=tuple(claim.instance(operator) for claim in law.claims)) for law in laws]
     return all_laws
 
 
@@ -208,31 +214,31 @@ def _eventually(operator: str) -> Claim:
     return both.instance(operator)
 
 
-SPECIAL = _rows("parallel", SYNCHRONOUS, "axiom", [
+SPECIAL = _laws("parallel", SYNCHRONOUS, "axiom", [
     ("two programs", par(pi(r), pi(g)) == magic),
     ("two environments", par(eps(r), eps(g)) == eps(r & g)),
     ("program and environment", par(eps(r), pi(g)) == pi(r & g)),
     ("skip", skip == omega(any_eps), par(skip, c) == c),
-]) + _rows("weak conjunction", SYNCHRONOUS, "axiom", [
+]) + _laws("weak conjunction", SYNCHRONOUS, "axiom", [
     ("idempotent", (c & c) == c),
     ("chaos", chaos == omega(any_step), (chaos & c) == c),
     ("two programs", (pi(r) & pi(g)) == pi(r & g)),
     ("two environments", (eps(r) & eps(g)) == eps(r & g)),
     ("program and environment", (pi(r) & eps(g)) == magic),
-]) + _rows("weak conjunction", SYNCHRONOUS, "law", [
+]) + _laws("weak conjunction", SYNCHRONOUS, "law", [
     ("exchange with parallel", par(c0, c1) & par(d0, d1) >= par(c0 & d0, c1 & d1)),
     ("above the meet", (c & d) >= meet(c, d)),
     ("meet of what never aborts",
      (meet(c, chaos) & meet(d, chaos)) == meet(meet(c, chaos), meet(d, chaos))),
-]) + _rows("CSP", SYNCHRONOUS, "axiom", [
+]) + _laws("CSP", SYNCHRONOUS, "axiom", [
     ("the same event", csp(event, event) == event),
     ("other events", csp(event, coevent) == magic),
     ("event and environment", csp(event, any_eps) == event, csp(any_eps, any_eps) == any_eps),
-], EVENTS) + _rows("CCS", SYNCHRONOUS, "axiom", [
+], EVENTS) + _laws("CCS", SYNCHRONOUS, "axiom", [
     ("complements", ccs(event, coevent) == internal, ccs(coevent, event) == internal),
     ("other events", ccs(event, event) == magic, ccs(internal, internal) == magic),
     ("event and environment", ccs(event, any_eps) == event, ccs(any_eps, any_eps) == any_eps),
-], EVENTS) + _rows("events", SYNCHRONOUS, "law", [
+], EVENTS) + _laws("events", SYNCHRONOUS, "law", [
     ("interleaved or together, parallel", _eventually("parallel"), _ATOMIC + "; <a> = skip;a;skip"),
     ("interleaved or together, CSP", _eventually("csp_parallel"), _ATOMIC),
     ("interleaved or together, CCS", _eventually("ccs_parallel"), _ATOMIC),
@@ -243,11 +249,11 @@ def _others() -> list[Term]:
     return [guar(r) & rely(r) & spec(x) for x in (q1, q2, q3)]
 
 
-RELY_GUARANTEE = _rows("rely-guarantee", RELY, "axiom", [
+RELY_GUARANTEE = _laws("rely-guarantee", RELY, "axiom", [
     ("guarantee", guar(g) == omega(pi(g) | any_eps)),
     ("rely", rely(r) == omega(any_pi | eps(r) | eps(~r) >> abort)),
     ("specification", spec(q) == by_start(q)),
-]) + _rows("rely-guarantee", RELY, "law", [
+]) + _laws("rely-guarantee", RELY, "law", [
     ("all is allowed", guar(everything) == chaos, rely(everything) == chaos, spec(everything) == chaos),
     ("guarantees are monotone", guar(g1 | g2) >= guar(g1)),
     ("a weaker rely refines", rely(r1) >= rely(r1 | r2)),
@@ -274,7 +280,7 @@ RELY_GUARANTEE = _rows("rely-guarantee", RELY, "axiom", [
     ("parallel introduction, three", rely(r) & spec(q1 & q2 & q3) >= par(par(*_others()[:2]), _others()[2])),
 ])  # fmt: skip
 
-REFUTED = _rows("must not hold", SYNCHRONOUS, "refuted", [
+REFUTED = _laws("must not hold", SYNCHRONOUS, "refuted", [
     ("abort last", c >> abort == abort),
     ("magic last", c >> magic == magic),
     ("magic in parallel", par(c, magic) == magic),
@@ -284,7 +290,7 @@ REFUTED = _rows("must not hold", SYNCHRONOUS, "refuted", [
     ("a test of one side", tau(p) >> par(c, d) == par(tau(p) >> c, d)),
     ("two programs at once", par(pi(r), pi(g)) == pi(r & g)),
     ("sequence over meet", c >> meet(d, e) == meet(c >> d, c >> e)),
-]) + _rows("must not hold", RELY, "refuted", [
+]) + _laws("must not hold", RELY, "refuted", [
     ("a rely over parallel, no guarantees", rely(r) & par(c, d) >= par(rely(r) & c, rely(r) & d)),
     ("parallel introduction, no guarantees",
      rely(r) & spec(q1 & q2) >= par(rely(r | r1) & spec(q1), rely(r | r2) & spec(q2))),
@@ -305,6 +311,6 @@ OUT_OF_REACH = [
 ]
 
 LAWS: tuple[Law, ...] = (
-    *SEQUENCE, *ITERATION, *TESTS, *STEPS, *_instances(), *SPECIAL, *RELY_GUARANTEE, *REFUTED, *OUT_OF_REACH
+    *SEQUENCE, *ITERATION, *TESTS, *STEPS, *_operator_laws(), *SPECIAL, *RELY_GUARANTEE, *REFUTED, *OUT_OF_REACH
 )  # fmt: skip
 """All rows."""

@@ -22,12 +22,13 @@ SYMBOLS = {
     "composition": "·",
     "restriction": "◁",
 }
-_CONSTANTS = {"any_step": "Atomic", "any_environment_step": "eps(all)", "any_program_step": "pi(all)"}
-_CONSTANTS |= {"internal": "pi{i}", "event": "pi{e}", "coevent": "pi{e'}", "any_event": "pi(events)"}
-_CONSTANTS |= {"everything": "all", "nothing": "none", "all_states": "all", "no_states": "none"}
-_POSTFIXES = {"star": "*", "omega": "^w", "infinite": "^inf", "reflexive_transitive": "*"}
+_CONSTANT_TEXTS = {"any_step": "Atomic", "any_environment_step": "eps(all)", "any_program_step": "pi(all)"}
+_CONSTANT_TEXTS |= {"internal": "pi{i}", "event": "pi{e}", "coevent": "pi{e'}", "any_event": "pi(events)"}
+_CONSTANT_TEXTS |= {"everything": "all", "nothing": "none", "all_states": "all", "no_states": "none"}
+_POSTFIX_SYMBOLS = {"star": "*", "omega": "^w", "infinite": "^inf", "reflexive_transitive": "*"}
 _FUNCTION_NAMES = {"program_step": "pi", "environment_step": "eps", "test": "tau", "specification": "spec"}
 _FUNCTION_NAMES |= {"guarantee": "guar", "rely": "rely"}
+_ANY_SYNCHRONISATION, _ITS_IDENTITY_STEP = "synchronise", "identity_step"
 _TEMPLATES = {"assertion": "{{{}}}", "happens": "<{}>", "by_start": "or over s: tau({{s}});chaos;tau({}(s))"}
 
 
@@ -59,7 +60,7 @@ class Term:
 
     def __matmul__(self, other: "Term") -> "Term":
         """Synchronised, by the instance of the law."""
-        return Term("synchronise", COMMAND, (self, other))
+        return Term(_ANY_SYNCHRONISATION, COMMAND, (self, other))
 
     def __invert__(self) -> "Term":
         """The complement of a set or relation."""
@@ -117,9 +118,9 @@ def _with_operator(term: Term, operator: str) -> Term:
     """The term with this operator in the place of `synchronise`, which is written `@`, in all its parts."""
     if term.arguments is None:  # a variable
         return term
-    name = operator if term.name == "synchronise" else term.name
+    name = operator if term.name == _ANY_SYNCHRONISATION else term.name
     # The step that changes nothing if synchronised with it depends on the operator.
-    if term.name == "identity_step":
+    if term.name == _ITS_IDENTITY_STEP:
         name = "any_step" if operator == "weak_conjunction" else "any_environment_step"
     return Term(name, term.sort, tuple(_with_operator(argument, operator) for argument in term.arguments))
 
@@ -130,13 +131,14 @@ def _text(term: Term) -> str:
     A constant or variable; a symbol between two arguments; a postfix; a template around one argument; a function name.
     """
     if not term.arguments:
-        return _CONSTANTS.get(term.name, term.name)
+        return _CONSTANT_TEXTS.get(term.name, term.name)
     if term.name in SYMBOLS:
         left, right = term.arguments
-        return _argument_text(left, term, same_operator=term.name) + SYMBOLS[term.name] + _argument_text(right, term)
+        left_text = _argument_text(left, outer=term, groups_with=term.name)
+        return left_text + SYMBOLS[term.name] + _argument_text(right, outer=term)
     (argument,) = term.arguments
-    if term.name in _POSTFIXES:
-        return _argument_text(argument) + _POSTFIXES[term.name]
+    if term.name in _POSTFIX_SYMBOLS:
+        return _argument_text(argument) + _POSTFIX_SYMBOLS[term.name]
     if term.name == "complement":
         return "not " + _argument_text(argument)
     if term.name in _TEMPLATES:
@@ -144,12 +146,13 @@ def _text(term: Term) -> str:
     return f"{_FUNCTION_NAMES.get(term.name, term.name)}({argument})"
 
 
-def _argument_text(term: Term, outer: Term | None = None, same_operator: str = "") -> str:
+def _argument_text(term: Term, outer: Term | None = None, groups_with: str = "") -> str:
     """The text of a term as an argument of another one, `outer`, in parentheses where they are needed.
 
     A sequence binds most and needs none under another binary operator; nor does a left argument with the outer one's
-    own operator, `same_operator`: all of them group to the left.
+    own operator, `groups_with`: all of them group to the left.
     """
     is_binary = term.name in SYMBOLS and term.arguments
-    binds_more = outer is not None and outer.name != "sequence" and term.name == "sequence"
-    return f"({term})" if is_binary and not binds_more and term.name != same_operator else str(term)
+    binds_more_than_outer = outer is not None and outer.name != "sequence" and term.name == "sequence"
+    needs_parentheses = is_binary and not binds_more_than_outer and term.name != groups_with
+    return f"({term})" if needs_parentheses else str(term)

@@ -96,11 +96,10 @@ def check(law: Law, instances: Instances) -> Result:
     """Tries one law on these instances."""
     if law.kind == "out of reach":
         return Result(law, law.kind)
-    known: dict[Any, Any] = {}  # the values of terms so far, so that each is computed once
+    value_of_term: dict[Any, Any] = {}  # so that each is computed once
     for claim in law.claims:
-        counterexample = _counterexample(
-            claim, instances.values(claim.left, known), instances.values(claim.right, known)
-        )
+        left, right = instances.values(claim.left, value_of_term), instances.values(claim.right, value_of_term)
+        counterexample = _counterexample(claim, left, right)
         if counterexample is not None:
             return Result(law, "refuted", counterexample)
     return Result(law, "holds")
@@ -109,13 +108,15 @@ def check(law: Law, instances: Instances) -> Result:
 def _counterexample(claim: Claim, left: Command, right: Command) -> Counterexample | None:
     """The first instance in which a claim is false; the sides have a leading axis of instances."""
     relation = commands.includes if claim.relation == ">=" else commands.equal
-    refuting = np.flatnonzero(~np.asarray(jax.vmap(relation)(left, right)))
-    if not refuting.size:
+    refuting_instances = np.flatnonzero(~np.asarray(jax.vmap(relation)(left, right)))
+    if not refuting_instances.size:
         return None
-    first = int(refuting[0])
-    left_side, right_side = (Command(side.traces[first], side.model) for side in (left, right))
+    instance = int(refuting_instances[0])
+    left_side, right_side = (Command(side.traces[instance], side.model) for side in (left, right))
     only_right = refines(left_side, right_side).trace  # a trace that the left side does not have; None if it has all
-    trace = refines(right_side, left_side).trace if only_right is None else only_right
+    only_left = None if only_right is not None else refines(right_side, left_side).trace
+    trace, side_with_trace = (only_left, "left") if only_right is None else (only_right, "right")
     assert trace is not None
-    by = "left" if only_right is None else "right"
-    return Counterexample(claim=claim, instance=first, by=by, trace=trace, left=left_side, right=right_side)
+    return Counterexample(
+        claim=claim, instance=instance, by=side_with_trace, trace=trace, left=left_side, right=right_side
+    )

@@ -20,6 +20,9 @@ from gcjax.tasks.base import Task
 MAX_SLEEP = 0.002
 """Seconds: a throttled worker sleeps in short naps, so that while its process is stopped it gets no further."""
 
+MAX_COUNTED_SLEEP = 2 * MAX_SLEEP
+"""Seconds: what a nap counts for at most, however long the process was stopped in it."""
+
 
 class ChunkGradients(NamedTuple):
     """The chunk gradients of a worker, kept until the progress of all is known, and with it the coefficients.
@@ -72,9 +75,10 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
         """The slots with gradient (in `num_blocks` blocks) and loss of `task` on one chunk in slot number `slot`."""
         batch, key = chunk_batch(task, Chunks(data, rng_key, round), chunk)
         loss, gradient = jax.value_and_grad(task.loss)(params, batch, key)
+        own_row = 0  # the only one of this worker
         return ChunkGradients(
-            slots.gradients.at[0, slot].set(gradient_blocks(gradient, num_blocks)),
-            slots.losses.at[0, slot].set(loss),
+            gradients=slots.gradients.at[own_row, slot].set(gradient_blocks(gradient, num_blocks)),
+            losses=slots.losses.at[own_row, slot].set(loss),
         )
 
     return gradient
@@ -110,10 +114,12 @@ def work_until(
     for slot in slots:
         start_time = clock.now()
         expected_end = start_time + (1 - SLACK) * _expected_seconds(past_seconds + seconds_done)
-        if len(seconds_done) >= min_chunks and expected_end > deadline:
+        has_done_enough = len(seconds_done) >= min_chunks
+        if has_done_enough and expected_end > deadline:
             break
         run_chunk(slot)
-        _pause(min_seconds - (clock.now() - start_time), clock)
+        seconds_so_far = clock.now() - start_time
+        _pause(min_seconds - seconds_so_far, clock)
         seconds_done.append(clock.now() - start_time)
     return seconds_done
 
@@ -121,13 +127,14 @@ def work_until(
 def _pause(seconds: float, clock: Clock) -> None:
     """Sleeps so long, in short naps; not at all if `seconds` is negative.
 
-    A nap counts for at most twice its length: while the process is stopped (SIGSTOP), the pause does not go on, just as
-    a computation would not.
+    A nap counts for at most MAX_COUNTED_SLEEP: while the process is stopped (SIGSTOP), the pause does not go on, just
+    as a computation would not.
     """
-    while seconds > 0:
+    seconds_left = seconds
+    while seconds_left > 0:
         start_time = clock.now()
-        clock.sleep(min(seconds, MAX_SLEEP))
-        seconds -= min(clock.now() - start_time, 2 * MAX_SLEEP)
+        clock.sleep(min(seconds_left, MAX_SLEEP))
+        seconds_left -= min(clock.now() - start_time, MAX_COUNTED_SLEEP)
 
 
 def _expected_seconds(past_seconds: list[float]) -> float:

@@ -96,13 +96,13 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
         """Load K times (median + tolerance * deviation) of chunk times in the last `window` rounds; inf before any."""
-        chunk_seconds = inputs.history[-window:]
-        chunk_seconds = chunk_seconds[np.isfinite(chunk_seconds)]
+        seconds_of_last_rounds = inputs.history[-window:]
+        chunk_seconds = seconds_of_last_rounds[np.isfinite(seconds_of_last_rounds)]
         if not chunk_seconds.size:
             return np.inf
         median = np.median(chunk_seconds)
-        deviation = np.median(np.abs(chunk_seconds - median))
-        return float(inputs.code.assignment.load * (median + tolerance * deviation))
+        median_deviation = np.median(np.abs(chunk_seconds - median))
+        return float(inputs.code.assignment.load * (median + tolerance * median_deviation))
 
     return DeadlineRule(seconds_until_deadline)
 
@@ -117,7 +117,9 @@ def until_decodable() -> DeadlineRule:
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
         """The predicted time until the sum can be decoded, from no progress of any worker, and a tenth more."""
-        return (1 + SLACK) * time_to_decode(inputs, np.zeros(inputs.history.shape[-1], int))
+        num_workers = inputs.history.shape[-1]
+        no_progress = np.zeros(num_workers, int)
+        return (1 + SLACK) * time_to_decode(inputs, no_progress)
 
     return DeadlineRule(seconds_until_deadline, exact=True)
 
@@ -134,9 +136,10 @@ def recent_seconds(history: np.ndarray) -> np.ndarray:
     Args:
       history: float[rounds, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
     """
-    chunk_seconds = history.reshape(-1, history.shape[-1])  # [rounds * K, W], in the order in which they are done
-    latest = [times[np.isfinite(times)][-RECENT_CHUNKS:] for times in chunk_seconds.T]
-    return np.array([np.median(times) if times.size else np.inf for times in latest])
+    num_workers = history.shape[-1]
+    chunk_seconds = history.reshape(-1, num_workers)  # [rounds * K, W], in the order in which they are done
+    recent_of_workers = [seconds[np.isfinite(seconds)][-RECENT_CHUNKS:] for seconds in chunk_seconds.T]
+    return np.array([np.median(seconds) if seconds.size else np.inf for seconds in recent_of_workers])
 
 
 def time_to_decode(inputs: DeadlineInputs, progress: np.ndarray) -> float:
@@ -146,11 +149,12 @@ def time_to_decode(inputs: DeadlineInputs, progress: np.ndarray) -> float:
       inputs: the code and the chunk times so far.
       progress: int[W], the chunks of this round that each worker has finished.
     """
-    # [W, K]: how many chunks a worker has to do until its k-th is finished; at most 0 if it is finished already.
-    chunks_to_do = np.arange(1, inputs.code.assignment.load + 1) - progress[:, None]
+    chunks_up_to_kth = np.arange(1, inputs.code.assignment.load + 1)
+    chunks_to_do = chunks_up_to_kth - progress[:, None]  # [W, K], at most 0 if the k-th is finished already
+    seconds_per_chunk = recent_seconds(inputs.history)[:, None]
     with np.errstate(invalid="ignore"):  # inf * 0
-        finish = np.where(chunks_to_do > 0, chunks_to_do * recent_seconds(inputs.history)[:, None], 0.0)
-    return inputs.completion(finish)
+        finish_time = np.where(chunks_to_do > 0, chunks_to_do * seconds_per_chunk, 0.0)
+    return inputs.completion(finish_time)
 
 
 def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) -> Extension:
@@ -166,11 +170,12 @@ def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) ->
       stalled: whether no chunk was finished in the extension before. Then everybody does one, so that a round ends.
     """
     has_work_left = progress < inputs.code.assignment.loads
-    slowest_chunk = float(recent_seconds(inputs.history)[has_work_left].max())
+    slowest_chunk_seconds = float(recent_seconds(inputs.history)[has_work_left].max())
     seconds_to_decode = (1 + SLACK) * time_to_decode(inputs, progress)
-    if 0 < seconds_to_decode < slowest_chunk and not stalled:
+    decodes_before_slowest = 0 < seconds_to_decode < slowest_chunk_seconds
+    if decodes_before_slowest and not stalled:
         return Extension(seconds_to_decode, min_chunks=0)
-    return Extension(slowest_chunk, min_chunks=1)
+    return Extension(slowest_chunk_seconds, min_chunks=1)
 
 
 def compiled_completion(code: GradientCode) -> Completion:

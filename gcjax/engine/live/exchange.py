@@ -16,7 +16,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean
 from gcjax.engine.live.chunk_work import ChunkGradients
-from gcjax.engine.messages import accumulation_dtype, assembled, shares
+from gcjax.engine.messages import accumulation_dtype, assembled, chunk_weights
 from gcjax.engine.spread import on_each_device
 
 AXIS = "workers"
@@ -57,15 +57,16 @@ def worker_mesh(num_workers: int) -> Mesh:
     Raises:
       ValueError: if there are not as many processes as workers.
     """
-    # In reversed order, so that of the devices of a process the first one stays in the dictionary.
-    first_devices = {device.process_index: device for device in reversed(jax.devices())}
-    if len(first_devices) != num_workers:
+    devices_last_to_first = reversed(jax.devices())  # so that the first one of a process stays in the dictionary
+    first_device_of_process = {device.process_index: device for device in devices_last_to_first}
+    num_processes = len(first_device_of_process)
+    if num_processes != num_workers:
         raise ValueError(
             f"a live run needs one process for each worker of the code; the code has {num_workers} workers, and there "
-            f"are {len(first_devices)} processes. Start {num_workers} processes, or make the code for "
-            f"{len(first_devices)} workers."
+            f"are {num_processes} processes. Start {num_workers} processes, or make the code for "
+            f"{num_processes} workers."
         )
-    devices = np.array([first_devices[process] for process in sorted(first_devices)])
+    devices = np.array([first_device_of_process[process] for process in sorted(first_device_of_process)])
     return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
 
 
@@ -78,10 +79,11 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
 
     def shared_progress(seconds: jax.Array) -> SharedProgress:
         """What all know, from float[1, K], the chunk times of this device's worker."""
-        seconds = jax.lax.all_gather(seconds, AXIS, tiled=True)
-        progress = (~jnp.isnan(seconds)).sum(axis=1, dtype=jnp.int32)
+        seconds_of_all = jax.lax.all_gather(seconds, AXIS, tiled=True)  # [W, K]
+        progress = (~jnp.isnan(seconds_of_all)).sum(axis=1, dtype=jnp.int32)
         # The largest of all, so that no two processes can disagree on whether to go on, whatever their hardware.
-        return SharedProgress(seconds, progress, jax.lax.pmax(code.plan(progress).residual, AXIS))
+        largest_residual = jax.lax.pmax(code.plan(progress).residual, AXIS)
+        return SharedProgress(seconds=seconds_of_all, progress=progress, residual=largest_residual)
 
     def mean_estimate(progress: jax.Array, chunks: ChunkGradients) -> tuple[jax.Array, jax.Array]:
         """The estimate of the mean gradient, float[L, ceil(d / L)], and the mean loss of the decoded chunks.
@@ -89,22 +91,23 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         `progress` is that of all workers, `chunks` are those of this device's worker.
         """
         coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
-        encode, decode = coding.encode[worker], coding.decode[worker]
-        is_done = jnp.arange(encode.shape[1], dtype=progress.dtype) < progress[worker]  # [K]
+        own_encode, own_decode = coding.encode[worker], coding.decode[worker]  # [M, K, L] and [M, L]
+        is_done = jnp.arange(own_encode.shape[1], dtype=progress.dtype) < progress[worker]  # [K]
         # A slot that is not done holds a gradient of an earlier round.
-        gradients = jnp.where(is_done[:, None, None], chunks.gradients[0], 0)
-        dtype = accumulation_dtype(gradients.dtype)
-        messages = jnp.einsum("mkl,kli->mi", encode.astype(dtype), gradients.astype(dtype))
-        estimate = estimate_from_messages(messages[None], decode[None], AXIS)
-        losses = jnp.where(is_done, chunks.losses[0], 0)
-        weights = shares(encode[None], decode[None])[0].astype(losses.dtype)
-        loss_sum, weight_sum = jax.lax.psum(((losses * weights).sum(), weights.sum()), AXIS)
-        return estimate / code.assignment.num_chunks, mean(loss_sum, weight_sum)
+        own_gradients = jnp.where(is_done[:, None, None], chunks.gradients[0], 0)
+        dtype = accumulation_dtype(own_gradients.dtype)
+        own_messages = jnp.einsum("mkl,kli->mi", own_encode.astype(dtype), own_gradients.astype(dtype))
+        sum_estimate = estimate_from_messages(own_messages[None], own_decode[None], AXIS)  # one worker a device
+        own_losses = jnp.where(is_done, chunks.losses[0], 0)
+        own_weights = chunk_weights(own_encode[None], own_decode[None])[0].astype(own_losses.dtype)
+        own_sums = (own_losses * own_weights).sum(), own_weights.sum()
+        loss_sum, weight_sum = jax.lax.psum(own_sums, AXIS)
+        return sum_estimate / code.assignment.num_chunks, mean(loss_sum, weight_sum)
 
     def update(params: Any, opt_state: Any, chunks: ChunkGradients, progress: jax.Array) -> tuple[Any, Any, jax.Array]:
         """Parameters and optimizer state after the step with the decoded mean gradient, and the mean loss."""
-        estimate, loss = on_each_device(mean_estimate, mesh, AXIS, num_shared=1)(progress, chunks)
-        updates, opt_state = optimizer.update(assembled(estimate, params), opt_state, params)
+        mean_gradient, loss = on_each_device(mean_estimate, mesh, AXIS, num_shared=1)(progress, chunks)
+        updates, opt_state = optimizer.update(assembled(mean_gradient, params), opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
 
     share = jax.jit(on_each_device(shared_progress, mesh, AXIS, num_shared=0), out_shardings=everywhere)
@@ -114,12 +117,13 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
 def global_rows(mesh: Mesh, own_row: Any) -> Any:
     """A pytree of global arrays [W, ...], one row a process, from this process's own row [1, ...]."""
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
-    (device,) = sharding.addressable_devices
+    (own_device,) = sharding.addressable_devices
 
-    def global_leaf(x: Any) -> jax.Array:
+    def global_leaf(own_row: Any) -> jax.Array:
         """[W, ...]: a global array of which this process has one row."""
-        on_device = jax.device_put(x, device)
-        return jax.make_array_from_single_device_arrays((mesh.size, *on_device.shape[1:]), sharding, [on_device])
+        row_on_device = jax.device_put(own_row, own_device)
+        global_shape = (mesh.size, *row_on_device.shape[1:])
+        return jax.make_array_from_single_device_arrays(global_shape, sharding, [row_on_device])
 
     return jax.tree.map(global_leaf, own_row)
 

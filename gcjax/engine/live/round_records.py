@@ -37,7 +37,8 @@ class Round(NamedTuple):
         units e·K, ..., e·K + K-1. A chunk that was not reached has no time (NaN), which is not the same as having
         failed (inf).
         """
-        return self.chunk_seconds.reshape(-1, self.chunk_seconds.shape[-1])
+        num_workers = self.chunk_seconds.shape[-1]
+        return self.chunk_seconds.reshape(-1, num_workers)
 
 
 class LiveRun(NamedTuple):

@@ -23,6 +23,7 @@ from gcjax.engine.identity import run_identity
 from gcjax.engine.live.exchange import AXIS, own_copy
 from gcjax.engine.live.round_records import Round
 
+POLL_SECONDS = 0.05
 VISIBLE_WITHIN = 10.0
 """Seconds in which a new file must be visible to all; file systems on a network keep old listings for a while."""
 
@@ -111,10 +112,12 @@ def save(storage: Storage, training: TrainingState) -> bool:
     """
     rounds_done = len(training.history)
     any_process_stops = pieces.stop_requested(training.params)
-    if any_process_stops or rounds_done == storage.num_rounds or rounds_done % storage.checkpoints.every == 0:
+    is_due = rounds_done == storage.num_rounds or rounds_done % storage.checkpoints.every == 0
+    if any_process_stops or is_due:
         storage.progress.record_checkpoint(rounds_done)
         storage.checkpoints.save(rounds_done, _checkpoint_arrays(storage, training), storage.identity)
-    return any_process_stops and interrupts.stop_requested()
+    this_process_stops = any_process_stops and interrupts.stop_requested()
+    return this_process_stops
 
 
 def restore(storage: Storage, initial: TrainingState) -> TrainingState:
@@ -127,10 +130,12 @@ def restore(storage: Storage, initial: TrainingState) -> TrainingState:
     storage.progress.record_checkpoint(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
         return initial
-    arrays, rounds_done = checkpoint.state, checkpoint.step  # the tables have rows for all E rounds
-    table = np.asarray(own_copy(arrays["rounds"])).view(_round_dtype(storage.code))[:rounds_done, 0]
-    own_seconds = np.asarray(own_copy(arrays["seconds"])).view(np.float64)[0, :rounds_done, 0]
-    history = [_round_of_row(seconds, row) for seconds, row in zip(own_seconds, table, strict=True)]
+    arrays, rounds_done = checkpoint.state, checkpoint.step
+    round_bytes, seconds_bytes = np.asarray(own_copy(arrays["rounds"])), np.asarray(own_copy(arrays["seconds"]))
+    rows_of_all_rounds = round_bytes.view(_round_dtype(storage.code))[:, 0]
+    seconds_of_all_rounds = seconds_bytes.view(np.float64)[0, :, 0]  # of this process
+    seconds_and_rows = zip(seconds_of_all_rounds[:rounds_done], rows_of_all_rounds[:rounds_done], strict=True)
+    history = [_round_of_row(seconds, row) for seconds, row in seconds_and_rows]
     return TrainingState(arrays["params"], arrays["opt_state"], history)
 
 
@@ -140,18 +145,20 @@ def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, A
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, bytes], the same
     everywhere, and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
-    # The last axis, of one entry, becomes that of its bytes.
-    table = np.zeros((storage.num_rounds, 1), _round_dtype(storage.code))
-    seconds = np.zeros((1, storage.num_rounds, 1), np.float64)
+    entry_to_view_as_bytes = 1  # the last axis becomes that of its bytes
+    round_table = np.zeros((storage.num_rounds, entry_to_view_as_bytes), _round_dtype(storage.code))
+    own_seconds = np.zeros((1, storage.num_rounds, entry_to_view_as_bytes), np.float64)
     for round_number, record in enumerate(training.history):
-        seconds[0, round_number] = record.seconds
-        for name in table.dtype.names or ():
-            table[name][round_number, 0] = getattr(record, name)
+        own_seconds[0, round_number] = record.seconds
+        for field in round_table.dtype.names or ():
+            round_table[field][round_number, 0] = getattr(record, field)
+    round_bytes, own_seconds_bytes = round_table.view(np.uint8), own_seconds.view(np.uint8)
+    same_everywhere, one_row_a_process = PartitionSpec(), PartitionSpec(AXIS)
     return {
         "params": training.params,
         "opt_state": training.opt_state,
-        "rounds": _global_array(table.view(np.uint8), storage.mesh, PartitionSpec()),
-        "seconds": _global_array(seconds.view(np.uint8), storage.mesh, PartitionSpec(AXIS)),
+        "rounds": _global_array(round_bytes, storage.mesh, same_everywhere),
+        "seconds": _global_array(own_seconds_bytes, storage.mesh, one_row_a_process),
     }
 
 
@@ -191,12 +198,13 @@ def _global_array(array: np.ndarray, mesh: Mesh, spec: PartitionSpec) -> jax.Arr
 
 def _check_folder_is_shared(folder: Path) -> None:
     """Process 0 writes an empty file, and all wait for it; every process raises the error of one that misses it."""
-    name = processes.share(lambda: _write_empty_file(folder) if processes.is_first() else None)[0]
+    names_by_process = processes.share(lambda: _write_empty_file(folder) if processes.is_first() else None)
+    name_of_first = names_by_process[0]
     try:
-        processes.share(lambda: _wait_for_file(folder, name))
+        processes.share(lambda: _wait_for_file(folder, name_of_first))
     finally:
         if processes.is_first():
-            (folder / name).unlink(missing_ok=True)
+            (folder / name_of_first).unlink(missing_ok=True)
 
 
 def _write_empty_file(folder: Path) -> str:
@@ -219,4 +227,4 @@ def _wait_for_file(folder: Path, name: str) -> None:
                 f"all processes must see the output folder, where the checkpoints are; what process 0 wrote to it is "
                 f"not in {folder} here. Choose a folder on a disk that all of them share."
             )
-        time.sleep(0.05)
+        time.sleep(POLL_SECONDS)

@@ -42,12 +42,14 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
     spells = []
     for worker, worker_ratios in enumerate(ratios.T):
         # False before the first round and after the last, so that every spell has a beginning and an end.
-        is_slow = np.concatenate([[False], worker_ratios > threshold, [False]])
-        edges = np.flatnonzero(is_slow[1:] != is_slow[:-1]).reshape(-1, 2)  # pairs of a spell's first round and its end
-        for first, end_round in edges.tolist():
-            last = None if end_round == len(worker_ratios) else end_round - 1
-            slowdown = float(np.median(worker_ratios[first:end_round]))
-            spells.append(SlowSpell(worker=worker, slowdown=slowdown, first=first, last=last))
+        not_slow_outside = [False]
+        is_slow = np.concatenate([not_slow_outside, worker_ratios > threshold, not_slow_outside])
+        first_and_end_rounds = np.flatnonzero(is_slow[1:] != is_slow[:-1]).reshape(-1, 2)
+        for first_round, end_round in first_and_end_rounds.tolist():  # the end is the round after the last one
+            is_still_slow = end_round == len(worker_ratios)
+            last_round = None if is_still_slow else end_round - 1
+            slowdown = float(np.median(worker_ratios[first_round:end_round]))
+            spells.append(SlowSpell(worker=worker, slowdown=slowdown, first=first_round, last=last_round))
     return sorted(spells, key=lambda spell: (spell.first, spell.worker))
 
 
@@ -59,17 +61,20 @@ def slowdowns(chunk_seconds: np.ndarray) -> np.ndarray:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
-        medians = np.nanmedian(np.asarray(chunk_seconds, np.float64), axis=1)
-        medians_of_others = [np.nanmedian(np.delete(medians, w, axis=1), axis=1) for w in range(medians.shape[1])]
-    return medians / np.stack(medians_of_others, axis=1)
+        worker_medians = np.nanmedian(np.asarray(chunk_seconds, np.float64), axis=1)  # [E, W]
+        num_workers = worker_medians.shape[1]
+        medians_of_others = [
+            np.nanmedian(np.delete(worker_medians, worker, axis=1), axis=1) for worker in range(num_workers)
+        ]
+    return worker_medians / np.stack(medians_of_others, axis=1)
 
 
 def slow_text(spells: list[SlowSpell]) -> str:
     """The spells for a person, one a line."""
     lines = []
     for spell in spells:
-        rounds = f"since round {spell.first}" if spell.last is None else f"in rounds {spell.first} to {spell.last}"
-        lines.append(f"\n  worker {spell.worker}: {spell.slowdown:.1f} times slower {rounds}")
+        rounds_text = f"since round {spell.first}" if spell.last is None else f"in rounds {spell.first} to {spell.last}"
+        lines.append(f"\n  worker {spell.worker}: {spell.slowdown:.1f} times slower {rounds_text}")
     return "slow workers:" + ("".join(lines) or " none")
 
 
@@ -79,4 +84,5 @@ def _median_of_three(values: np.ndarray) -> np.ndarray:
     values: float[E, W]; so is the result.
     """
     extended = np.pad(values, ((1, 1), (0, 0)), mode="edge")
-    return np.median(np.stack([extended[:-2], extended[1:-1], extended[2:]]), axis=0)
+    before, at, after = extended[:-2], extended[1:-1], extended[2:]
+    return np.median(np.stack([before, at, after]), axis=0)

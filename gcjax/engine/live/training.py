@@ -123,7 +123,7 @@ def _train_rounds(
     exchange: Exchange,
     num_rounds: int,
     state: TrainingState,
-    gradients: ChunkGradients,
+    slots: ChunkGradients,
     on_round: Callable[[int, Round, Any], None] | None,
     storage: Storage | None,
 ) -> TrainingState:
@@ -134,15 +134,15 @@ def _train_rounds(
       exchange: the collectives.
       num_rounds: of the whole training.
       state: the training so far.
-      gradients: empty slots for this worker's chunk gradients; donated.
+      slots: empty, for this worker's chunk gradients; donated.
       on_round: called after each round with its number, its record, and the parameters; None for nothing.
       storage: where checkpoints go; None for none.
     """
     params, opt_state, history = state
-    gradients = _warm_up(worker, exchange, params, opt_state, gradients)
+    slots = _warm_up(worker, exchange, params, opt_state, slots)
     for round_number in range(len(history), num_rounds):
-        params, opt_state, gradients, record = _train_round(
-            worker, exchange, round_number, history, params, opt_state, gradients
+        params, opt_state, slots, record = _train_round(
+            worker, exchange, round_number, history, params, opt_state, slots
         )
         history.append(record)
         if on_round is not None:
@@ -159,7 +159,7 @@ def _train_round(
     history: list[Round],
     params: Any,
     opt_state: Any,
-    gradients: ChunkGradients,
+    slots: ChunkGradients,
 ) -> tuple[Any, Any, ChunkGradients, Round]:
     """One round, as this process's worker sees it: work, share, decode, update.
 
@@ -167,20 +167,19 @@ def _train_round(
       The new parameters and optimizer state, the slots for the next round, and the record of this one.
     """
     start_time = worker.clock.now()
-    work = _work_and_share(worker, exchange, round_number, start_time, history, own_copy(params), gradients)
-    shared = work.shared
-    chunks = global_rows(exchange.mesh, work.gradients)
-    params, opt_state, loss = jax.block_until_ready(exchange.update(params, opt_state, chunks, shared.progress))
+    round_end = _work_and_share(worker, exchange, round_number, start_time, history, own_copy(params), slots)
+    shared, chunks_of_all = round_end.shared, global_rows(exchange.mesh, round_end.gradients)
+    params, opt_state, loss = jax.block_until_ready(exchange.update(params, opt_state, chunks_of_all, shared.progress))
     record = Round(
         seconds=worker.clock.now() - start_time,
-        deadline=work.deadline,
-        extensions=work.extensions,
+        deadline=round_end.deadline,
+        extensions=round_end.extensions,
         progress=shared.progress,
         residual=float(shared.residual),
         loss=float(own_copy(loss)),
         chunk_seconds=shared.seconds.T,  # [K, W] from [W, K]
     )
-    return params, opt_state, work.gradients, record
+    return params, opt_state, round_end.gradients, record
 
 
 def _work_and_share(worker: Worker, exchange: Exchange, *round_arguments: Any) -> RoundEnd:
@@ -203,9 +202,10 @@ def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]
 
     `own_seconds` are those of each chunk that this process's worker has finished.
     """
-    row = np.full((1, worker.code.assignment.load), np.nan, np.float32)
-    row[0, : len(own_seconds)] = own_seconds
-    shared: SharedProgress = jax.device_get(own_copy(exchange.share(global_rows(exchange.mesh, row))))
+    own_row = np.full((1, worker.code.assignment.load), np.nan, np.float32)  # NaN: not finished
+    own_row[0, : len(own_seconds)] = own_seconds
+    seconds_of_all = global_rows(exchange.mesh, own_row)
+    shared: SharedProgress = jax.device_get(own_copy(exchange.share(seconds_of_all)))
     return shared
 
 
@@ -215,11 +215,11 @@ def _worker(
     """The worker of this process."""
     rank, compiled_gradient = jax.process_index(), chunk_gradient(task, code.num_blocks)
 
-    def gradient_in_slot(gradients: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
-        """The gradients with that of slot number `slot` of this worker, `rank`, computed by `compiled_gradient`."""
+    def gradient_in_slot(slots: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
+        """The slots with the gradient of the chunk in number `slot` of this worker, by `compiled_gradient`."""
         chunk = code.assignment.chunks[rank, slot]
         return compiled_gradient(
-            gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
+            slots, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
         )
 
     return Worker(
@@ -241,15 +241,15 @@ def _empty_slots(task: Task, code: GradientCode, params: Any) -> ChunkGradients:
     return empty_slots(own_copy(params), code.assignment.load, code.num_blocks, loss.dtype)
 
 
-def _warm_up(
-    worker: Worker, exchange: Exchange, params: Any, opt_state: Any, gradients: ChunkGradients
-) -> ChunkGradients:
+def _warm_up(worker: Worker, exchange: Exchange, params: Any, opt_state: Any, slots: ChunkGradients) -> ChunkGradients:
     """Compiles and runs everything once, so that the first round takes no longer than others; returns the slots."""
-    gradients = worker.gradient(gradients, own_copy(params), 0, 0)  # slot 0, round 0
-    shared = _share_progress(worker, exchange, [])
-    deadlines.time_to_decode(deadline_inputs(worker, [shared.seconds.T]), shared.progress)
-    jax.block_until_ready(exchange.update(params, opt_state, global_rows(exchange.mesh, gradients), shared.progress))
-    return gradients
+    slot, round_number = 0, 0
+    slots = worker.gradient(slots, own_copy(params), slot, round_number)
+    no_progress = _share_progress(worker, exchange, own_seconds=[])
+    deadlines.time_to_decode(deadline_inputs(worker, [no_progress.seconds.T]), no_progress.progress)
+    chunks_of_all = global_rows(exchange.mesh, slots)
+    jax.block_until_ready(exchange.update(params, opt_state, chunks_of_all, no_progress.progress))
+    return slots
 
 
 def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float | None) -> float:
@@ -258,9 +258,10 @@ def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float 
     Raises:
       ValueError: if even the full work of all workers leaves a larger residual, so that no round could end.
     """
-    nothing_decoded = float(np.sqrt(code.assignment.num_chunks * code.num_blocks))  # the residual without any message
-    default = 0.0 if rule.exact else nothing_decoded / 2
-    residual_bound = max(default if max_residual is None else float(max_residual), deadlines.ZERO_RESIDUAL)
+    residual_without_messages = float(np.sqrt(code.assignment.num_chunks * code.num_blocks))
+    default_bound = 0.0 if rule.exact else residual_without_messages / 2
+    wanted_bound = default_bound if max_residual is None else float(max_residual)
+    residual_bound = max(wanted_bound, deadlines.ZERO_RESIDUAL)
     full_work_residual = deadlines.full_residual(code)
     if full_work_residual > residual_bound:
         raise ValueError(
