@@ -85,7 +85,7 @@ def aware(count):
 
 def adsp_rates(protocol):
     rates = protocol.adaptive.initial(len(RATES))
-    return rates._replace(commits=jnp.asarray(RATES, jnp.int32))
+    return rates._replace(num_commits=jnp.asarray(RATES, jnp.int32))
 
 
 mean, one = each(lambda num_workers: 1 / num_workers), each(lambda num_workers: 1.0)
