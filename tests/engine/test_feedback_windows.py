@@ -26,7 +26,9 @@ def schedule_of(name):
 def numbers(name, controls, value):
     """The controls with these numbers of steps or commits."""
     return (
-        jnp.asarray(value, jnp.int32) if name == "adacomm" else controls._replace(commits=jnp.asarray(value, jnp.int32))
+        jnp.asarray(value, jnp.int32)
+        if name == "adacomm"
+        else controls._replace(num_commits=jnp.asarray(value, jnp.int32))
     )
 
 

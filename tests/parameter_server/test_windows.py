@@ -76,11 +76,11 @@ def test_the_pushes_of_adsp_fill_their_interval():
         run, _ = live_run(protocol, num_commits=60)
         assert_kept_and_replayed(protocol, run)
         rates = chosen(protocol.adaptive, run.schedule.time, run.loss)
-        assert len(set(rates.commits.tolist())) > 1
+        assert len(set(rates.num_commits.tolist())) > 1
         host = run.schedule
         first, worker, work = host.unit[:, 0], host.worker[:, 0], host.work[:, 0]
         begin, last = host.compute_start[first, worker], first + work - 1
         window = np.minimum(host.start[first, worker] // 0.15, 5).astype(int)
-        interval = np.maximum(0.004, 0.15 / np.asarray(rates.commits)[window])
+        interval = np.maximum(0.004, 0.15 / np.asarray(rates.num_commits)[window])
         assert (host.compute_end[last, worker] - begin >= interval - 1e-6).all()
         assert (host.compute_start[last, worker] - begin < interval + 1e-6).all()
