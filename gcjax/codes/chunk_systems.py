@@ -74,8 +74,8 @@ def _direct_solver(rows: np.ndarray) -> Solver:
         is_determined = finished.sum(axis=1) >= num_blocks
         # Fewer than L rows span too little: stand-ins for the missing directions make the system square without
         # touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
-        completing_rows = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked_rows))
-        basis, upper = _qr_factors(jnp.concatenate([masked_rows, completing_rows], axis=1))
+        missing_directions = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked_rows))
+        basis, upper = _qr_factors(jnp.concatenate([masked_rows, missing_directions], axis=1))
         solution = _solve_transposed(basis, upper)[:, : rows.shape[1]]
         decoded = jnp.einsum("nja,njb->nab", masked_rows, solution)
         error = decoded - jnp.eye(num_blocks, dtype=decoded.dtype)[None]

@@ -14,7 +14,7 @@ import numpy as np
 from gcjax.stragglers.traces.fitting.chains import Chain, mixed, predicted, smoothed
 from gcjax.stragglers.traces.fitting.families import Family, log_density, maximum_likelihood
 from gcjax.stragglers.traces.fitting.independent import weighted
-from gcjax.stragglers.traces.fitting.patterns import threshold
+from gcjax.stragglers.traces.fitting.patterns import PSEUDO_COUNT, threshold
 
 _NUM_TRIALS = 8  # passes from each beginning
 _MAX_PASSES = 60
@@ -126,8 +126,8 @@ def _chain_of_states(kind: Kind, slow_probability: np.ndarray, stayed_probabilit
     num_from_slow, num_stayed = slow_probability[:-1].sum(), stayed_probability.sum()
     num_from_fast = slow_probability[:-1].size - num_from_slow
     num_entered = slow_probability[1:].sum() - num_stayed
-    persistence = (num_stayed + 0.5) / (num_from_slow + 1)  # half a transition more of each sort: none is certain
-    enter = (num_entered + 0.5) / (num_from_fast + 1)
+    persistence = (num_stayed + PSEUDO_COUNT) / (num_from_slow + 2 * PSEUDO_COUNT)
+    enter = (num_entered + PSEUDO_COUNT) / (num_from_fast + 2 * PSEUDO_COUNT)
     return Chain(probability=enter / (enter + 1 - persistence), persistence=persistence)
 
 

@@ -15,6 +15,9 @@ import numpy as np
 from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 
+PSEUDO_COUNT = 0.5
+"""Transitions of each sort that are added to those counted, so that none is certain."""
+
 
 class Split(NamedTuple):
     """Fast and slow units.
@@ -77,8 +80,8 @@ def _markov(groups: Split, states: np.ndarray) -> Candidate:
     is_pair = ~np.isnan(state_before) & ~np.isnan(state_after)
     from_slow, from_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)
     num_stayed, num_entered = state_after[from_slow].sum(), state_after[from_fast].sum()
-    persistence = (num_stayed + 0.5) / (from_slow.sum() + 1)  # half a transition more of each sort: none is certain
-    enter = (num_entered + 0.5) / (from_fast.sum() + 1)
+    persistence = (num_stayed + PSEUDO_COUNT) / (from_slow.sum() + 2 * PSEUDO_COUNT)
+    enter = (num_entered + PSEUDO_COUNT) / (from_fast.sum() + 2 * PSEUDO_COUNT)
     probability = enter / (enter + 1 - persistence)
     slowdown = groups.slow / groups.fast
     model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast)
