@@ -20,8 +20,8 @@ from gcjax.tasks.base import Task
 MAX_SLEEP = 0.002
 """Seconds: a throttled worker sleeps in short naps, so that while its process is stopped it gets no further."""
 
-MAX_COUNTED_SLEEP = 2 * MAX_SLEEP
-"""Seconds: what a nap counts for at most, however long the process was stopped in it."""
+MAX_COUNTED_NAPS = 2
+"""What a nap counts for at most, in naps, however long the process was stopped in it."""
 
 
 class ChunkGradients(NamedTuple):
@@ -127,14 +127,14 @@ def work_until(
 def _pause(seconds: float, clock: Clock) -> None:
     """Sleeps so long, in short naps; not at all if `seconds` is negative.
 
-    A nap counts for at most MAX_COUNTED_SLEEP: while the process is stopped (SIGSTOP), the pause does not go on, just
-    as a computation would not.
+    A nap counts for at most MAX_COUNTED_NAPS: while the process is stopped (SIGSTOP), the pause does not go on, just as
+    a computation would not.
     """
     seconds_left = seconds
     while seconds_left > 0:
         start_time = clock.now()
         clock.sleep(min(seconds_left, MAX_SLEEP))
-        seconds_left -= min(clock.now() - start_time, MAX_COUNTED_SLEEP)
+        seconds_left -= min(clock.now() - start_time, MAX_COUNTED_NAPS * MAX_SLEEP)
 
 
 def _expected_seconds(past_seconds: list[float]) -> float:
