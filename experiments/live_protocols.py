@@ -28,7 +28,7 @@ import optax
 from experiments import live_members
 from experiments.live_members import KILL, STOP, Case, Place, Scenario
 from experiments.live_records import Records, verdict
-from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols
+from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols, stragglers
 from gcjax.parameter_server import Limits, LiveRun
 from gcjax.progress import Progress
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -47,8 +47,8 @@ HEADS = (
 NOTES = """\
 - Seconds on the clock from the moment that all begin to {metric} {target:g}; a dash: not within {seconds:g} s. It is
   that of the commit at which a replay of the record gets there. `predicted`: what the simulator says, from the
-  durations, messages and service times measured under {calibrated_by} where the same happens; not where a worker has
-  left, since its absence is not taken over into the simulation.
+  durations, messages and service times measured under {calibrated_by} where the same happens. A worker that has left
+  there is away at the same seconds; workers that compute while they send are not predicted then.
 - The error of commit times is that of the prediction, in percent of the measured time: the mean over all commits but
   the first five, ± their standard deviation.
 - Promise: whether the record keeps to the protocol's specification; a dash: it does not say what it promises if workers
@@ -71,6 +71,13 @@ class _Options(NamedTuple):
     calibrated_by: str
     pace: float
     check: bool = False
+
+
+class _Measured(NamedTuple):
+    """Attributes: calibration: of a run; absences: of its workers, None if there were none."""
+
+    calibration: parameter_server.Calibration
+    absences: stragglers.Absences | None
 
 
 @config.experiment
@@ -206,14 +213,13 @@ def _served(
     cases: Sequence[Case], place: Place, options: _Options, records: Records, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """The row of each case, after its run, which `records` keeps."""
-    measured: parameter_server.Calibration | None = None
+    measured = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
         run = _run(case, place, options)
         if case.scheme_name == options.calibrated_by:
-            measured = parameter_server.calibration(run) if _is_complete(run) else None
-            if measured is not None:
-                records.calibrate(case.scenario_name, measured)
+            measured = _Measured(parameter_server.calibration(run), parameter_server.measured_absences(run))
+            records.calibrate(case.scenario_name, measured.calibration)
         records.add(case.label, run)
         row = {**_measured_row(case, run, options), **_predicted_row(case, run, measured, options)}
         progress.show("; ".join(_cells([row])[0]))
@@ -271,18 +277,16 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
     }
 
 
-def _predicted_row(
-    case: Case, run: LiveRun, measured: parameter_server.Calibration | None, options: _Options
-) -> dict[str, Any]:
+def _predicted_row(case: Case, run: LiveRun, measured: _Measured | None, options: _Options) -> dict[str, Any]:
     """What the simulator says from what was measured; NaN if it cannot say anything."""
-    if measured is None or not _is_complete(run):
+    if measured is None or not _is_predicted(case, run, measured):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
-    num_units, key = int(1.2 * len(run.schedule.start)) + 10, case.setup.rng_key
-    durations = parameter_server.sampled_durations(measured, key, num_units)
-    setup = case.setup
-    simulated = engine.run(
-        setup.task, setup.protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=measured.network,
-        eval_every=EVAL_EVERY,
+    setup, away = case.setup, measured.absences
+    num_units = int(1.2 * len(run.schedule.start)) + 10
+    schedule = parameter_server.predicted_schedule(setup.protocol, measured.calibration, setup.rng_key, num_units, away)
+    simulated = engine.replay(
+        setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key, eval_every=EVAL_EVERY,
+        memberships=() if away is None else away.memberships(schedule),
     )  # fmt: skip
     times = np.asarray(simulated.schedule.time)
     errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
@@ -291,6 +295,12 @@ def _predicted_row(
         "error_mean": float(errors.mean()) if errors.size else math.nan,
         "error_std": float(errors.std()) if errors.size else math.nan,
     }
+
+
+def _is_predicted(case: Case, run: LiveRun, measured: _Measured) -> bool:
+    """Whether the same has happened as in the measured run, and the simulator can say what follows."""
+    has_left = not _is_complete(run)
+    return has_left == (measured.absences is not None) and not (has_left and case.setup.rule().overlaps)
 
 
 def _reach(run: engine.Run, target: analysis.Target) -> float:
