@@ -6,7 +6,7 @@ import pytest
 
 from gcjax import codes, protocols, stragglers
 from gcjax.codes import assignments, stopping
-from gcjax.parameter_server import Calibration, predicted_schedule, predicted_times
+from gcjax.parameter_server import Calibration, predicted_schedule, predicted_times, sampled_durations
 from gcjax.parameter_server.virtual_run import Seconds, virtual_schedule
 from gcjax.stragglers import Network, absences
 
@@ -133,6 +133,8 @@ def test_the_prediction_takes_what_was_measured(x64):
     first = [21.75, 43.875]  # then worker 0 does both chunks, and worker 1 is held up in what follows
     assert times[:3].tolist() == pytest.approx([*first, 43.875 + 0.375 + 27.5])
     assert np.diff(times).max() < 40.0 and len(times) == 8
+    drawn = sampled_durations(measured, jax.random.key(0), 200)[12:, 1]
+    assert set(drawn.tolist()) == {14.0}
     without = predicted_times(ORDERS, measured._replace(held=None), jax.random.key(0), 8)
     assert without[3] < times[3]
 
