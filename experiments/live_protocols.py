@@ -48,7 +48,8 @@ NOTES = """\
 - Seconds on the clock from the moment that all begin to {metric} {target:g}; a dash: not within {seconds:g} s. It is
   that of the commit at which a replay of the record gets there. `predicted`: what the simulator says, from the
   durations, messages and service times measured under {calibrated_by} where the same happens. A worker that has left
-  there is away at the same seconds; workers that compute while they send are not predicted then.
+  there is away at the same seconds; workers that compute while they send, and schemes that look at the loss, are not
+  predicted then.
 - The error of commit times is that of the prediction, in percent of the measured time: the mean over all commits but
   the first five, ± their standard deviation.
 - Promise: whether the record keeps to the protocol's specification; a dash: it does not say what it promises if workers
@@ -281,13 +282,7 @@ def _predicted_row(case: Case, run: LiveRun, measured: _Measured | None, options
     """What the simulator says from what was measured; NaN if it cannot say anything."""
     if measured is None or not _is_predicted(case, run, measured):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
-    setup, away = case.setup, measured.absences
-    num_units = int(1.2 * len(run.schedule.start)) + 10
-    schedule = parameter_server.predicted_schedule(setup.protocol, measured.calibration, setup.rng_key, num_units, away)
-    simulated = engine.replay(
-        setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key, eval_every=EVAL_EVERY,
-        memberships=() if away is None else away.memberships(schedule),
-    )  # fmt: skip
+    simulated = _simulated(case.setup, measured, int(1.2 * len(run.schedule.start)) + 10)
     times = np.asarray(simulated.schedule.time)
     errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
     return {
@@ -297,10 +292,23 @@ def _predicted_row(case: Case, run: LiveRun, measured: _Measured | None, options
     }
 
 
+def _simulated(setup: parameter_server.Setup, measured: _Measured, num_units: int) -> engine.Run:
+    """The run of a setup in which things take as long as was measured; `num_units`: of each worker."""
+    numbers, away = measured.calibration, measured.absences
+    arguments = setup.task, setup.protocol, setup.optimizer
+    if setup.protocol.adaptive is not None:  # what it does depends on the loss
+        durations = parameter_server.sampled_durations(numbers, setup.rng_key, num_units)
+        return engine.run(*arguments, durations, rng_key=setup.rng_key, network=numbers.network, eval_every=EVAL_EVERY)
+    schedule = parameter_server.predicted_schedule(setup.protocol, numbers, setup.rng_key, num_units, away)
+    memberships = () if away is None else away.memberships(schedule)
+    return engine.replay(*arguments, schedule, rng_key=setup.rng_key, memberships=memberships, eval_every=EVAL_EVERY)
+
+
 def _is_predicted(case: Case, run: LiveRun, measured: _Measured) -> bool:
     """Whether the same has happened as in the measured run, and the simulator can say what follows."""
     has_left = not _is_complete(run)
-    return has_left == (measured.absences is not None) and not (has_left and case.setup.rule().overlaps)
+    is_simulated = not case.setup.rule().overlaps and case.setup.protocol.adaptive is None
+    return has_left == (measured.absences is not None) and (is_simulated or not has_left)
 
 
 def _reach(run: engine.Run, target: analysis.Target) -> float:

@@ -50,7 +50,7 @@ def predicted_schedule(
     with each message.
 
     Args:
-      protocol: any.
+      protocol: any; of one that looks at the loss, a run in which that never changes its mind.
       measured: the run's calibration.
       rng_key: draws the units beyond the measured ones.
       num_units: T, of each worker.
@@ -88,11 +88,15 @@ def _is_stopped(protocol: Protocol, num_workers: int) -> bool:
 
 
 def _seconds(measured: Calibration) -> Seconds:
-    """Of messages and of the server; what nobody has looked at takes no time."""
+    """Of messages and of the server; what nobody has looked at takes no time.
+
+    A message without parameters takes no longer than one with them, whatever the few signs of life say.
+    """
+    latency = 0.0 if measured.latency is None else measured.latency
     return Seconds(
         send=measured.send_seconds,
         receive=measured.receive_seconds,
-        latency=np.zeros_like(measured.send_seconds) if measured.latency is None else measured.latency,
+        latency=np.minimum(np.minimum(latency, measured.send_seconds), measured.receive_seconds),
         report=measured.report_seconds,
         push=measured.service_seconds if measured.push_seconds is None else measured.push_seconds,
         commit=measured.commit_seconds or 0.0,

@@ -63,6 +63,8 @@ def test_a_run_is_predicted_where_the_same_has_happened():
     assert is_predicted(asp, True, away) and is_predicted(asp, False, None) and is_predicted(overlap, False, None)
     assert not is_predicted(asp, True, None) and not is_predicted(asp, False, away)
     assert not is_predicted(overlap, True, away)
+    adaptive = protocols.adsp(num_windows=3)
+    assert is_predicted(adaptive, False, None) and not is_predicted(adaptive, True, away)
 
 
 def throttle(scenario, calls):

@@ -6,7 +6,7 @@ import pytest
 
 from gcjax import codes, protocols, stragglers
 from gcjax.codes import assignments, stopping
-from gcjax.parameter_server import Calibration, predicted_schedule, predicted_times, sampled_durations
+from gcjax.parameter_server import Calibration, predicted_schedule, predicted_times, prediction, sampled_durations
 from gcjax.parameter_server.virtual_run import Seconds, virtual_schedule
 from gcjax.stragglers import Network, absences
 
@@ -150,3 +150,10 @@ def test_absences_are_passed_on_by_the_prediction(x64):
     np.testing.assert_array_equal(
         predicted_schedule(protocols.bsp(), measured, key, 8, away).time, np.asarray(expected.time)
     )
+
+
+def test_a_message_without_parameters_takes_no_longer_than_one_with_them():
+    """Of the latencies 1 s and 9 s the second is more than the 3 s of a push and the 2 s of an order."""
+    measured = Calibration(NOTHING, np.array([3.0, 3.0]), np.array([2.0, 2.0]), 0.375, np.array([1.0, 9.0]))
+    assert prediction._seconds(measured).latency.tolist() == [1.0, 2.0]
+    assert prediction._seconds(measured._replace(latency=None)).latency.tolist() == [0.0, 0.0]
