@@ -28,7 +28,7 @@ import optax
 from experiments import live_members
 from experiments.live_members import KILL, STOP, Case, Place, Scenario
 from experiments.live_records import Records, verdict
-from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols
+from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols, stragglers
 from gcjax.parameter_server import Limits, LiveRun
 from gcjax.progress import Progress
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -47,8 +47,9 @@ HEADS = (
 NOTES = """\
 - Seconds on the clock from the moment that all begin to {metric} {target:g}; a dash: not within {seconds:g} s. It is
   that of the commit at which a replay of the record gets there. `predicted`: what the simulator says, from the
-  durations, messages and service times measured under {calibrated_by} where the same happens; not where a worker has
-  left, since its absence is not taken over into the simulation.
+  durations, messages and service times measured under {calibrated_by} where the same happens. A worker that has left
+  there is away at the same seconds; workers that compute while they send, and schemes that look at the loss, are not
+  predicted then.
 - The error of commit times is that of the prediction, in percent of the measured time: the mean over all commits but
   the first five, ± their standard deviation.
 - Promise: whether the record keeps to the protocol's specification; a dash: it does not say what it promises if workers
@@ -71,6 +72,13 @@ class _Options(NamedTuple):
     calibrated_by: str
     pace: float
     check: bool = False
+
+
+class _Measured(NamedTuple):
+    """Attributes: calibration: of a run; absences: of its workers, None if there were none."""
+
+    calibration: parameter_server.Calibration
+    absences: stragglers.Absences | None
 
 
 @config.experiment
@@ -216,16 +224,15 @@ def _served(
     cases: Sequence[Case], place: Place, options: _Options, records: Records, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """The row of each case, after its run, which `records` keeps."""
-    calibration: parameter_server.Calibration | None = None
+    measured = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
         run = _serve_case(case, place, options)
         if case.scheme_name == options.calibrated_by:
-            calibration = parameter_server.calibration(run) if _is_complete(run) else None
-            if calibration is not None:
-                records.calibrate(case.scenario_name, calibration)
+            measured = _Measured(parameter_server.calibration(run), parameter_server.measured_absences(run))
+            records.calibrate(case.scenario_name, measured.calibration)
         records.add(case.label, run)
-        row = {**_measured_row(case, run, options), **_predicted_row(case, run, calibration, options)}
+        row = {**_measured_row(case, run, options), **_predicted_row(case, run, measured, options)}
         cells_of_row = _cells([row])[0]
         progress.show("; ".join(cells_of_row))
         yield row
@@ -282,22 +289,13 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
     }
 
 
-def _predicted_row(
-    case: Case, run: LiveRun, calibration: parameter_server.Calibration | None, options: _Options
-) -> dict[str, Any]:
+def _predicted_row(case: Case, run: LiveRun, measured: _Measured | None, options: _Options) -> dict[str, Any]:
     """What the simulator says from what was measured; NaN if it cannot say anything."""
-    if calibration is None or not _is_complete(run):
+    if measured is None or not _is_predicted(case, run, measured):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
-    setup, units_of_run = case.setup, len(run.schedule.start)
-    more_than_enough_units = int(1.2 * units_of_run) + 10
-    durations = parameter_server.sampled_durations(calibration, setup.rng_key, more_than_enough_units)
-    simulated = engine.run(
-        setup.task, setup.protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=calibration.network,
-        eval_every=EVAL_EVERY,
-    )  # fmt: skip
-    simulated_times = np.asarray(simulated.schedule.time)
-    finite_times = simulated_times[np.isfinite(simulated_times)]
-    errors = parameter_server.time_errors(np.asarray(run.schedule.time), finite_times)
+    simulated = _simulated(case.setup, measured, int(1.2 * len(run.schedule.start)) + 10)
+    times = np.asarray(simulated.schedule.time)
+    errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
     return {
         "predicted": _seconds_to_target(simulated, options.target),
         "error_mean": float(errors.mean()) if errors.size else math.nan,
@@ -305,7 +303,26 @@ def _predicted_row(
     }
 
 
-def _seconds_to_target(run: engine.Run, target: analysis.Target) -> float:
+def _simulated(setup: parameter_server.Setup, measured: _Measured, num_units: int) -> engine.Run:
+    """The run of a setup in which things take as long as was measured; `num_units`: of each worker."""
+    numbers, away = measured.calibration, measured.absences
+    arguments = setup.task, setup.protocol, setup.optimizer
+    if setup.protocol.adaptive is not None:  # what it does depends on the loss
+        durations = parameter_server.sampled_durations(numbers, setup.rng_key, num_units)
+        return engine.run(*arguments, durations, rng_key=setup.rng_key, network=numbers.network, eval_every=EVAL_EVERY)
+    schedule = parameter_server.predicted_schedule(setup.protocol, numbers, setup.rng_key, num_units, away)
+    memberships = () if away is None else away.memberships(schedule)
+    return engine.replay(*arguments, schedule, rng_key=setup.rng_key, memberships=memberships, eval_every=EVAL_EVERY)
+
+
+def _is_predicted(case: Case, run: LiveRun, measured: _Measured) -> bool:
+    """Whether the same has happened as in the measured run, and the simulator can say what follows."""
+    has_left = not _is_complete(run)
+    is_simulated = not case.setup.rule().overlaps and case.setup.protocol.adaptive is None
+    return has_left == (measured.absences is not None) and (is_simulated or not has_left)
+
+
+def _reach(run: engine.Run, target: analysis.Target) -> float:
     """Seconds to the target; inf if it was not reached."""
     times, values = np.asarray(run.trajectory.time), np.asarray(run.trajectory.metrics[target.metric])
     return analysis.time_to_target(times, values, target.value, higher_is_better=target.higher_is_better)

@@ -1,6 +1,7 @@
 """What a live run took, as the input of the simulator: the seconds of units, of messages and of the server.
 
-The simulator then says when commits of another protocol would happen on the same machines.
+The simulator then says when commits of another protocol would happen on the same machines
+(`gcjax.parameter_server.prediction`).
 
 Letters: T units of a worker, W workers.
 """
@@ -12,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax.parameter_server import holdups
+from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageTimes
 from gcjax.parameter_server.server import LiveRun
-from gcjax.protocols.base import Protocol
+from gcjax.stragglers.absences import Absences, absences
 from gcjax.stragglers.network import Links, Network
 
 
@@ -25,16 +27,29 @@ class Calibration(NamedTuple):
       durations: float64[T, W] seconds of the units, in order; NaN where a worker has not ended one. By how much a
         message took longer than the median counts to its unit, if that is more than a unit takes: its worker was
         held up, for example suspended.
-      send_seconds: float64[W], the median from the end of a worker's last unit to the arrival of its push.
+      send_seconds: float64[W], the median from the end of a worker's last unit, or from when it heard that it was to
+        stop, to the arrival of its push.
       receive_seconds: float64[W], the median from the server's order, when it has dealt with what led to it, to the
         worker's first unit.
       service_seconds: for which the server is busy with a push, the median.
+      latency: float64[W] seconds, the median from the moment at which a worker sends a message without parameters, a
+        sign of life or a report, to that at which the server deals with it; None if no such one was written down.
+      report_seconds: for which the server is busy with the report of a unit: what the rule takes for an event.
+      push_seconds: for which it is busy with a push that brings no commit; None if nobody has looked.
+      commit_seconds: for which it is busy with a commit besides; None if nobody has looked.
+      held: float64[T, W] seconds of the units in which their worker was held up as a whole, as if suspended: no sign of
+        life came, and nothing ends this early. None if no sign of life was written down.
     """
 
     durations: np.ndarray
     send_seconds: np.ndarray
     receive_seconds: np.ndarray
     service_seconds: float
+    latency: np.ndarray | None = None
+    report_seconds: float = 0.0
+    push_seconds: float | None = None
+    commit_seconds: float | None = None
+    held: np.ndarray | None = None
 
     @property
     def network(self) -> Network:
@@ -51,34 +66,69 @@ def calibration(run: LiveRun) -> Calibration:
     """What a live run took.
 
     A message that has waited for the server while that was busy has taken that much longer, so a run in which the
-    server is mostly idle says most. Of a protocol that exchanges parameters at the end of a turn nothing can be said,
-    or of one whose workers compute while they send and receive.
+    server is mostly idle says most. Workers may have left and come back: what was cut off is not measured.
 
     Raises:
-      ValueError: if a worker has not pushed at all, or parameters were exchanged.
+      ValueError: if a worker has not pushed at all; or if parameters were exchanged, or workers computed while they
+        sent and received, so that the record does not say how long they have waited for what.
     """
-    schedule = jax.device_get(run.schedule)
+    _check_turns(run)
+    schedule, messages = jax.device_get(run.schedule), run.messages or _NO_MESSAGES
+    stops = messages.of(STOP)
     with np.errstate(invalid="ignore"):
         durations = schedule.compute_end - schedule.compute_start
         send_seconds = schedule.finish - schedule.compute_end
+        if stops.kind.size:  # who had ended a unit before has waited for the stop
+            send_seconds = schedule.finish - schedule.send_start + np.median(stops.done - stops.heard)
         receive_seconds = schedule.compute_start - schedule.start
     is_sent = np.isfinite(schedule.send_start) & np.isfinite(schedule.finish)
     is_first = np.isfinite(schedule.compute_start) & (np.roll(is_sent, 1, axis=0) | _is_row_0(is_sent))
+    if stops.kind.size:  # a turn can go on after its push
+        is_first = np.isfinite(schedule.compute_start) & (schedule.start < schedule.compute_start)
     silent = np.flatnonzero(~is_sent.any(axis=0))
     if silent.size:
         raise ValueError(f"each worker must have pushed once at least; worker {silent[0]} has not. Let it run longer.")
     service = float(np.median(run.service_seconds))
     receive = _medians(receive_seconds, is_first) - service
-    durations = np.where(np.isfinite(schedule.compute_end) & np.isfinite(durations), durations, np.nan)
+    durations = np.where(np.isfinite(schedule.finish) & np.isfinite(durations), durations, np.nan)
     for seconds, is_message in ((send_seconds, is_sent), (receive_seconds, is_first)):
         excess = np.where(is_message, seconds, 0) - _medians(seconds, is_message)
         durations += np.where(excess > np.nanmedian(durations, axis=0), excess, 0)
+    pushes, small = messages.of(PUSH), messages.of(SIGN, REPORT)
     return Calibration(
         durations=durations,
         send_seconds=_medians(send_seconds, is_sent).clip(0),
         receive_seconds=receive.clip(0),
         service_seconds=service,
+        latency=_latency(small, durations.shape[1]),
+        report_seconds=_median(messages.rule[messages.rule > 0]) or 0.0,  # the others were of no turn any more
+        push_seconds=_median(pushes.done - pushes.heard - pushes.commit),
+        commit_seconds=_median(pushes.commit[pushes.commit > 0]),
+        held=holdups.held_seconds(durations, schedule, messages.of(SIGN)),
     )
+
+
+def measured_absences(run: LiveRun) -> Absences | None:
+    """When workers were away in a live run, as the simulator takes it; None if all were there all the time.
+
+    One that was not there when the first began is away from the beginning on.
+    """
+    if not run.memberships:
+        return None
+    is_there, times = dict.fromkeys(range(run.schedule.start.shape[1]), False), []  # (worker, leave, join)
+    since = dict.fromkeys(is_there, 0.0)
+    for change in run.memberships:
+        if change.change == "left":
+            is_there[change.worker], since[change.worker] = False, change.time
+        elif change.change in ("joined", "came back"):
+            if change.time > 0:
+                times.append((change.worker, since[change.worker], change.time))
+            is_there[change.worker] = True
+    times += [(worker, since[worker], np.inf) for worker, there in is_there.items() if not there]
+    if not times:
+        return None
+    workers, leave, join = zip(*sorted(times), strict=True)
+    return absences(workers=workers, leave=leave, join=join)
 
 
 def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) -> Links:
@@ -115,51 +165,36 @@ def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) 
     )
 
 
-def sampled_durations(measured: Calibration, rng_key: jax.Array, num_units: int) -> jax.Array:
-    """float[num_units, W] seconds: the measured units in their order, and then ones drawn from the worker's own.
-
-    Raises:
-      ValueError: if a worker has no measured unit.
-    """
-    _validate.integer("num_units", num_units, minimum=1)
-    num_workers = measured.durations.shape[1]
-    columns = []
-    for worker, key in enumerate(jax.random.split(rng_key, num_workers)):
-        seconds = measured.durations[:, worker]
-        known = seconds[np.isfinite(seconds)]
-        if not known.size:
-            raise ValueError(f"each worker must have a measured unit; worker {worker} has none.")
-        drawn = np.asarray(jax.random.choice(key, known, (num_units,)))
-        in_order = np.full(num_units, np.nan)
-        in_order[: min(num_units, seconds.size)] = seconds[:num_units]
-        columns.append(np.where(np.isfinite(in_order), in_order, drawn))
-    return jnp.asarray(np.stack(columns, axis=1), jnp.result_type(float))
+_NO_MESSAGES = MessageTimes(np.zeros(0, str), np.zeros(0, np.int32), *np.zeros((5, 0)))
 
 
-def predicted_times(protocol: Protocol, measured: Calibration, rng_key: jax.Array, num_units: int) -> np.ndarray:
-    """float[E] seconds of the commits that the protocol would make on the machines of a measured run.
+def _check_turns(run: LiveRun) -> None:
+    """Raises an error if a record does not say how long a message took."""
+    if not run.exchanges and not run.overlaps:
+        return
+    why = (
+        "workers have computed while they sent and received, so that nobody waited for a message"
+        if run.overlaps
+        else "parameters were exchanged between computing and sending, so that a push has waited for them"
+    )
+    raise ValueError(
+        "a calibration needs a run in which each worker receives parameters, computes and pushes, one after the "
+        f"other; in this one {why}. Calibrate by a run of gcjax.protocols.asp() on the same machines."
+    )
 
-    Args:
-      protocol: any; one with a rule is simulated by the event queue, with a server that is busy with each message.
-      measured: the run's calibration.
-      rng_key: draws the units beyond the measured ones.
-      num_units: T, of each worker.
-    """
-    times = np.asarray(protocol(sampled_durations(measured, rng_key, num_units), measured.network).time)
-    return times[np.isfinite(times)]
+
+def _latency(small: MessageTimes, num_workers: int) -> np.ndarray | None:
+    """float64[W] seconds of a message without parameters; that of all for a worker of which there is none."""
+    seconds = small.heard - small.sent
+    if (median := _median(seconds)) is None:
+        return None
+    own = [_median(seconds[small.worker == worker]) for worker in range(num_workers)]
+    return np.array([median if value is None else value for value in own]).clip(0)
 
 
-def time_errors(measured: np.ndarray, predicted: np.ndarray, *, skip: int = 5) -> np.ndarray:
-    """float64[E]: by how much of the measured time each predicted commit is later; negative if it is earlier.
-
-    Args:
-      measured: float[E1] seconds.
-      predicted: float[E2] seconds; the commits that both have are compared.
-      skip: the first commits, which are left out, since their times are short.
-    """
-    num_commits = min(len(measured), len(predicted))
-    one, other = (np.asarray(times, np.float64)[skip:num_commits] for times in (measured, predicted))
-    return other / one - 1
+def _median(values: np.ndarray) -> float | None:
+    """The median; None of nothing."""
+    return float(np.median(values)) if values.size else None
 
 
 def _is_row_0(values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.members import Members
+from gcjax.parameter_server.message_times import STOP, MessageLog
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.stops import Stops
 from gcjax.parameter_server.turn_log import Turn
@@ -31,6 +32,9 @@ class Coordinator:
       waiting: what the rule knows.
       has_begun: whether enough have joined, and all have begun.
       num_late: pushes that came when their turn had been cut off.
+      messages: when they were sent and dealt with; of those to the workers, the stops that were answered.
+      rule_seconds: what the rule has taken so far.
+      commit_seconds: what the updates of the parameters have taken so far.
     """
 
     def __init__(self, setup: Setup, limits: Limits, commits: Commits, members: Members, clock: EventClock) -> None:
@@ -43,6 +47,8 @@ class Coordinator:
         self._early: list[int] = []  # workers that are there before all begin
         self._anew: set[int] = set()  # those that are to begin anew with their next turn
         self.has_begun, self.num_late = False, 0
+        self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0
+        self._stops_sent_at = math.nan
 
     def go_on(self) -> None:
         """Goes on after the last commit that the log has."""
@@ -162,6 +168,7 @@ class Coordinator:
             return
         now = self._clock.event()
         self._note_push(worker, header, now)
+        self._note_stop(worker, header)
         tree = wire.from_bytes(message.body, self._commits.layout)
         self._commits.add(worker, float(header["loss"]), tree)
         self._carry_out(self._decide(MESSAGE, worker, now), now)
@@ -186,6 +193,12 @@ class Coordinator:
             arrive=now,
             lost=lost,
         )
+
+    def _note_stop(self, worker: int, header: Any) -> None:
+        """Writes down when the stop that a push answers was sent, heard and answered."""
+        if header.get("stop_heard") is not None:
+            heard, done = self._clock.of_machine_time([header["stop_heard"], header["send_start"]]).tolist()
+            self.messages.add(STOP, worker, self._stops_sent_at, heard, done)
 
     def _note_unit(self, worker: int, message: Message) -> None:
         """Notes that a unit of a turn that will be stopped is done."""
@@ -227,13 +240,18 @@ class Coordinator:
         if self._setup.protocol.adaptive is not None:
             memory = self._windows.controls_after(now, self._commits.log, self.waiting.view.memory)
             self.waiting.remember(memory)
-        return self.waiting.decide(kind, worker, now)
+        begin = self._clock.now()
+        decision = self.waiting.decide(kind, worker, now)
+        self.rule_seconds += self._clock.now() - begin
+        return decision
 
     def _carry_out(self, decision: Decision, now: float) -> None:
         """Does what the rule has decided: a commit, turns that are cut off, begin, or are stopped."""
         self._alarm = float(decision.alarm)
         if decision.commits:
+            begin = self._clock.now()
             self._commits.commit(decision.taken, now)
+            self.commit_seconds += self._clock.now() - begin
         for cut_worker in np.flatnonzero(decision.cut):
             self._commits.log.cut_off(int(cut_worker), now)
         for new_worker in np.flatnonzero(decision.begins):
@@ -276,6 +294,7 @@ class Coordinator:
 
     def _send_stops(self, asked: np.ndarray) -> None:
         """Asks these workers, `bool[W]`, for a push."""
+        self._stops_sent_at = self._clock.now()
         for worker in np.flatnonzero(asked).tolist():
             header = {**self._stops.request(worker), "turn": self._commits.log.turn_number(worker)}
             self._members.send(worker, Message(header))

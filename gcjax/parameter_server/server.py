@@ -19,6 +19,7 @@ from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.members import Members
+from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, MessageTimes
 from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
@@ -43,6 +44,9 @@ class LiveRun(NamedTuple):
       num_late: pushes that came when their turn had been cut off; they are in no commit.
       checked: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
       check_seconds: what that has taken in the server's thread.
+      messages: when each was sent and dealt with; None if nobody has looked.
+      exchanges: whether workers got the parameters between computing and sending (`Rule.exchanges`).
+      overlaps: whether they computed while they sent and received (`Rule.overlaps`).
     """
 
     params: Any
@@ -55,6 +59,13 @@ class LiveRun(NamedTuple):
     num_late: int = 0
     checked: str = ""
     check_seconds: float = 0.0
+    messages: MessageTimes | None = None
+    exchanges: bool = False
+    overlaps: bool = False
+
+
+_SENT = {PUSH: "send_start", REPORT: "end", SIGN: "sent"}
+"""By the kind of a message, where it says when it was sent."""
 
 
 class _Event(NamedTuple):
@@ -147,6 +158,9 @@ class Server:
             num_late=self.num_late,
             checked="" if self._check is None else str(self._check),
             check_seconds=0.0 if self._check is None else self._check.seconds,
+            messages=self._coordinator.messages.times(),
+            exchanges=self.setup.rule().exchanges,
+            overlaps=self.setup.rule().overlaps,
         )
 
     @property
@@ -238,11 +252,23 @@ class Server:
             self._members.greet(connection, message, self._coordinator.waiting.alive, begin)
         elif self._members.is_current(worker, connection):
             self._members.hear(worker, begin)
-            self._coordinator.hear(worker, message)
+            self._hear(worker, message, begin)
             if message.kind == "ready":
                 self._next_lease_end = 0.0  # there is one lease more, and the clock may begin anew
-            if message.kind == "push":
+            if message.kind == PUSH:
                 self._service_seconds.append(self._clock.now() - begin)
+
+    def _hear(self, worker: int, message: Message, begin: float) -> None:
+        """Deals with a message of a worker that has been let in, and writes down when; `begin` is now."""
+        coordinator = self._coordinator
+        rule, commit = coordinator.rule_seconds, coordinator.commit_seconds
+        coordinator.hear(worker, message)
+        sent = message.header.get(_SENT.get(message.kind, ""))
+        if isinstance(sent, int | float) and math.isfinite(sent) and coordinator.has_begun:
+            coordinator.messages.add(
+                message.kind, worker, float(self._clock.of_machine_time(sent)), begin, self._clock.now(),
+                rule=coordinator.rule_seconds - rule, commit=coordinator.commit_seconds - commit,
+            )  # fmt: skip
 
     def _lose(self, connection: Connection) -> None:
         """Forgets a connection; its worker leaves at once, since nobody holds the other end any more."""

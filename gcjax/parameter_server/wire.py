@@ -147,6 +147,11 @@ def _is_time(value: Any) -> bool:
     return _is_number(value) and math.isfinite(value)
 
 
+def _is_optional_time(value: Any) -> bool:
+    """Whether it is a number of seconds, or None."""
+    return value is None or _is_time(value)
+
+
 def _is_unit(value: Any) -> bool:
     """Whether it is the number of a unit, or None."""
     return value is None or (isinstance(value, int) and not isinstance(value, bool))
@@ -166,7 +171,9 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
         "loss": _is_number,
         "lost": _is_number,
         "send_start": _is_time,
+        "stop_heard": _is_optional_time,
     },
+    "alive": {"sent": _is_optional_time},
     "unit": {"compute_start": _is_time, "end": _is_time, "loss": _is_number},
 }
 """What a message of a worker must say, by its kind (None if it may be left out); one that does not is refused."""

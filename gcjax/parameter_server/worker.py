@@ -146,7 +146,9 @@ class _Worker:
         inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
         has_ended = threading.Event()
-        threading.Thread(target=_send_signs_of_life, args=(connection, lease / 4, has_ended), daemon=True).start()
+        threading.Thread(
+            target=_send_signs_of_life, args=(connection, lease / 4, offset, has_ended), daemon=True
+        ).start()
         try:
             if isinstance(self._program, OverlappingProgram):
                 self._take_overlapping_turns(self._program, connection, inbox, layout, offset)
@@ -339,6 +341,7 @@ class _Turns:
             return False, 0
         if message.header["turn"] != order.turn:
             return True, 0
+        heard = self._now()
         program, is_coded = self._program, isinstance(self._program, CodedProgram)
         if isinstance(program, CodedProgram):
             tree = program.message_of(message.header["units"], message.header["encode"])
@@ -346,7 +349,8 @@ class _Turns:
             if lost:
                 program.undo()
             tree = program.message(None, order.weight)
-        self._send_push({"turn": order.turn, "stop": message.header["stop"]}, wire.to_bytes(tree), lost)
+        header = {"turn": order.turn, "stop": message.header["stop"], "stop_heard": heard}
+        self._send_push(header, wire.to_bytes(tree), lost)
         return is_coded, 1
 
     def push(self, order: _Order) -> bool:
@@ -416,11 +420,14 @@ def _has_end(inbox: Inbox) -> bool:
     return False
 
 
-def _send_signs_of_life(connection: Connection, seconds: float, has_ended: threading.Event) -> None:
-    """Tells the server every so many seconds that the worker is there."""
+def _send_signs_of_life(connection: Connection, seconds: float, offset: float, has_ended: threading.Event) -> None:
+    """Tells the server every so many seconds that the worker is there, and when that was said, by the server's clock.
+
+    `offset`: seconds to add to our clock to get the server's.
+    """
     with contextlib.suppress(Disconnected):
         while not has_ended.wait(seconds):
-            connection.send(Message({"kind": "alive"}))
+            connection.send(Message({"kind": "alive", "sent": time.monotonic() + offset}))
 
 
 def _is_ready(array: Any) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments import live_members, live_protocols, live_records
-from gcjax import analysis, cli, files, parameter_server
+from gcjax import analysis, cli, files, parameter_server, protocols, stragglers
 from gcjax.analysis.timelines import folder as timelines
 from gcjax.progress import silent
 
@@ -48,6 +48,23 @@ def test_the_table_says_what_was_measured_and_what_was_predicted(tmp_path):
     assert "| one killed | BSP | 200 | - | - | - | - | 2e-07 | 1 | 3.1 |" in page
     assert "time to 0.95" in page and "Units are paced to 0.02 s" in page
     assert files.read_table(tmp_path / "results.parquet").column("reach").to_pylist() == [1.2, math.inf]
+
+
+def test_a_run_is_predicted_where_the_same_has_happened():
+    def is_predicted(protocol, has_left, absences):
+        setup = parameter_server.Setup(None, protocol, None, 2, None)
+        change = [parameter_server.Membership(1.0, 0, "left")] if has_left else []
+        run = parameter_server.LiveRun(None, None, None, None, tuple(change), None, 0)
+        case = live_members.Case("scheme", "scenario", live_members.Scenario(), setup)
+        return live_protocols._is_predicted(case, run, live_protocols._Measured(None, absences))
+
+    away = stragglers.absences(workers=(0,), leave=(1.0,))
+    asp, overlap = protocols.asp(), protocols.worker_busy(overlap=True)
+    assert is_predicted(asp, True, away) and is_predicted(asp, False, None) and is_predicted(overlap, False, None)
+    assert not is_predicted(asp, True, None) and not is_predicted(asp, False, away)
+    assert not is_predicted(overlap, True, away)
+    adaptive = protocols.adsp(num_windows=3)
+    assert is_predicted(adaptive, False, None) and not is_predicted(adaptive, True, away)
 
 
 def throttle(scenario, calls):
@@ -107,9 +124,9 @@ def test_it_runs_with_processes_of_its_own(tmp_path):
     assert [row["num_left"] for row in table] == [0, 0, 1, 1]
     whole = table[:2]  # with nobody lost: what a record without somebody promises is not known here
     assert all(row["promise"] == "kept" and row["replay_difference"] < 1e-2 for row in whole), table
-    assert math.isfinite(table[0]["error_mean"]) and all(math.isnan(row["error_mean"]) for row in table[2:])
+    assert all(math.isfinite(row["error_mean"]) for row in table), table  # also with the worker that was lost
     facts = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert facts["target"] == 0.95 and list(facts["calibrations"]) == ["one slow"]
+    assert facts["target"] == 0.95 and list(facts["calibrations"]) == ["one slow", "one killed"]
     runs = timelines.activities(tmp_path / "out")
     assert [len(run.loss["time"]) for run in runs] == [row["num_commits"] for row in table]
 

@@ -6,11 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import parameter_server, protocols, stragglers
-from gcjax.parameter_server.calibration import fitted_links, predicted_times, time_errors
-from tests.parameter_server.runs import setup, start_workers
+from gcjax import codes, parameter_server, protocols, stragglers
+from gcjax.codes import assignments
+from gcjax.parameter_server import fitted_links, measured_absences, predicted_times, time_errors
+from gcjax.parameter_server.holdups import held_seconds
+from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageLog
+from gcjax.protocols.conformance.memberships import Membership
+from tests.parameter_server.runs import live_run, setup, start_workers
 
 NUM_WORKERS = 3
+CODED = protocols.coded(codes.partial(assignments.cyclic(4, load=2)))
 SERVICE = 0.01
 
 
@@ -90,3 +95,121 @@ def test_what_is_too_little_is_refused():
         parameter_server.calibration(run)
     with pytest.raises(ValueError, match="two different sizes"):
         fitted_links([], ())
+
+
+def message_times(*rows):
+    """Of rows (kind, worker, sent, heard, done, rule, commit)."""
+    log = MessageLog()
+    for *times, rule, commit in rows:
+        log.add(*times, rule=rule, commit=commit)
+    return log.times()
+
+
+def test_what_the_server_takes_is_told_apart_by_hand():
+    run, *_ = simulated_run(protocols.asp())
+    messages = message_times(
+        (SIGN, 0, 1.0, 1.5, 1.5, 0.0, 0.0), (SIGN, 0, 2.0, 2.7, 2.7, 0.0, 0.0), (SIGN, 0, 3.0, 3.6, 3.6, 0.0, 0.0),
+        (SIGN, 1, 1.0, 1.2, 1.2, 0.0, 0.0), (PUSH, 0, 1.0, 3.0, 3.5, 0.125, 0.25), (PUSH, 2, 2.0, 4.0, 4.75, 0.25, 0.5),
+        (PUSH, 2, 3.0, 5.0, 5.0, 0.5, 0.0),
+    )  # fmt: skip
+    measured = parameter_server.calibration(run._replace(messages=messages))
+    np.testing.assert_allclose(measured.latency, [0.6, 0.2, 0.55])  # of worker 2 there is none, so that of all
+    assert (measured.report_seconds, measured.push_seconds, measured.commit_seconds) == (0.25, 0.25, 0.375)
+    plain = parameter_server.calibration(run)
+    assert (plain.latency, plain.report_seconds, plain.push_seconds, plain.held) == (None, 0.0, None, None)
+
+
+def test_a_worker_is_held_up_if_its_signs_of_life_stay_away_as_well():
+    """Both have one unit of 6 s; worker 0 says every 2 s that it is there, and worker 1 does not at 4 and 6 s."""
+    durations = np.array([[1.0, 1.0], [1.0, 1.0], [6.0, 6.0], [1.0, 1.0], [1.0, 1.0]])
+    ends = np.cumsum(durations, axis=0)
+    run, *_ = simulated_run(protocols.asp(), num_units=5)
+    schedule = run.schedule._replace(
+        start=ends - durations, compute_end=ends, finish=ends, horizon=np.asarray(10.0)
+    )  # fmt: skip
+    signs = message_times(
+        *[(SIGN, 0, time, time, time, 0.0, 0.0) for time in (2.0, 4.0, 6.0, 8.0, 10.0)],
+        *[(SIGN, 1, time, time, time, 0.0, 0.0) for time in (2.0, 8.0, 10.0)],
+    )
+    held = held_seconds(durations, schedule, signs)
+    assert held.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.0, 5.0], [0.0, 0.0], [0.0, 0.0]]
+    assert held_seconds(durations, schedule, signs.of(PUSH)) is None
+
+
+def test_a_run_whose_turns_are_stopped_says_what_a_push_takes_without_the_waiting():
+    """The push leaves 0.25 s after the worker has heard of the stop, whenever its unit has ended."""
+    with jax.enable_x64(True):
+        run, _, _ = simulated_run(protocols.asp())
+        waiting = run.schedule._replace(compute_end=run.schedule.compute_end - 0.5)
+        stops = message_times(*[(STOP, worker, 1.0, 2.0, 2.25, 0.0, 0.0) for worker in range(3)])
+        measured = parameter_server.calibration(run._replace(schedule=waiting, messages=stops))
+        np.testing.assert_allclose(measured.send_seconds, 0.25 + 0.25, rtol=1e-6)
+        np.testing.assert_allclose(measured.receive_seconds, 0.15, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("field", "words"), [("overlaps", "while they sent and received"), ("exchanges", "exchanged")])
+def test_a_run_that_does_not_say_what_messages_took_is_refused(field, words):
+    run, *_ = simulated_run(protocols.asp())
+    with pytest.raises(ValueError, match=rf"{words}.* Calibrate by a run of gcjax.protocols.asp\(\)"):
+        parameter_server.calibration(run._replace(**{field: True}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "protocol", [protocols.worker_busy(overlap=True), protocols.elastic_averaging(num_local_steps=2)]
+)
+def test_a_live_run_says_itself_that_it_cannot_calibrate(protocol):
+    run, _ = live_run(protocol, num_commits=5)
+    with pytest.raises(ValueError, match="a calibration needs a run in which"):
+        parameter_server.calibration(run)
+
+
+def test_a_live_run_of_a_code_says_when_each_message_was_dealt_with():
+    run, _ = live_run(CODED, num_commits=40, lease=0.8)
+    messages = run.messages
+    assert set(messages.kind) == {PUSH, REPORT, STOP, SIGN}
+    pushes, stops, reports = (messages.of(kind) for kind in (PUSH, STOP, REPORT))
+    num_messages = int(np.isfinite(run.schedule.send_start).sum())
+    assert len(pushes.kind) == len(stops.kind) == num_messages and len(reports.kind) >= 40 * 2
+    assert (stops.heard <= stops.done).all() and (messages.heard <= messages.done)[messages.kind != STOP].all()
+    np.testing.assert_allclose(stops.done, pushes.sent)
+    assert np.count_nonzero(pushes.commit) == 40 and not reports.commit.any()
+    assert np.count_nonzero(reports.rule) >= 40 * 2 and (pushes.rule > 0).all()
+    assert (np.diff(messages.of(PUSH, REPORT, SIGN).heard) >= 0).all()  # one after the other
+    assert np.isfinite(parameter_server.calibration(run).latency).all()
+    parts = np.array(parameter_server.round_parts(run))
+    np.testing.assert_allclose(parts.sum(axis=0), np.diff(run.schedule.time, prepend=0.0), rtol=1e-3, atol=1e-5)
+
+
+def test_absences_are_taken_from_who_came_and_went():
+    run, *_ = simulated_run(protocols.asp())
+    changes = [
+        (0.0, 0, "joined"), (0.0, 1, "joined"), (2.0, 1, "left"), (3.0, 2, "joined"), (4.0, 0, "skipped"),
+        (5.0, 1, "came back"), (6.0, 0, "left"),
+    ]  # fmt: skip
+    away = measured_absences(run._replace(memberships=tuple(Membership(*change) for change in changes)))
+    assert away.leave[:, 0].tolist() == [6.0, 2.0, 0.0] and away.join[:, 0].tolist() == [np.inf, 5.0, 3.0]
+    assert measured_absences(run._replace(memberships=tuple(Membership(*change) for change in changes[:2]))) is not None
+    everybody = [Membership(0.0, worker, "joined") for worker in range(3)]
+    assert measured_absences(run._replace(memberships=tuple(everybody))) is None and measured_absences(run) is None
+
+
+def test_the_parts_of_a_round_by_hand():
+    """The round of `tests.parameter_server.test_virtual_run.test_a_round_by_hand`."""
+    run, *_ = simulated_run(protocols.asp())
+    schedule = run.schedule._replace(
+        time=np.array([21.75]), worker=np.array([[0, 1]]), unit=np.array([[0, 0]]),
+        compute_start=np.array([[2.0, 2.0], [12.0, np.inf]]),
+    )  # fmt: skip
+    messages = message_times(
+        (REPORT, 0, 12.0, 13.0, 13.5, 0.5, 0.0), (REPORT, 1, 16.0, 17.0, 17.5, 0.5, 0.0),
+        (STOP, 0, 17.5, 18.5, 18.5, 0.0, 0.0), (PUSH, 0, 18.5, 21.5, 21.75, 0.25, 0.0),
+        (STOP, 1, 17.5, 18.5, 18.75, 0.0, 0.0), (PUSH, 1, 18.75, 21.75, 22.125, 0.25, 0.125),
+    )  # fmt: skip
+    parts = parameter_server.round_parts(run._replace(schedule=schedule, messages=messages))
+    assert {name: values.tolist() for name, values in parts._asdict().items()} == {
+        "receive": [2.0], "compute": [14.0], "report": [1.0], "decision": [0.5], "stop": [1.0], "answer": [0.25],
+        "push": [3.0],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="in this one it does not"):
+        parameter_server.round_parts(run)

@@ -1,0 +1,59 @@
+"""When each message was sent, heard and dealt with: where the time of a round goes."""
+
+from array import array
+from typing import NamedTuple
+
+import numpy as np
+
+PUSH, REPORT, SIGN, STOP = "push", "unit", "alive", "stop"
+"""The kinds of messages that are written down: a push, the report of a unit, a sign of life, and the order to stop."""
+
+
+class MessageTimes(NamedTuple):
+    """The messages of a run, in the order in which they were dealt with; all seconds are by the server's clock.
+
+    Attributes:
+      kind: text[messages], `PUSH`, `REPORT`, `SIGN` or `STOP`.
+      worker: int32[messages], who sent it; of a stop, whom it was sent to.
+      sent: float64[messages] seconds, when sending began; of a report, when its unit ended.
+      heard: float64[messages], when the other side began to deal with it. The server deals with one after the other.
+      done: float64[messages], when that was done; of a stop, when the worker had made the push that answers it.
+      rule: float64[messages] seconds, what the rule took of that.
+      commit: float64[messages] seconds, what the update of the parameters took of that; 0 where there was none.
+    """
+
+    kind: np.ndarray
+    worker: np.ndarray
+    sent: np.ndarray
+    heard: np.ndarray
+    done: np.ndarray
+    rule: np.ndarray
+    commit: np.ndarray
+
+    def of(self, *kinds: str) -> "MessageTimes":
+        """Those of some kinds."""
+        is_kept = np.isin(self.kind, kinds)
+        return MessageTimes(*(values[is_kept] for values in self))
+
+
+class MessageLog:
+    """Messages, as they are dealt with."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._kinds: list[str] = []
+        self._workers = array("i")
+        self._seconds = array("d")
+
+    def add(
+        self, kind: str, worker: int, sent: float, heard: float, done: float, *, rule: float = 0.0, commit: float = 0.0
+    ) -> None:
+        """Writes a message down; arguments as in `MessageTimes`."""
+        self._kinds.append(kind)
+        self._workers.append(worker)
+        self._seconds.extend((sent, heard, done, rule, commit))
+
+    def times(self) -> MessageTimes:
+        """All of them."""
+        seconds = np.asarray(self._seconds, np.float64).reshape(-1, 5)
+        return MessageTimes(np.asarray(self._kinds, str), np.asarray(self._workers, np.int32), *seconds.T)

@@ -1,0 +1,116 @@
+"""When commits of a protocol would happen on the machines of a measured run.
+
+Letters: T units of a worker, W workers, E commits.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.parameter_server.calibration import Calibration
+from gcjax.parameter_server.virtual_run import Seconds, virtual_schedule
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.schedule import Schedule
+from gcjax.stragglers.absences import Absences
+
+
+def sampled_durations(measured: Calibration, rng_key: jax.Array, num_units: int) -> jax.Array:
+    """float[num_units, W] seconds: the measured units in their order, and then ones drawn from the worker's own.
+
+    What is drawn is a unit in which the worker was not held up: that has happened when it did, and not more often.
+
+    Raises:
+      ValueError: if a worker has no measured unit.
+    """
+    _validate.integer("num_units", num_units, minimum=1)
+    num_workers = measured.durations.shape[1]
+    is_held = np.zeros(measured.durations.shape, bool) if measured.held is None else measured.held > 0
+    columns = []
+    for worker, key in enumerate(jax.random.split(rng_key, num_workers)):
+        seconds = measured.durations[:, worker]
+        known = seconds[np.isfinite(seconds) & ~is_held[:, worker]]
+        if not known.size:
+            raise ValueError(f"each worker must have a measured unit; worker {worker} has none.")
+        drawn = np.asarray(jax.random.choice(key, known, (num_units,)))
+        in_order = np.full(num_units, np.nan)
+        in_order[: min(num_units, seconds.size)] = seconds[:num_units]
+        columns.append(np.where(np.isfinite(in_order), in_order, drawn))
+    return jnp.asarray(np.stack(columns, axis=1), jnp.result_type(float))
+
+
+def predicted_schedule(
+    protocol: Protocol, measured: Calibration, rng_key: jax.Array, num_units: int, absences: Absences | None = None
+) -> Schedule:
+    """What the protocol would do on the machines of a measured run.
+
+    One whose turns the server stops, such as `coded`, is simulated by the server itself in virtual time: each report
+    of a unit and each stop takes the latency, the server deals with one message after the other, and a worker that is
+    held up hears of a stop later. Another one with a rule is simulated by the event queue, with a server that is busy
+    with each message.
+
+    Args:
+      protocol: any; of one that looks at the loss, a run in which that never changes its mind.
+      measured: the run's calibration.
+      rng_key: draws the units beyond the measured ones.
+      num_units: T, of each worker.
+      absences: when workers are away, for example `measured_absences(run)`; never if None.
+
+    Raises:
+      ValueError: if there are absences, and they are not simulated under this protocol (`Protocol.__call__`).
+    """
+    durations = sampled_durations(measured, rng_key, num_units)
+    if not _is_stopped(protocol, durations.shape[1]):
+        return protocol(durations, measured.network, absences)
+    held = np.zeros(durations.shape)
+    if measured.held is not None:
+        known = measured.held[:num_units]
+        held[: len(known)] = known
+    return virtual_schedule(protocol, np.asarray(durations), held, _seconds(measured), absences)
+
+
+def predicted_times(
+    protocol: Protocol, measured: Calibration, rng_key: jax.Array, num_units: int, absences: Absences | None = None
+) -> np.ndarray:
+    """float[E] seconds of the commits that the protocol would make; arguments as of `predicted_schedule`."""
+    times = np.asarray(predicted_schedule(protocol, measured, rng_key, num_units, absences).time)
+    return times[np.isfinite(times)]
+
+
+def _is_stopped(protocol: Protocol, num_workers: int) -> bool:
+    """Whether a server would stop the turns of this protocol."""
+    if protocol.rule is None:
+        return False
+    try:
+        return protocol.rule(num_workers).stop is not None
+    except ValueError:  # it is not served
+        return False
+
+
+def _seconds(measured: Calibration) -> Seconds:
+    """Of messages and of the server; what nobody has looked at takes no time.
+
+    A message without parameters takes no longer than one with them, whatever the few signs of life say.
+    """
+    latency = 0.0 if measured.latency is None else measured.latency
+    return Seconds(
+        send=measured.send_seconds,
+        receive=measured.receive_seconds,
+        latency=np.minimum(np.minimum(latency, measured.send_seconds), measured.receive_seconds),
+        report=measured.report_seconds,
+        push=measured.service_seconds if measured.push_seconds is None else measured.push_seconds,
+        commit=measured.commit_seconds or 0.0,
+    )
+
+
+def time_errors(measured: np.ndarray, predicted: np.ndarray, *, skip: int = 5) -> np.ndarray:
+    """float64[E]: by how much of the measured time each predicted commit is later; negative if it is earlier.
+
+    Args:
+      measured: float[E1] seconds.
+      predicted: float[E2] seconds; the commits that both have are compared.
+      skip: the first commits, which are left out, since their times are short.
+    """
+    num_commits = min(len(measured), len(predicted))
+    one, other = (np.asarray(times, np.float64)[skip:num_commits] for times in (measured, predicted))
+    return other / one - 1

@@ -1,0 +1,80 @@
+"""Where the time of a round goes that the server stops.
+
+Letters: W workers, E commits.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax.parameter_server.message_times import PUSH, REPORT, STOP, MessageTimes
+from gcjax.parameter_server.server import LiveRun
+from gcjax.protocols.schedule import Schedule
+
+
+class RoundParts(NamedTuple):
+    """The parts of each round, one after the other; float64[E] seconds each, NaN for a round of which it is not known.
+
+    Until the stop they are those of the worker whose report is the last that the server dealt with before; afterwards
+    those of the worker whose push is the last.
+
+    Attributes:
+      receive: from the last commit to the worker's first unit: the update, the order, and the parameters.
+      compute: its units.
+      report: from the end of its last unit to the server's dealing with the report.
+      decision: from there to the sending of the stop.
+      stop: from there to the worker's hearing of it, in its unit.
+      answer: until its push is made.
+      push: until the server deals with it, after the others' pushes; that is the commit.
+    """
+
+    receive: np.ndarray
+    compute: np.ndarray
+    report: np.ndarray
+    decision: np.ndarray
+    stop: np.ndarray
+    answer: np.ndarray
+    push: np.ndarray
+
+
+def round_parts(run: LiveRun) -> RoundParts:
+    """Where the time of each round went in a live run.
+
+    Raises:
+      ValueError: if nobody was stopped in it.
+    """
+    messages = run.messages
+    if messages is None or not (messages.kind == STOP).any():
+        raise ValueError(
+            "the parts of rounds are those of a run in which the server stops turns; in this one it does not."
+        )
+    schedule = jax.device_get(run.schedule)
+    times = schedule.time[np.isfinite(schedule.time)]
+    begins = np.concatenate([[0.0], times[:-1]])
+    rows = [_parts(messages, schedule, e, begin, end) for e, (begin, end) in enumerate(zip(begins, times, strict=True))]
+    return RoundParts(*np.array(rows, np.float64).T)
+
+
+def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float, end: float) -> list[float]:
+    """The parts of a round that lasts from `begin` to `end` seconds."""
+    stops = _between(messages.of(STOP), "sent", begin, end)
+    if not stops.kind.size:
+        return [np.nan] * len(RoundParts._fields)
+    stop = stops.sent.max()
+    reports = _between(messages.of(REPORT), "heard", begin, stop)
+    pushes = _between(messages.of(PUSH), "heard", stop, end)
+    reporter, pusher = (int(some.worker[np.argmax(some.heard)]) for some in (reports, pushes))
+    answer = np.flatnonzero((stops.sent == stop) & (stops.worker == pusher))[0]
+    column = np.flatnonzero(schedule.worker[commit] == reporter)[0]
+    start = schedule.compute_start[schedule.unit[commit, column], reporter]
+    last = np.argmax(reports.heard)
+    moments = [begin, start, reports.sent[last], reports.heard[last], stop, stops.heard[answer], stops.done[answer]]
+    return np.diff([*moments, end]).tolist()
+
+
+def _between(messages: MessageTimes, field: str, begin: float, end: float) -> MessageTimes:
+    """The messages for which a time is from `begin` to `end` seconds."""
+    seconds = getattr(messages, field)
+    is_kept = (seconds >= begin) & (seconds <= end)
+    return MessageTimes(*(values[is_kept] for values in messages))

@@ -1,0 +1,249 @@
+"""The server in virtual time, for protocols whose turns it stops: its own decisions, on seconds that were measured.
+
+Reports, stops and pushes take time, and the server deals with one message after the other. No gradient is computed.
+
+Letters: T units of a worker, W workers.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax.parameter_server.clock import EventClock
+from gcjax.parameter_server.commits import Commits
+from gcjax.parameter_server.coordinator import Coordinator
+from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.members import Members
+from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.virtual_worker import Surroundings, VirtualWorker
+from gcjax.parameter_server.wire import Message
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.schedule import Schedule
+from gcjax.stragglers.absences import Absences
+from gcjax.tasks.base import Task
+
+
+class Seconds(NamedTuple):
+    """What messages and the server take.
+
+    Attributes:
+      send: float64[W] seconds from the end of a worker's computing to the server's dealing with its push, of the size
+        of a full gradient.
+      receive: float64[W], from the server's order with the parameters to the first unit.
+      latency: float64[W], of a message without parameters, in either direction.
+      report: for which the server is busy with the report of a unit.
+      push: for which it is busy with a push.
+      commit: for which it is busy with a commit besides.
+    """
+
+    send: np.ndarray
+    receive: np.ndarray
+    latency: np.ndarray
+    report: float
+    push: float
+    commit: float
+
+
+def virtual_schedule(
+    protocol: Protocol,
+    durations: np.ndarray,
+    held: np.ndarray,
+    seconds: Seconds,
+    absences: Absences | None = None,
+) -> Schedule:
+    """The record of a run of the server in virtual time, until a worker has no unit any more.
+
+    A worker that is told to stop, or to begin anew, hears of it in its unit; one that is held up does so later. When a
+    worker leaves, the server knows at once, and what it has sent and the server has not dealt with is lost.
+
+    Args:
+      protocol: with a rule that stops turns (`Rule.stop`).
+      durations: float[T, W] seconds; inf for a unit that never ends.
+      held: float[T, W] seconds, from the begin of each unit, in which its worker is held up.
+      seconds: of messages and of the server.
+      absences: when workers are away; never if None.
+
+    Raises:
+      ValueError: if nobody is there at the beginning.
+    """
+    run = _VirtualRun(protocol, np.asarray(durations, np.float64), np.asarray(held, np.float64), seconds)
+    return run.schedule(absences)
+
+
+class _Connection:
+    """To a worker: messages wait for the moment at which the server is done with what led to them."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self.outbox: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        """Lets a message wait."""
+        self.outbox.append(message)
+
+    def receive(self) -> Message:
+        """Not called: what workers say is given to the coordinator."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is to be done."""
+
+
+class _VirtualRun:
+    """The server and its workers; events are dealt with in the order of their time, and then in that of arrival."""
+
+    def __init__(self, protocol: Protocol, durations: np.ndarray, held: np.ndarray, seconds: Seconds) -> None:
+        """Arguments as of `virtual_schedule`."""
+        self._setup, self._seconds = _setup(protocol, durations.shape[1]), seconds
+        self._now = self._free = 0.0
+        self._clock = EventClock(lambda: self._now)
+        self._commits, self._members = Commits(self._setup), Members(self._setup)
+        # Each event: its time, when it arrived at the server (if it waits for that), its number, and what happens.
+        self._events: list[tuple[float, float, int, bool, Callable[[float], None]]] = []
+        self._numbers, self._is_over = itertools.count(), False
+        self._connections: dict[int, _Connection] = {}
+        self._processes = [0] * durations.shape[1]  # the number of the process that each worker is
+        code = protocol.code
+        self._push_size = 1.0 if code is None else code.num_messages / code.num_blocks
+        self._workers = [
+            VirtualWorker(
+                durations[:, w], held[:, w], self._commits.layout.num_bytes, code is not None, self._surroundings(w)
+            )
+            for w in range(durations.shape[1])
+        ]
+
+    def schedule(self, absences: Absences | None) -> Schedule:
+        """The record, once it is over."""
+        self._begin(absences)
+        while not self._is_over:
+            look = max(self._coordinator.next_look, self._free)
+            if look < (self._events[0][0] if self._events else math.inf):
+                self._deal(look, lambda now: None, self._seconds.report)
+                continue
+            if not self._events or math.isinf(self._events[0][0]):
+                break
+            time, arrival, number, is_at_server, action = heapq.heappop(self._events)
+            if is_at_server and time < self._free:
+                heapq.heappush(self._events, (self._free, arrival, number, is_at_server, action))
+            else:
+                self._now = time
+                action(time)
+        return jax.device_get(self._commits.schedule(max([self._now, *self._commits.log.commit_times[-1:]])))
+
+    def _begin(self, absences: Absences | None) -> None:
+        """Lets everybody join who is there, and notes who leaves and joins later."""
+        num_workers = self._setup.num_workers
+        present: np.ndarray = np.ones(num_workers, bool)
+        changes: Iterable[tuple[float, int, bool]] = ()
+        if absences is not None:
+            absences = absences.validated(num_workers)
+            present, changes = np.asarray(absences.is_present), zip(*map(np.asarray, absences.changes()), strict=True)
+        if not present.any():
+            raise ValueError("somebody must be there at the beginning; all workers are away then.")
+        limits = Limits(np.iinfo(np.int32).max, min_workers=int(present.sum())).validated(num_workers)
+        self._coordinator = Coordinator(self._setup, limits, self._commits, self._members, self._clock)
+        for worker in np.flatnonzero(present).tolist():
+            self._join(worker, 0.0)
+        for time, worker, joins in changes:
+            self._add(float(time), partial(self._join if joins else self._leave, int(worker)), is_at_server=True)
+
+    def _add(self, time: float, action: Callable[[float], None], *, is_at_server: bool) -> None:
+        """Notes what happens at a time; what happens at the server waits until that is free."""
+        heapq.heappush(self._events, (time, time, next(self._numbers), is_at_server, action))
+
+    def _surroundings(self, worker: int) -> Surroundings:
+        """What a worker acts on."""
+        latency = float(self._seconds.latency[worker])
+        transfer = max(float(self._seconds.send[worker]) - latency, 0.0) * self._push_size
+        return Surroundings(
+            at=lambda time, action: self._add(time, action, is_at_server=False),
+            report=lambda now, message: self._send(worker, now + latency, message, self._seconds.report),
+            push=lambda now, message: self._send(worker, now + latency + transfer, message, self._seconds.push),
+            end=self._end,
+        )
+
+    def _end(self, now: float) -> None:
+        """Ends the run."""
+        self._now, self._is_over = now, True
+
+    def _send(self, worker: int, arrival: float, message: Message, service: float) -> None:
+        """Lets a message arrive at the server, unless its worker is gone by then.
+
+        `service` are the seconds that it takes there; none where it is of a turn that is over.
+        """
+        process = self._processes[worker]
+
+        def take(now: float) -> None:
+            """Deals with it."""
+            if process == self._processes[worker]:
+                is_late = message.header["turn"] != self._commits.log.turn_number(worker)
+                self._deal(now, lambda now: self._coordinator.hear(worker, message), 0.0 if is_late else service)
+
+        self._add(arrival, take, is_at_server=True)
+
+    def _deal(self, now: float, action: Callable[[float], None], service: float) -> None:
+        """Lets the server act, which takes so many seconds, and more for each commit; then its messages leave."""
+        self._now, num_commits = now, self._commits.count
+        self._coordinator.look()
+        action(now)
+        self._free = now + service + self._seconds.commit * (self._commits.count - num_commits)
+        for worker, connection in self._connections.items():
+            for message in connection.outbox:
+                seconds = (self._seconds.latency if message.body is None else self._seconds.receive)[worker]
+                self._deliver(worker, self._free + float(seconds), message)
+            connection.outbox.clear()
+
+    def _deliver(self, worker: int, arrival: float, message: Message) -> None:
+        """Lets a message of the server arrive, unless the worker is another process by then."""
+        process = self._processes[worker]
+
+        def hear(now: float) -> None:
+            """Gives it to the worker."""
+            if process == self._processes[worker]:
+                self._workers[worker].hear(now, message)
+
+        self._add(arrival, hear, is_at_server=False)
+
+    def _join(self, worker: int, now: float) -> None:
+        """A new process takes part as a worker."""
+        self._processes[worker] += 1
+        connection = self._connections[worker] = _Connection()
+        hello = {
+            "kind": "hello",
+            "worker": worker,
+            "incarnation": str(self._processes[worker]),
+            "fingerprint": self._members.fingerprint,
+            "last_pushed": -1,
+        }
+        self._members.greet(connection, Message(hello), self._coordinator.waiting.alive, now)
+        self._deal(now, lambda now: self._coordinator.hear(worker, Message({"kind": "ready"})), 0.0)
+
+    def _leave(self, worker: int, now: float) -> None:
+        """The process of a worker is gone."""
+        self._processes[worker] += 1
+        self._workers[worker].lose()
+        self._members.disconnect(self._connections.pop(worker))
+        self._deal(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)
+
+
+def _setup(protocol: Protocol, num_workers: int) -> Setup:
+    """A setup of the protocol whose model is as small as can be."""
+    num_blocks = 1 if protocol.code is None else protocol.code.num_blocks
+    task = Task(
+        data=(),
+        init=lambda rng_key: jnp.zeros(num_blocks),
+        loss=lambda params, batch, rng_key: jnp.zeros(()),
+        unit_batch=lambda data, rng_key, worker, unit: (),
+        chunk_batch=lambda data, rng_key, chunk, round_number: (),
+        metrics=lambda params, data: {},
+        num_chunks=1 if protocol.code is None else protocol.code.assignment.num_chunks,
+    )
+    return Setup(task, protocol, optax.sgd(1.0), num_workers, jax.random.key(0))
