@@ -3,7 +3,6 @@
 gcjax run configs/traces/advise.gin --set "traces.paths = {'job': 'FILE'}"
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +11,8 @@ import jax
 import numpy as np
 
 from gcjax import _validate, advice, analysis, config, files, processes
-from gcjax.advice import Advice, Scheme, evaluation
-from gcjax.advice.blocks import step_seconds
+from gcjax.advice import Advice, Scheme
+from gcjax.advice.blocks import default_block_steps, step_seconds
 from gcjax.advice.labels import label
 from gcjax.advice.verdicts import percent
 from gcjax.progress import Progress
@@ -25,23 +24,18 @@ NOTES = """\
 - Same gradient: among the schemes whose steps are those of BSP.
 - Error of the model: mean over schemes of the distance of the share won back that it predicts from that on the second
   half, in points.
-- Coverage: in how many of the schemes the share won back on the second half lies in the interval of the first half.
-  That is an interval for the mean of a trace; a second half is another sample, so its value lies in it less often. The
-  interval for another trace of the same length is wider, by the differences of pairs of bootstraps.
+- Coverage: in how many of the schemes the share won back on the second half lies in the 90 % interval of the first
+  half, which is for another stretch of as many steps if the job goes on as in the first half. All schemes have the same
+  two halves, so that they are covered together or not at all more often than independent ones would be.
+- Cost: the share of the time of BSP that stragglers cost, in both halves.
 """
 
 CHOICE_HEADS = (
     "Trace", "Chosen", "Regret", "Same gradient", "Regret of it", "Chosen by the model", "Its regret",
     "Same gradient, by the model", "Regret of that", "Error of the model",
 )  # fmt: skip
-COVERAGE_HEADS = ("Trace", "Interval", "Interval for another trace", "Schemes")
-SYNTHETIC_HEADS = (
-    "Model",
-    "Long run in the interval",
-    "Second half in it",
-    "Second half in that for another trace",
-    "Traces",
-)
+COVERAGE_HEADS = ("Trace", "Schemes whose second half is in the interval", "Cost in the first half", "In the second")
+SYNTHETIC_HEADS = ("Model", "Second halves in the interval", "Traces")
 
 
 class Half(NamedTuple):
@@ -120,15 +114,15 @@ def traces(
 def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: int, seed: int) -> Half:
     """The advice on both halves of a trace `float64[T, W]`, and on an i.i.d. exponential model of the first one.
 
-    The maximum-likelihood mean of an exponential distribution is that of the times.
+    The maximum-likelihood mean of an exponential distribution is that of the times. All have blocks as long as those of
+    the first half.
     """
-    middle = len(seconds) // 2
-    first, second = seconds[:middle], seconds[middle : 2 * middle]
+    num_steps = len(seconds) // 2
+    first, second = seconds[:num_steps], seconds[num_steps : 2 * num_steps]
     model = exponential(mean=float(first.mean()))
     drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
-    return Half(
-        *(advice.advise(x, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed) for x in (first, second, drawn))
-    )
+    options = {"num_bootstraps": num_bootstraps, "block_steps": default_block_steps(first), "seed": seed}
+    return Half(*(advice.advise(part, schemes=schemes, **options) for part in (first, second, drawn)))
 
 
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
@@ -140,45 +134,29 @@ def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choi
     return Choice(chosen, seconds[chosen] / best - 1)
 
 
-def won_back(advised: Advice) -> dict[str, np.ndarray]:
-    """Scheme -> float64[1 + B], the share won back on the trace and on each bootstrap."""
-    base = evaluation.Baseline(
-        np.append(advised.bsp_seconds.value, advised.bootstraps["slowest of each step"]),
-        np.append(advised.median_seconds.value, advised.bootstraps["median of each step"]),
-    )
-    return {
-        label(row.scheme): evaluation.won_back(
-            np.append(row.seconds.value, advised.bootstraps[label(row.scheme)]), base
-        )
-        for row in advised.schemes
-    }
+def won_back(advised: Advice) -> dict[str, float]:
+    """Scheme -> the share won back on the trace."""
+    return {label(row.scheme): row.won_back.value for row in advised.schemes}
 
 
-def interval(values: np.ndarray, *, of_another: bool) -> tuple[float, float]:
-    """The 90 % interval of a value, float64[1 + B]: for the mean of the trace, or for another trace as long."""
-    edges = [(1 - evaluation.LEVEL) / 2, (1 + evaluation.LEVEL) / 2]
-    if not of_another:
-        low, high = np.quantile(values[1:], edges)
-        return float(low), float(high)
-    pairs = np.array([a - b for a, b in itertools.permutations(values[1:], 2)])
-    low, high = values[0] + np.quantile(pairs, edges)
-    return float(low), float(high)
-
-
-def coverage(chosen_on: Advice, truth: Mapping[str, float], *, of_another: bool) -> list[bool]:
-    """For each scheme but BSP whether the interval of its share won back contains the true one."""
+def coverage(advised: Advice, shares: Mapping[str, float]) -> list[bool]:
+    """For each scheme but BSP whether its interval contains the share that another stretch gave."""
     tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
-    covered = []
-    for name, values in won_back(chosen_on).items():
-        if name != "bsp":
-            low, high = interval(values, of_another=of_another)
-            covered.append(low - tolerance <= truth[name] <= high + tolerance)
-    return covered
+    intervals = {label(row.scheme): row.won_back for row in advised.schemes if row.scheme.name != "bsp"}
+    return [
+        interval.low - tolerance <= shares[name] <= interval.high + tolerance for name, interval in intervals.items()
+    ]
+
+
+def model_error(half: Half) -> float:
+    """How far the shares won back that the model foretells are from those of the second half: mean over schemes."""
+    foretold, second = won_back(half.model), won_back(half.second)
+    return float(np.mean([abs(foretold[name] - second[name]) for name in second]))
 
 
 def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
     """For each scheme what is said of it on the whole trace, on its halves, and by the model."""
-    shares = [{name: float(values[0]) for name, values in won_back(x).items()} for x in half]
+    shares = [won_back(advised) for advised in half]
     rows = []
     for row in whole.schemes:
         name = label(row.scheme)
@@ -201,39 +179,50 @@ def _choice_cells(half: Half) -> list[str]:
         for same_gradient in (False, True):
             chosen = choice(chosen_on, half.second, same_gradient=same_gradient)
             cells += [chosen.scheme, f"{percent(chosen.regret)} %"]
-    predicted, true = won_back(half.model), won_back(half.second)
-    error = np.mean([abs(predicted[name][0] - true[name][0]) for name in true])
-    return [*cells, f"{100 * error:.0f}"]
+    return [*cells, f"{100 * model_error(half):.0f}"]
 
 
 def _coverage_cells(half: Half) -> list[str]:
-    """How many of the intervals of the first half cover the second half's value."""
-    truth = {name: float(values[0]) for name, values in won_back(half.second).items()}
-    covered = [coverage(half.first, truth, of_another=of_another) for of_another in (False, True)]
-    return [*(f"{sum(x)} of {len(x)}" for x in covered), str(len(covered[0]))]
+    """How many of the intervals of the first half cover the second half's value; and what stragglers cost in both."""
+    covered = coverage(half.first, won_back(half.second))
+    costs = (f"{percent(advised.cost.value)} %" for advised in (half.first, half.second))
+    return [f"{sum(covered)} of {len(covered)}", *costs]
+
+
+def synthetic_coverage(
+    model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], *, num_bootstraps: int, seed: int
+) -> list[bool]:
+    """For each trace that is drawn from a model, and each scheme, whether the interval of one half covers the other.
+
+    Args:
+      model: a stationary one.
+      shape: traces, steps of each, workers.
+      names: of schemes.
+      num_bootstraps: of all advice.
+      seed: of traces and bootstraps.
+    """
+    num_traces, num_steps, num_workers = shape
+    covered = []
+    for index, key in enumerate(jax.random.split(jax.random.key(seed), num_traces)):
+        seconds = np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64)
+        first, second = seconds[: num_steps // 2], seconds[num_steps // 2 : 2 * (num_steps // 2)]
+        options = {
+            "schemes": _named(first, names),
+            "num_bootstraps": num_bootstraps,
+            "block_steps": default_block_steps(first),
+            "seed": seed + index,
+        }
+        advised, judge = (advice.advise(half, **options) for half in (first, second))
+        covered += coverage(advised, won_back(judge))
+    return covered
 
 
 def _synthetic_cells(
     model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], num_bootstraps: int, seed: int
 ) -> list[str]:
-    """Coverage on traces of a model, over traces and schemes; the long run is all traces one after the other."""
-    keys = jax.random.split(jax.random.key(seed), shape[0])
-    drawn = [np.asarray(sample_durations(model, key, *shape[1:]), np.float64) for key in keys]
-    schemes, middle = _named(drawn[0], names), shape[1] // 2
-    advised = [
-        [advice.advise(half, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed + i) for half in
-         (seconds[:middle], seconds[middle : 2 * middle])]
-        for i, seconds in enumerate(drawn)
-    ]  # fmt: skip
-    everything = advice.advise(np.concatenate(drawn), schemes=schemes, num_bootstraps=20)
-    long_run = {name: float(values[0]) for name, values in won_back(everything).items()}
-    covered: list[list[bool]] = [[], [], []]
-    for first, second in advised:
-        of_second = {name: float(values[0]) for name, values in won_back(second).items()}
-        covered[0] += coverage(first, long_run, of_another=False)
-        covered[1] += coverage(first, of_second, of_another=False)
-        covered[2] += coverage(first, of_second, of_another=True)
-    return [*(f"{100 * np.mean(x):.0f} %" for x in covered), str(shape[0])]
+    """Coverage on traces of a model, over traces and schemes."""
+    covered = synthetic_coverage(model, shape, names, num_bootstraps=num_bootstraps, seed=seed)
+    return [f"{100 * np.mean(covered):.0f} %", str(shape[0])]
 
 
 def _write(

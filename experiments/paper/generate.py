@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from experiments.paper import checked, coded, figures, live, live_tables, macros, provenance, runs, trained
+from experiments.paper import checked, coded, figures, live, live_tables, macros, provenance, runs, traces, trained
 from gcjax import files
 
 OF_RUNS = {
@@ -28,6 +28,8 @@ OF_COMPUTED = {
     "schedule_speed": checked.schedule_speed,
     "validation_speed": checked.validation_speed,
 }
+OF_MEASURED = {"traces": traces.traces}
+"""What needs files that are not in the repository: without them it stays as it is, whatever the mode."""
 _FIGURES = {
     "loss": (figures.loss, "quickstart"),
     "codes": (figures.code_comparison, "codes"),
@@ -48,7 +50,7 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
       folder: of the runs.
       mode: full or quick.
       out: the folder to write.
-      only: names of `OF_RUNS` and `OF_COMPUTED`; all by default.
+      only: names of `OF_RUNS`, `OF_COMPUTED` and `OF_MEASURED`; all of the first two by default.
       docs: the folder of the documentation, whose table of the live runs is written, too; None for none.
 
     Raises:
@@ -65,7 +67,7 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
             files.write_text(out / f"table_{table}.tex", f"% {_head(sources[name])}\n{text}")
             tables[f"table_{table}.tex"] = name
     _write_numbers(out / "numbers.tex", page["groups"], sources, mode)
-    drawn = _draw(folder, mode, out, new, timelines=not only)
+    drawn = _draw(folder, mode, out, new, timelines={*OF_RUNS, *OF_COMPUTED} <= set(new))
     products = page["files"] | tables | drawn | {"numbers.tex": "all"}
     said = {"mode": mode, "sources": sources, "files": products}
     files.write_text(out / "provenance.json", json.dumps(said, indent=2, sort_keys=True) + "\n")
@@ -79,18 +81,17 @@ def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
     Raises:
       ValueError: if it is not there, or is of the other mode.
     """
-    others = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new]
-    if not others:
-        return {"sources": {}, "files": {}, "groups": {}}
     path = out / "provenance.json"
     said: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
+    others = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new]
     missing = others if said["mode"] != mode else [name for name in others if name not in said["sources"]]
     if missing:
         raise ValueError(
             f"what is not written anew must be there, of {mode} runs; {out} has none of {', '.join(missing)}. Name "
             "these after --only, too, or leave --only away."
         )
-    groups = macros.groups_of((out / "numbers.tex").read_text())
+    others += [name for name in OF_MEASURED if name not in new and name in said["sources"]]
+    groups = macros.groups_of((out / "numbers.tex").read_text()) if others else {}
     return {
         "sources": {name: said["sources"][name] for name in others},
         "files": {name: source for name, source in said["files"].items() if source not in new},
@@ -103,13 +104,13 @@ def _numbers(name: str, folder: Path, mode: str) -> tuple[macros.Macros, trained
     if name in OF_RUNS:
         return OF_RUNS[name](runs.folder_of(name, folder, mode))
     path = folder / mode / f"{name}.result.json"
-    return OF_COMPUTED[name](json.loads(path.read_text())["result"])
+    return (OF_COMPUTED | OF_MEASURED)[name](json.loads(path.read_text())["result"])
 
 
 def _write_numbers(path: Path, groups: dict[str, macros.Macros], sources: dict[str, dict[str, Any]], mode: str) -> None:
     """Writes all macros, those on the setup and on the schemes first, which are counted now."""
     ordered = {"setup": _setup(sources, mode), "schemes": checked.registered()}
-    ordered |= {name: groups[name] for name in (*OF_RUNS, *OF_COMPUTED)}
+    ordered |= {name: groups[name] for name in (*OF_RUNS, *OF_COMPUTED, *OF_MEASURED) if name in groups}
     heads = {"setup": f"{mode} mode", "schemes": f"{mode} mode, commit {provenance.commit()}"}
     heads |= {name: _head(sources[name]) for name in groups}
     files.write_text(path, macros.text_of(ordered, heads))
@@ -119,7 +120,7 @@ def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[
     """Experiment -> where its results come from."""
     said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
     for name in names:
-        if name in OF_COMPUTED:
+        if name not in OF_RUNS:
             said[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
     return {name: {k: v for k, v in facts.items() if k not in _HIDDEN} for name, facts in said.items()}
 

@@ -1,4 +1,4 @@
-"""Blocks of a trace, and which of them each bootstrap draws.
+"""Blocks of a trace, and which of them each bootstrap draws, as another stretch of the same job.
 
 The blocks of a moving block bootstrap (Künsch, Annals of Statistics 1989): so many steps in a row, all workers
 together, so that slow spells and what happens at one time stay together. The trace is taken as a ring.
@@ -12,6 +12,7 @@ import numpy as np
 
 from gcjax.stragglers.traces.base import Trace, check_single_precision
 from gcjax.stragglers.traces.replay import with_gaps_filled
+from gcjax.wording import counted
 
 MIN_BLOCKS = 100
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
@@ -32,8 +33,8 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     num_steps, num_workers = trace.compute.shape
     if num_workers < 2 or num_steps < _MULTIPLE:
         raise ValueError(
-            f"advice needs a trace of 2 workers and {_MULTIPLE} steps at least; got {num_workers} workers and "
-            f"{num_steps} steps."
+            f"advice needs a trace of 2 workers and {_MULTIPLE} steps at least; got {counted(num_workers, 'worker')} "
+            f"and {counted(num_steps, 'step')}."
         )
     if np.isinf(trace.compute).any():
         step, worker = np.argwhere(np.isinf(trace.compute))[0]
@@ -95,7 +96,18 @@ def rows(first: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) ->
 def draws(
     rng: np.random.Generator, num_bootstraps: int, num_blocks: int, num_steps: int, block_steps: int
 ) -> np.ndarray:
-    """float64[B, G]: how often each bootstrap draws each block; together they have T steps or a few more."""
-    num_drawn = -(-num_steps // block_steps)
-    drawn = rng.integers(num_blocks, size=(num_bootstraps, num_drawn))
-    return np.stack([np.bincount(row, minlength=num_blocks) for row in drawn]).astype(np.float64)
+    """float64[B, G]: how often each block counts in each of B other stretches of the same job, as long as the trace.
+
+    Two things are random: what the job is like is only known from n = T / block_steps blocks, and another stretch is
+    not as the job is in the mean. So blocks are drawn with replacement, and of these, again, blocks. There are n - 3
+    and n - 4 of them, so that a mean over blocks with the variance s^2 (divisor n - 1) varies by
+    2 (n - 1) / (n - 3) s^2 / n. That is the variance of Student's t with n - 1 degrees of freedom, since s^2 is
+    estimated, too, and twice as much for two stretches.
+    """
+    num_for_job = max(2, -(-num_steps // block_steps) - 3)
+    num_for_stretch = num_for_job - 1
+    blocks_of_job = rng.integers(num_blocks, size=(num_bootstraps, num_for_job))
+    position_in_job = rng.integers(num_for_job, size=(num_bootstraps, num_for_stretch))
+    blocks_of_stretch = np.take_along_axis(blocks_of_job, position_in_job, axis=1)
+    counts = [np.bincount(drawn_blocks, minlength=num_blocks) for drawn_blocks in blocks_of_stretch]
+    return np.stack(counts).astype(np.float64)

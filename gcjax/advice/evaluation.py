@@ -59,6 +59,13 @@ def baseline(seconds: np.ndarray, first: np.ndarray, block_steps: int, counts: n
     return Baseline(counts @ slowest / steps, counts @ median / steps)
 
 
+def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
+    """The share of BSP's time that stragglers cost, of the first half of the steps float64[T, W], and of the second."""
+    halves = np.split(seconds, [len(seconds) // 2])
+    first, second = (1 - np.median(half, axis=1).sum() / half.max(axis=1).sum() for half in halves)
+    return float(first), float(second)
+
+
 def figures(sums: BlockSums, counts: np.ndarray, num_workers: int) -> Figures:
     """The figures of a scheme, ratios of sums over the blocks that count."""
     total = BlockSums(*(counts @ x for x in sums))
@@ -67,7 +74,9 @@ def figures(sums: BlockSums, counts: np.ndarray, num_workers: int) -> Figures:
             seconds=total.seconds / total.steps,
             waiting=1 - total.computing / (total.seconds * num_workers),
             mean_staleness=total.staleness / total.contributions,
-            wasted=1 - total.used / total.computed,
+            wasted=np.maximum(
+                1 - total.used / total.computed, 0
+            ),  # what is under way where blocks are cut is not exact
             redundant=(total.contributed - total.used) / total.computed,
             messages=total.messages / num_workers / total.steps,
         )
@@ -93,8 +102,9 @@ def exactness(scheme: Scheme, num_workers: int, *, leaves_out: Callable[[], bool
 
 def estimate(values: np.ndarray) -> Estimate:
     """The value on the trace, and the interval of those on the bootstraps, from float64[1 + B]."""
-    low, high = np.quantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(values[0]), float(low), float(high))
+    on_trace, on_bootstraps = values[0], values[1:]
+    low, high = np.quantile(on_bootstraps, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(on_trace), float(low), float(high))
 
 
 def won_back(seconds: np.ndarray, base: Baseline) -> np.ndarray:

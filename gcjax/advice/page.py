@@ -73,9 +73,13 @@ def notes(advice: Advice) -> list[str]:
         else ""
     )
     sent = "gradients" if advice.gradient_bytes is None else "bytes"
+    first_cost, second_cost = advice.cost_of_halves
     return [
         f"{advice.num_steps} steps of {advice.num_workers} workers, {advice.num_bootstraps} bootstraps of blocks of "
-        f"{advice.block_steps} steps; in brackets 90 % intervals over them, paired between schemes.{filled}",
+        f"{advice.block_steps} steps.{filled}",
+        "In brackets: what 90 % of other stretches of as many steps would give if the job went on as in this trace, "
+        "paired between schemes. What the trace has not seen is not in them: a rarer event, or a change of level. "
+        f"Stragglers cost {percent(first_cost)} % in its first half, {percent(second_cost)} % in its second.",
         "A step is the use of as many examples as BSP uses in one; a chunk of a code with N chunks takes W/N of a "
         "measured step, and a worker pays for all that it holds. Messages are free.",
         f"Won back: of what stragglers cost BSP. s a step: {unit} per step. Regret: more time than the best. "
@@ -97,6 +101,7 @@ def json(advice: Advice) -> dict[str, Any]:
     return {
         "verdict": advice.verdict,
         "cost": advice.cost._asdict(),
+        "cost_of_halves": list(advice.cost_of_halves),
         "seconds": {"bsp": advice.bsp_seconds._asdict(), "median": advice.median_seconds._asdict()},
         "steps": advice.num_steps,
         "workers": advice.num_workers,

@@ -44,7 +44,10 @@ def _of_other_gradients(advice: Advice) -> str:
     said = f"With other gradients: {', '.join(parts)}."
     if advice.target:
         return f"{said}\n{_trained(advice)}"
-    return f"{said} Whether these steps are worth as much needs your task: give one (study=, or --config)."
+    return (
+        f"{said} Whether these steps are worth as much needs your task with a target: give them (study=, or --config "
+        "of a study with study.target)."
+    )
 
 
 def _trained(advice: Advice) -> str:

@@ -5,6 +5,7 @@ import functools
 import itertools
 import threading
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,10 @@ class Watch:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._step, name)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The step as a method, where it is an attribute of a class."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def __enter__(self) -> "Watch":
         """The step itself."""

@@ -26,6 +26,7 @@ def of_description(description: Description) -> dict[str, Any]:
         "workers": _workers(description),
         "spells": [_named(spell, names) for spell in description.spells],
         "changes": [_named(change, names) for change in description.changes],
+        "slow_steps": [slow._asdict() for slow in description.slow_steps],
         "failures": [{"worker": names[worker], "step": step} for worker, step in description.failures],
         "reading": {
             **_named_reading(description),

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from gcjax.stragglers import Description
 from gcjax.tables import RichTable, rich_table
+from gcjax.wording import counted
 
 _MAX_ROWS = 20
 """Of the tables of workers and of changes; `--json` has all."""
@@ -28,7 +29,8 @@ def parts(description: Description) -> Iterator[Any]:
 def _figures(description: Description) -> RichTable:
     """The figures of all workers together."""
     first, last = description.steps
-    title = f"{description.num_steps:,} steps ({first} to {last}) of {len(description.workers):,} workers"
+    num_steps, num_workers = counted(description.num_steps, "step"), counted(len(description.workers), "worker")
+    title = f"{num_steps} ({first} to {last}) of {num_workers}"
     rows = [*_times(description), *_slow(description), *_lost(description), *_communication(description)]
     return rich_table(title, ["figure", "value"], [[name, value] for name, value in rows])
 
@@ -46,6 +48,8 @@ def _slow(description: Description) -> Iterator[tuple[str, str]]:
     statistics = description.statistics
     yield "P(slow): over 1.5 times the step's median", _number(statistics.slow_probability)
     yield "P(slow | slow in the step before)", _number(statistics.slow_again_probability)
+    if description.slow_steps:
+        yield "steps in which even the fastest worker was slow", f"{len(description.slow_steps):,}"
     yield "correlation between workers", _number(statistics.correlation)
     yield "correlation of a worker with its step before", _number(statistics.serial_correlation)
 
