@@ -80,15 +80,15 @@ def advise(
     if gradient_bytes is not None:
         _validate.single_number("gradient_bytes", gradient_bytes, finite=True)
     sample = _sample(seconds, num_bootstraps, block_steps, seed)
-    tried, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
-    results = scheme_results(tried, seconds, sample, progress or silent())
+    all_schemes, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
+    results = scheme_results(all_schemes, seconds, sample, progress or silent())
     base = evaluation.baseline(seconds, *sample)
     advice = Advice(
         verdict="",
         cost=evaluation.estimate(base.cost),
         bsp_seconds=evaluation.estimate(base.bsp),
         median_seconds=evaluation.estimate(base.median),
-        schemes=_sorted_rows(results, base, sample.block_steps),
+        schemes=_ranked_advice(results, base, sample.block_steps),
         left_out=left_out,
         num_steps=num_steps,
         num_workers=num_workers,
@@ -97,7 +97,7 @@ def advise(
         block_steps=sample.block_steps,
         num_bootstraps=num_bootstraps,
         gradient_bytes=gradient_bytes,
-        bootstraps={label(r.scheme): r.figures.seconds[1:] for r in results}
+        bootstraps={label(result.scheme): result.figures.seconds[1:] for result in results}
         | {"slowest of each step": base.bsp[1:], "median of each step": base.median[1:]},
         cost_of_halves=evaluation.cost_of_halves(seconds),
     )
@@ -111,10 +111,11 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
-    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
-    first = blocks.starts(num_steps, length)
-    counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first), num_steps, length)
-    return Sample(first, length, np.concatenate([np.ones((1, len(first))), counts]))
+    _validate.integer("block_steps", length, minimum=1, maximum=blocks.rounded_up(num_steps))
+    first_steps = blocks.starts(num_steps, length)
+    draw_counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first_steps), num_steps, length)
+    each_once = np.ones((1, len(first_steps)))
+    return Sample(first_steps, length, np.concatenate([each_once, draw_counts]))
 
 
 def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
@@ -138,7 +139,7 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     return list(schemes) if has_baseline else [Scheme(BASELINE, "", bsp()), *schemes]
 
 
-def _sorted_rows(results: Sequence[Result], base: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
+def _ranked_advice(results: Sequence[Result], base: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
     """The advice about each scheme, the fastest first."""
     # A block that begins and ends in the middle of rounds is a part of a unit too long or too short.
     resolution = 1 / (8 * block_steps)
@@ -147,11 +148,14 @@ def _sorted_rows(results: Sequence[Result], base: Baseline, block_steps: int) ->
     for result in results:
         best_of_class.setdefault(CLASS_OF[result.exactness], result)
     return tuple(
-        _row(result, base, results[0], best_of_class[CLASS_OF[result.exactness]], resolution) for result in results
+        _scheme_advice(result, base, results[0], best_of_class[CLASS_OF[result.exactness]], resolution)
+        for result in results
     )
 
 
-def _row(result: Result, base: Baseline, best: Result, best_of_class: Result, resolution: float) -> SchemeAdvice:
+def _scheme_advice(
+    result: Result, base: Baseline, best: Result, best_of_class: Result, resolution: float
+) -> SchemeAdvice:
     """The advice about one scheme, beside the best of all and of its class; `resolution` is that of `_is_tied`."""
     seconds, estimate = result.figures.seconds, evaluation.estimate
     return SchemeAdvice(
@@ -178,6 +182,6 @@ def _is_tied(result: Result, best: Result, resolution: float) -> bool:
 
     These are below `resolution`; there are none between schemes that begin anew in each block.
     """
-    is_cut = any(x.max_staleness > 0 or x.exactness in (STALE, LOCAL) for x in (result, best))
-    tolerance = resolution if is_cut else 1e-6  # of times in float32
+    is_cut_within_rounds = any(each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best))
+    tolerance = resolution if is_cut_within_rounds else 1e-6  # of times in float32
     return evaluation.estimate(result.figures.seconds / best.figures.seconds - 1).low <= tolerance

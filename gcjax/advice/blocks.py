@@ -19,6 +19,7 @@ MIN_BLOCKS = 100
 
 _MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
 _MIN_STEPS = 16
+_CUTOFF = 5  # times the correlation time; a sum up to there has most of it, and little noise
 
 
 def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
@@ -45,9 +46,11 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     seconds = with_gaps_filled(trace.compute)
     if not (np.median(seconds, axis=1) > 0).any():
         raise ValueError("advice needs steps that take time; in this trace the median of every step is 0 s.")
-    if len(idle := np.flatnonzero((seconds == 0).all(axis=0))):
+    is_idle = (seconds == 0).all(axis=0)
+    if is_idle.any():
+        idle_worker = trace.workers[is_idle.argmax()]
         raise ValueError(
-            f"advice needs workers whose steps take time; those of worker {trace.workers[idle[0]]} all take 0 s. Leave "
+            f"advice needs workers whose steps take time; those of worker {idle_worker} all take 0 s. Leave "
             "its column out."
         )
     check_single_precision(seconds)
@@ -61,10 +64,14 @@ def default_block_steps(seconds: np.ndarray) -> int:
     so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
     """
     num_steps = len(seconds)
-    longest = _MULTIPLE * math.ceil(num_steps / _MULTIPLE)
-    spell = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
-    wanted = max(_MIN_STEPS, math.sqrt(num_steps), spell)
-    return min(_MULTIPLE * math.ceil(wanted / _MULTIPLE), longest)
+    steps_for_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
+    wanted_steps = max(_MIN_STEPS, math.sqrt(num_steps), steps_for_spells)
+    return min(rounded_up(wanted_steps), rounded_up(num_steps))
+
+
+def rounded_up(num_steps: float) -> int:
+    """The next multiple of 8."""
+    return _MULTIPLE * math.ceil(num_steps / _MULTIPLE)
 
 
 def correlated_steps(values: np.ndarray) -> float:
@@ -72,14 +79,14 @@ def correlated_steps(values: np.ndarray) -> float:
 
     The sum is cut off at five times itself (Sokal, "Monte Carlo methods in statistical mechanics", 1997).
     """
-    rest = values - values.mean()
-    spectrum = np.fft.rfft(rest, 2 * len(rest))  # as many zeros again, so that it is not taken as a ring
-    covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(rest)]
+    deviations = values - values.mean()
+    spectrum = np.fft.rfft(deviations, 2 * len(deviations))  # as many zeros again, so that it is not taken as a ring
+    covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(deviations)]
     if covariances[0] <= 1e-12 * (values**2).sum():
         return 1.0
-    times = 2 * np.cumsum(covariances / covariances[0]) - 1
-    is_enough = np.arange(len(times)) >= 5 * times
-    return max(1.0, float(times[is_enough.argmax() if is_enough.any() else -1]))
+    times_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
+    is_far_enough = np.arange(len(times_by_cutoff)) >= _CUTOFF * times_by_cutoff
+    return max(1.0, float(times_by_cutoff[is_far_enough.argmax() if is_far_enough.any() else -1]))
 
 
 def starts(num_steps: int, block_steps: int) -> np.ndarray:
@@ -88,9 +95,9 @@ def starts(num_steps: int, block_steps: int) -> np.ndarray:
     return np.arange(num_blocks) * num_steps // num_blocks
 
 
-def rows(first: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
+def rows(first_steps: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
     """int64[G, run_in + block_steps]: the steps of each block, behind those of its run-in; from a ring of T steps."""
-    return (first[:, None] + np.arange(-run_in, block_steps)) % num_steps
+    return (first_steps[:, None] + np.arange(-run_in, block_steps)) % num_steps
 
 
 def draws(

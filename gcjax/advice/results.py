@@ -24,12 +24,12 @@ class Sample(NamedTuple):
     """The blocks, and what each stretch of steps draws of them.
 
     Attributes:
-      first: int64[G], the first step of each block.
+      first_steps: int64[G], the first step of each block.
       block_steps: their length.
       counts: float64[1 + B, G], how often each block counts on the trace (first) and in each drawn stretch.
     """
 
-    first: np.ndarray
+    first_steps: np.ndarray
     block_steps: int
     counts: np.ndarray
 
@@ -54,7 +54,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
         for index, (scheme, compilation) in enumerate(zip(schemes, compilations, strict=True)):
             fraction = _COMPILING_FRACTION + (1 - _COMPILING_FRACTION) * index / len(schemes)
             progress.update(label(scheme), fraction)
-            compilation.result()
+            compilation.result()  # waits for it
             with _errors_with_name(scheme):
                 results.append(_simulated(scheme, seconds, sample))
     return results
@@ -74,7 +74,7 @@ def _compilations(
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _COMPILING_FRACTION * index / len(schemes))
             with _errors_with_name(scheme):
-                program = simulation.lowered(scheme, shape, sample.first, sample.block_steps)
+                program = simulation.lowered(scheme, shape, sample.first_steps, sample.block_steps)
             compilations.append(pool.submit(program.compile))
         yield compilations
     finally:
@@ -97,7 +97,7 @@ def _simulated(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
       ValueError: if it commits nothing in them.
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
-    sums = simulation.block_sums(scheme, seconds, sample.first, block_steps)
+    sums = simulation.block_sums(scheme, seconds, sample.first_steps, block_steps)
     if not sums.steps.sum() > 0:
         raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
     exactness = evaluation.exactness(

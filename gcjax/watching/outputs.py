@@ -51,7 +51,7 @@ class Outputs:
         """
         _check_no_tracers(output)
         self.needs_copies = bool(self._copied)
-        return [_one_number(_at(output, path).addressable_data(0)) for path in self._copied]
+        return [_one_number(_leaf_at(output, path).addressable_data(0)) for path in self._copied]
 
     def wait(self, output: Any, copies: Sequence[jax.Array]) -> bool:
         """Waits until all is there; whether there was anything to wait for.
@@ -62,10 +62,10 @@ class Outputs:
         if self._paths is None:
             self._choose(output)
         try:
-            arrays = [(path, _at(output, path)) for path in self._paths or ()]
+            arrays = [(path, _leaf_at(output, path)) for path in self._paths or ()]
         except (AttributeError, IndexError, KeyError, TypeError):  # it returned something of another form
             self._choose(output)
-            arrays = [(path, _at(output, path)) for path in self._paths or ()]
+            arrays = [(path, _leaf_at(output, path)) for path in self._paths or ()]
         for path, array in arrays:
             try:
                 array.block_until_ready()
@@ -108,7 +108,7 @@ def _check_no_tracers(output: Any) -> None:
         )
 
 
-def _at(output: Any, path: Path) -> Any:
+def _leaf_at(output: Any, path: Path) -> Any:
     """The leaf at a path."""
     for key in path:
         output = _KEYS[type(key)](output, key)
