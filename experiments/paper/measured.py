@@ -7,18 +7,19 @@ Letters: T steps, W workers.
 
 import hashlib
 import json
+import multiprocessing
+import os
 import shlex
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import jax
 
 from experiments import traces
 from experiments.paper import provenance
 from gcjax import advice, files
 from gcjax.advice.blocks import default_block_steps, step_seconds
-from gcjax.stragglers import StragglerModel, describe, fit, markov, read_trace, shifted_exponential
+from gcjax.stragglers import describe, fit, markov, read_trace, shifted_exponential
 from gcjax.stragglers.traces.base import Trace
 
 MEASURED = ("traces",)
@@ -84,24 +85,35 @@ def _command(name: str, paths: Mapping[str, str], mode: str) -> str:
 
 
 def results(paths: Mapping[str, str], size: Size) -> Facts:
-    """What is said of each job, and how often intervals cover on traces of stationary models."""
-    stationary: dict[str, StragglerModel] = {
-        "independent": shifted_exponential(shift=1.0, mean=0.3),
-        "spells": markov(base=1.0, slowdown=3.0, probability=0.1, persistence=0.9),
-    }
-    covered = {
-        name: traces.synthetic_coverage(
-            model, size.synthetic, SYNTHETIC_SCHEMES, num_bootstraps=size.num_bootstraps, seed=SEED
-        )
-        for name, model in stationary.items()
-    }
+    """What is said of each job, and how often intervals cover on traces of stationary models; a process a processor."""
+    spawning = multiprocessing.get_context("spawn")  # JAX has threads
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawning) as pool:
+        jobs = [pool.submit(of_file, job, file, size) for job, file in paths.items()]
+        synthetic = {name: pool.submit(of_stationary, name, size) for name in ("independent", "spells")}
     return {
-        "jobs": [of_job(job, read_trace(file), size) for job, file in paths.items()],
-        "synthetic": {name: [sum(each), len(each)] for name, each in covered.items()},
+        "jobs": [job.result() for job in jobs],
+        "synthetic": {name: covered.result() for name, covered in synthetic.items()},
         "synthetic_traces": size.synthetic[0],
         "synthetic_steps": size.synthetic[1] // 2,
         "num_bootstraps": size.num_bootstraps,
     }
+
+
+def of_stationary(name: str, size: Size) -> tuple[int, int]:
+    """How many intervals of first halves cover the second ones, and of how many, on traces of a stationary model."""
+    models = {
+        "independent": shifted_exponential(shift=1.0, mean=0.3),
+        "spells": markov(base=1.0, slowdown=3.0, probability=0.1, persistence=0.9),
+    }
+    covered = traces.synthetic_coverage(
+        models[name], size.synthetic, SYNTHETIC_SCHEMES, num_bootstraps=size.num_bootstraps, seed=SEED
+    )
+    return sum(covered), len(covered)
+
+
+def of_file(job: str, file: str, size: Size) -> Facts:
+    """What is said of the job in a file."""
+    return of_job(job, read_trace(file), size)
 
 
 def of_job(job: str, trace: Trace, size: Size) -> Facts:
@@ -110,7 +122,6 @@ def of_job(job: str, trace: Trace, size: Size) -> Facts:
     num_steps, num_workers = seconds.shape
     schemes, _ = advice.default_schemes(seconds[: num_steps // 2], names=size.schemes)
     half = traces.halves(seconds, schemes, num_bootstraps=size.num_bootstraps, seed=SEED)
-    jax.clear_caches()  # programs of other shapes follow
     covered = traces.coverage(half.first, traces.won_back(half.second))
     return {
         "job": job,

@@ -53,11 +53,11 @@ def test_coverage_is_of_every_scheme_but_bsp():
 
 
 def test_halves_have_blocks_of_one_length():
-    seconds = np.ones((256, 3))
-    seconds[:128, 0] += np.repeat(np.arange(8) % 2, 16)  # spells in the first half only
+    seconds = np.ones((1024, 3))
+    seconds[:512, 0] += np.repeat(np.random.default_rng(1).random(26) < 0.3, 20)[:512]  # spells in the first half only
+    assert default_block_steps(seconds[:512]) > default_block_steps(seconds[512:]) == 24
     half = experiment.halves(seconds, SCHEMES[:1], num_bootstraps=20, seed=0)
-    assert {advised.block_steps for advised in half} == {default_block_steps(seconds[:128])}
-    assert default_block_steps(seconds[:128]) != default_block_steps(seconds[128:])
+    assert {advised.block_steps for advised in half} == {default_block_steps(seconds[:512])}
 
 
 def test_the_experiment_writes_a_page_for_each_trace_and_the_judgement(tmp_path):
