@@ -8,7 +8,6 @@ Letters: T steps, W workers.
 import hashlib
 import json
 import multiprocessing
-import os
 import shlex
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -44,10 +43,14 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "full": Size(None, 100, (40, 1024, 8)),
+    "full": Size(
+        ("bsp", "k_sync", "asp", "ssp", "local_sgd", "fractional_repetition", "partial", "heterogeneous"),
+        100,
+        (40, 1024, 8),
+    ),
     "quick": Size(("bsp", "k_sync", "asp", "fractional_repetition"), 20, (2, 128, 4)),
 }
-SYNTHETIC_SCHEMES = ("bsp", "k_sync", "asp", "fractional_repetition")
+SYNTHETIC_SCHEMES = ("bsp", "k_sync", "fractional_repetition")
 
 
 def ensure(name: str, paths: Mapping[str, str], runs: Path, mode: str) -> Path:
@@ -85,9 +88,9 @@ def _command(name: str, paths: Mapping[str, str], mode: str) -> str:
 
 
 def results(paths: Mapping[str, str], size: Size) -> Facts:
-    """What is said of each job, and how often intervals cover on traces of stationary models; a process a processor."""
+    """What is said of each job, and how often intervals cover on traces of stationary models; a process each."""
     spawning = multiprocessing.get_context("spawn")  # JAX has threads
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawning) as pool:
+    with ProcessPoolExecutor(len(paths) + 2, mp_context=spawning) as pool:
         jobs = [pool.submit(of_file, job, file, size) for job, file in paths.items()]
         synthetic = {name: pool.submit(of_stationary, name, size) for name in ("independent", "spells")}
     return {

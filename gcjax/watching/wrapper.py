@@ -146,7 +146,7 @@ class Watch:
 
     def _start(self) -> None:
         """What `_begin` does the first time."""
-        self._worker, num_workers = _index_and_number_of_process() if self._exchange.is_shared else (0, 1)
+        self._worker, num_workers = _process_index_and_count() if self._exchange.is_shared else (0, 1)
         self._exchange.open(self._worker)
         self._group, self._lock = Group(num_workers), threading.Lock()
         self._recorder = Recorder(waits=self._waits)
@@ -194,7 +194,7 @@ class Watch:
             self._take_news()
 
 
-def _index_and_number_of_process() -> tuple[int, int]:
+def _process_index_and_count() -> tuple[int, int]:
     """The number of this process, and how many there are."""
     apart = processes.place_apart()
     if apart is not None:

@@ -225,7 +225,7 @@ def other_process(num_steps):
 
 
 def test_process_0_tells_who_is_slow(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(gcjax.watching.wrapper, "_place", lambda: (0, 2))
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (0, 2))
     reports = []
     for name, report in (("kept", reports.append), ("printed", watching.print_report)):
         with gcjax.watch(python, folder=tmp_path, name=name, report=report) as watched:
@@ -239,7 +239,7 @@ def test_process_0_tells_who_is_slow(tmp_path, monkeypatch, capsys):
 
 
 def test_other_processes_tell_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(gcjax.watching.wrapper, "_place", lambda: (1, 2))
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (1, 2))
     reports = []
     with gcjax.watch(python, folder=tmp_path, report=reports.append) as watched:
         for _ in range(31):

@@ -65,9 +65,9 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
         f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, and beside these at most "
-        f"one named step; {path} has {_quoted_names(names)}. If each column is a worker, name them 0 to W-1, or save "
-        "them as an array [steps, workers] in a .npy file. Of another table say which column is what: "
-        'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=...'
+        f"one named step; {path} has {_quoted_names(names)}. Of another table say which column is what: "
+        'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=... If each '
+        "column is a worker, name them 0 to W-1, or save them as an array [steps, workers] in a .npy file."
     )
 
 
