@@ -111,7 +111,7 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
-    _validate.integer("block_steps", length, minimum=1, maximum=blocks.rounded_up(num_steps))
+    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + blocks.MULTIPLE - 1)
     first_steps = blocks.starts(num_steps, length)
     draw_counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first_steps), num_steps, length)
     each_once = np.ones((1, len(first_steps)))

@@ -17,7 +17,7 @@ from gcjax.wording import counted
 MIN_BLOCKS = 100
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
 
-_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
+MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
 _MIN_STEPS = 16
 _CUTOFF = 5  # times the correlation time; a sum up to there has most of it, and little noise
 
@@ -32,9 +32,9 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
         too long or short for single precision.
     """
     num_steps, num_workers = trace.compute.shape
-    if num_workers < 2 or num_steps < _MULTIPLE:
+    if num_workers < 2 or num_steps < MULTIPLE:
         raise ValueError(
-            f"advice needs a trace of 2 workers and {_MULTIPLE} steps at least; got {counted(num_workers, 'worker')} "
+            f"advice needs a trace of 2 workers and {MULTIPLE} steps at least; got {counted(num_workers, 'worker')} "
             f"and {counted(num_steps, 'step')}."
         )
     if np.isinf(trace.compute).any():
@@ -71,7 +71,7 @@ def default_block_steps(seconds: np.ndarray) -> int:
 
 def rounded_up(num_steps: float) -> int:
     """The next multiple of 8."""
-    return _MULTIPLE * math.ceil(num_steps / _MULTIPLE)
+    return MULTIPLE * math.ceil(num_steps / MULTIPLE)
 
 
 def correlated_steps(values: np.ndarray) -> float:

