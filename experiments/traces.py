@@ -121,7 +121,11 @@ def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: in
     first, second = seconds[:num_steps], seconds[num_steps : 2 * num_steps]
     model = exponential(mean=float(first.mean()))
     drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
-    options = {"num_bootstraps": num_bootstraps, "block_steps": default_block_steps(first), "seed": seed}
+    options: dict[str, Any] = {
+        "num_bootstraps": num_bootstraps,
+        "block_steps": default_block_steps(first),
+        "seed": seed,
+    }
     return Half(*(advice.advise(part, schemes=schemes, **options) for part in (first, second, drawn)))
 
 
@@ -206,7 +210,7 @@ def synthetic_coverage(
     for index, key in enumerate(jax.random.split(jax.random.key(seed), num_traces)):
         seconds = np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64)
         first, second = seconds[: num_steps // 2], seconds[num_steps // 2 : 2 * (num_steps // 2)]
-        options = {
+        options: dict[str, Any] = {
             "schemes": _named(first, names),
             "num_bootstraps": num_bootstraps,
             "block_steps": default_block_steps(first),
