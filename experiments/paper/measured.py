@@ -43,11 +43,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "full": Size(
-        ("bsp", "k_sync", "asp", "ssp", "local_sgd", "fractional_repetition", "partial", "heterogeneous"),
-        100,
-        (40, 1024, 8),
-    ),
+    "full": Size(None, 100, (40, 1024, 8)),
     "quick": Size(("bsp", "k_sync", "asp", "fractional_repetition"), 20, (2, 128, 4)),
 }
 SYNTHETIC_SCHEMES = ("bsp", "k_sync", "fractional_repetition")
