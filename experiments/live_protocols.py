@@ -322,7 +322,7 @@ def _is_predicted(case: Case, run: LiveRun, measured: _Measured) -> bool:
     return has_left == (measured.absences is not None) and (is_simulated or not has_left)
 
 
-def _reach(run: engine.Run, target: analysis.Target) -> float:
+def _seconds_to_target(run: engine.Run, target: analysis.Target) -> float:
     """Seconds to the target; inf if it was not reached."""
     times, values = np.asarray(run.trajectory.time), np.asarray(run.trajectory.metrics[target.metric])
     return analysis.time_to_target(times, values, target.value, higher_is_better=target.higher_is_better)

@@ -3,8 +3,6 @@
 gcjax run configs/traces/advise.gin --set "traces.paths = {'job': 'FILE'}"
 """
 
-import functools
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +11,8 @@ import jax
 import numpy as np
 
 from gcjax import _validate, advice, analysis, config, files, processes
-from gcjax.advice import Advice, Scheme, evaluation
-from gcjax.advice.blocks import step_seconds
+from gcjax.advice import Advice, Scheme
+from gcjax.advice.blocks import default_block_steps, step_seconds
 from gcjax.advice.labels import label
 from gcjax.advice.verdicts import percent
 from gcjax.progress import Progress
@@ -26,23 +24,18 @@ NOTES = """\
 - Same gradient: among the schemes whose steps are those of BSP.
 - Error of the model: mean over schemes of the distance of the share won back that it predicts from that on the second
   half, in points.
-- Coverage: in how many of the schemes the share won back on the second half lies in the interval of the first half.
-  That is an interval for the mean of a trace; a second half is another sample, so its value lies in it less often. The
-  interval for another trace of the same length is wider, by the differences of pairs of bootstraps.
+- Coverage: in how many of the schemes the share won back on the second half lies in the 90 % interval of the first
+  half, which is for another stretch of as many steps if the job goes on as in the first half. All schemes have the same
+  two halves, so that they are covered together or not at all more often than independent ones would be.
+- Cost: the share of the time of BSP that stragglers cost, in both halves.
 """
 
 CHOICE_HEADS = (
     "Trace", "Chosen", "Regret", "Same gradient", "Regret of it", "Chosen by the model", "Its regret",
     "Same gradient, by the model", "Regret of that", "Error of the model",
 )  # fmt: skip
-COVERAGE_HEADS = ("Trace", "Interval", "Interval for another trace", "Schemes")
-SYNTHETIC_HEADS = (
-    "Model",
-    "Long run in the interval",
-    "Second half in it",
-    "Second half in that for another trace",
-    "Traces",
-)
+COVERAGE_HEADS = ("Trace", "Schemes whose second half is in the interval", "Cost in the first half", "In the second")
+SYNTHETIC_HEADS = ("Model", "Second halves in the interval", "Traces")
 
 
 class Half(NamedTuple):
@@ -102,7 +95,7 @@ def traces(
     rows, choices, coverages = [], [], []
     for name, path in paths.items():
         seconds, _ = step_seconds(read_trace(path))
-        schemes = _schemes_by_name(seconds[: len(seconds) // 2], names)
+        schemes = _named(seconds[: len(seconds) // 2], names)
         whole = advice.advise(seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress)
         half = halves(seconds, schemes, num_bootstraps=num_bootstraps, seed=seed)
         files.write_text(out / f"{analysis.file_name(name)}.md", f"# {name}\n\n{whole}\n")
@@ -121,87 +114,63 @@ def traces(
 def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: int, seed: int) -> Half:
     """The advice on both halves of a trace `float64[T, W]`, and on an i.i.d. exponential model of the first one.
 
-    The maximum-likelihood mean of an exponential distribution is that of the times.
+    The maximum-likelihood mean of an exponential distribution is that of the times. All have blocks as long as those of
+    the first half.
     """
-    first, second = _cut_in_halves(seconds)
+    num_steps = len(seconds) // 2
+    first, second = seconds[:num_steps], seconds[num_steps : 2 * num_steps]
     model = exponential(mean=float(first.mean()))
-    num_steps, num_workers = first.shape
-    drawn = np.asarray(sample_durations(model, jax.random.key(seed), num_steps, num_workers), np.float64)
-    advise = functools.partial(advice.advise, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed)
-    return Half(first=advise(first), second=advise(second), model=advise(drawn))
-
-
-def _cut_in_halves(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two halves with equally many steps; of an odd number, the last step is left out."""
-    middle = len(seconds) // 2
-    return seconds[:middle], seconds[middle : 2 * middle]
+    drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
+    options: dict[str, Any] = {
+        "num_bootstraps": num_bootstraps,
+        "block_steps": default_block_steps(first),
+        "seed": seed,
+    }
+    return Half(*(advice.advise(part, schemes=schemes, **options) for part in (first, second, drawn)))
 
 
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
     """The scheme that is best on one trace, and its regret on another one."""
-    candidate_rows = [
-        row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")
-    ]
-    judged_seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
-    least_seconds = min(judged_seconds[label(row.scheme)] for row in candidate_rows)
-    chosen = label(candidate_rows[0].scheme)  # rows are sorted, the fastest first
-    return Choice(chosen, regret=judged_seconds[chosen] / least_seconds - 1)
+    candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
+    seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
+    best = min(seconds[label(row.scheme)] for row in candidates)
+    chosen = label(candidates[0].scheme)
+    return Choice(chosen, seconds[chosen] / best - 1)
 
 
-def won_back(advised: Advice) -> dict[str, np.ndarray]:
-    """Scheme -> float64[1 + B], the share won back on the trace and on each bootstrap."""
-    bsp_seconds = np.append(advised.bsp_seconds.value, advised.bootstraps["slowest of each step"])
-    median_seconds = np.append(advised.median_seconds.value, advised.bootstraps["median of each step"])
-    baseline = evaluation.Baseline(bsp_seconds, median_seconds)
-    seconds_of_scheme = {
-        label(row.scheme): np.append(row.seconds.value, advised.bootstraps[label(row.scheme)])
-        for row in advised.schemes
-    }
-    return {scheme: evaluation.won_back(seconds, baseline) for scheme, seconds in seconds_of_scheme.items()}
+def won_back(advised: Advice) -> dict[str, float]:
+    """Scheme -> the share won back on the trace."""
+    return {label(row.scheme): row.won_back.value for row in advised.schemes}
 
 
-def interval(values: np.ndarray, *, of_another: bool) -> tuple[float, float]:
-    """The 90 % interval of a value, float64[1 + B]: for the mean of the trace, or for another trace as long."""
-    value_of_trace, values_of_bootstraps = values[0], values[1:]
-    quantiles = [(1 - evaluation.LEVEL) / 2, (1 + evaluation.LEVEL) / 2]
-    if not of_another:
-        low, high = np.quantile(values_of_bootstraps, quantiles)
-        return float(low), float(high)
-    differences_of_pairs = np.array([a - b for a, b in itertools.permutations(values_of_bootstraps, 2)])
-    low, high = value_of_trace + np.quantile(differences_of_pairs, quantiles)
-    return float(low), float(high)
-
-
-def coverage(chosen_on: Advice, truth: Mapping[str, float], *, of_another: bool) -> list[bool]:
-    """For each scheme but BSP whether the interval of its share won back contains the true one."""
+def coverage(advised: Advice, shares: Mapping[str, float]) -> list[bool]:
+    """For each scheme but BSP whether its interval contains the share that another stretch gave."""
     tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
-    is_covered = []
-    for scheme, shares_won_back in won_back(chosen_on).items():
-        if scheme != "bsp":
-            low, high = interval(shares_won_back, of_another=of_another)
-            is_covered.append(low - tolerance <= truth[scheme] <= high + tolerance)
-    return is_covered
+    intervals = {label(row.scheme): row.won_back for row in advised.schemes if row.scheme.name != "bsp"}
+    return [
+        interval.low - tolerance <= shares[name] <= interval.high + tolerance for name, interval in intervals.items()
+    ]
+
+
+def model_error(half: Half) -> float:
+    """How far the shares won back that the model foretells are from those of the second half: mean over schemes."""
+    foretold, second = won_back(half.model), won_back(half.second)
+    return float(np.mean([abs(foretold[name] - second[name]) for name in second]))
 
 
 def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
     """For each scheme what is said of it on the whole trace, on its halves, and by the model."""
-    shares_of_part = {part: _shares_on_trace(advised) for part, advised in half._asdict().items()}
+    shares = [won_back(advised) for advised in half]
     rows = []
     for row in whole.schemes:
-        scheme = label(row.scheme)
-        shares_on_whole = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
-        shares_on_parts = {f"won_back_{part}": shares[scheme] for part, shares in shares_of_part.items()}
-        facts = {"scheme": scheme, "exactness": row.exactness, "seconds": row.seconds.value}
-        rows.append({**facts, **shares_on_whole, **shares_on_parts})
+        name = label(row.scheme)
+        figures = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
+        parts = {f"won_back_{key}": share[name] for key, share in zip(Half._fields, shares, strict=True)}
+        rows.append({"scheme": name, "exactness": row.exactness, "seconds": row.seconds.value, **figures, **parts})
     return rows
 
 
-def _shares_on_trace(advised: Advice) -> dict[str, float]:
-    """Scheme -> the share won back on the trace itself, not on a bootstrap."""
-    return {scheme: float(shares[0]) for scheme, shares in won_back(advised).items()}
-
-
-def _schemes_by_name(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
+def _named(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
     """The default schemes for a trace, or those of these names."""
     schemes, _ = advice.default_schemes(seconds, names=names)
     return schemes
@@ -214,45 +183,50 @@ def _choice_cells(half: Half) -> list[str]:
         for same_gradient in (False, True):
             chosen = choice(chosen_on, half.second, same_gradient=same_gradient)
             cells += [chosen.scheme, f"{percent(chosen.regret)} %"]
-    predicted_shares, true_shares = won_back(half.model), won_back(half.second)
-    mean_error = np.mean([abs(predicted_shares[scheme][0] - true_shares[scheme][0]) for scheme in true_shares])
-    return [*cells, f"{100 * mean_error:.0f}"]
+    return [*cells, f"{100 * model_error(half):.0f}"]
 
 
 def _coverage_cells(half: Half) -> list[str]:
-    """How many of the intervals of the first half cover the second half's value."""
-    truth = _shares_on_trace(half.second)
-    covered_by_own = coverage(half.first, truth, of_another=False)
-    covered_by_another = coverage(half.first, truth, of_another=True)
-    num_schemes = len(covered_by_own)
-    return [f"{sum(covered_by_own)} of {num_schemes}", f"{sum(covered_by_another)} of {num_schemes}", str(num_schemes)]
+    """How many of the intervals of the first half cover the second half's value; and what stragglers cost in both."""
+    covered = coverage(half.first, won_back(half.second))
+    costs = (f"{percent(advised.cost.value)} %" for advised in (half.first, half.second))
+    return [f"{sum(covered)} of {len(covered)}", *costs]
+
+
+def synthetic_coverage(
+    model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], *, num_bootstraps: int, seed: int
+) -> list[bool]:
+    """For each trace that is drawn from a model, and each scheme, whether the interval of one half covers the other.
+
+    Args:
+      model: a stationary one.
+      shape: traces, steps of each, workers.
+      names: of schemes.
+      num_bootstraps: of all advice.
+      seed: of traces and bootstraps.
+    """
+    num_traces, num_steps, num_workers = shape
+    covered = []
+    for index, key in enumerate(jax.random.split(jax.random.key(seed), num_traces)):
+        seconds = np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64)
+        first, second = seconds[: num_steps // 2], seconds[num_steps // 2 : 2 * (num_steps // 2)]
+        options: dict[str, Any] = {
+            "schemes": _named(first, names),
+            "num_bootstraps": num_bootstraps,
+            "block_steps": default_block_steps(first),
+            "seed": seed + index,
+        }
+        advised, judge = (advice.advise(half, **options) for half in (first, second))
+        covered += coverage(advised, won_back(judge))
+    return covered
 
 
 def _synthetic_cells(
     model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], num_bootstraps: int, seed: int
 ) -> list[str]:
-    """Coverage on traces of a model, over traces and schemes; the long run is all traces one after the other."""
-    num_traces, num_steps, num_workers = shape
-    keys = jax.random.split(jax.random.key(seed), num_traces)
-    drawn_traces = [np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64) for key in keys]
-    schemes = _schemes_by_name(drawn_traces[0], names)
-    advice_on_halves = [
-        [advice.advise(half, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed + i)
-         for half in _cut_in_halves(seconds)]
-        for i, seconds in enumerate(drawn_traces)
-    ]  # fmt: skip
-    advice_on_all = advice.advise(np.concatenate(drawn_traces), schemes=schemes, num_bootstraps=20)
-    long_run_shares = _shares_on_trace(advice_on_all)
-    long_run_covered: list[bool] = []
-    second_covered: list[bool] = []
-    second_covered_as_another: list[bool] = []
-    for first, second in advice_on_halves:
-        second_shares = _shares_on_trace(second)
-        long_run_covered += coverage(first, long_run_shares, of_another=False)
-        second_covered += coverage(first, second_shares, of_another=False)
-        second_covered_as_another += coverage(first, second_shares, of_another=True)
-    all_covered = (long_run_covered, second_covered, second_covered_as_another)
-    return [*(f"{100 * np.mean(is_covered):.0f} %" for is_covered in all_covered), str(num_traces)]
+    """Coverage on traces of a model, over traces and schemes."""
+    covered = synthetic_coverage(model, shape, names, num_bootstraps=num_bootstraps, seed=seed)
+    return [f"{100 * np.mean(covered):.0f} %", str(shape[0])]
 
 
 def _write(
@@ -260,15 +234,15 @@ def _write(
     facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Writes the page and the table of an experiment."""
-    page_lines = ["# Advice, judged by the second half", "", NOTES]
-    heads_and_lines_of_title = {
+    parts = ["# Advice, judged by the second half", "", NOTES]
+    tables = {
         "Choices": (CHOICE_HEADS, choices),
         "Intervals": (COVERAGE_HEADS, coverages),
         "Intervals on stationary traces": (SYNTHETIC_HEADS, synthetic),
     }
-    for title, (heads, lines) in heads_and_lines_of_title.items():
-        if lines:
-            page_lines += [f"## {title}", "", analysis.markdown_table(heads, lines), ""]
-    analysis.write_page(out, "\n".join(page_lines), facts)
+    for title, (heads, cells) in tables.items():
+        if cells:
+            parts += [f"## {title}", "", analysis.markdown_table(heads, cells), ""]
+    analysis.write_page(out, "\n".join(parts), facts)
     if rows:
         files.write_table(out / "results.parquet", {name: np.array([row[name] for row in rows]) for name in rows[0]})

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from experiments.paper import checked, coded, figures, live, live_tables, macros, provenance, runs, trained
+from experiments.paper import checked, coded, figures, live, live_tables, macros, provenance, runs, traces, trained
 from gcjax import files
 
 OF_RUNS = {
@@ -28,6 +28,8 @@ OF_COMPUTED = {
     "schedule_speed": checked.schedule_speed,
     "validation_speed": checked.validation_speed,
 }
+OF_MEASURED = {"traces": traces.traces}
+"""What needs files that are not in the repository: without them it stays as it is, whatever the mode."""
 _FIGURES = {
     "loss": (figures.loss, "quickstart"),
     "codes": (figures.code_comparison, "codes"),
@@ -48,90 +50,82 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
       folder: of the runs.
       mode: full or quick.
       out: the folder to write.
-      only: names of `OF_RUNS` and `OF_COMPUTED`; all by default.
+      only: names of `OF_RUNS`, `OF_COMPUTED` and `OF_MEASURED`; all of the first two by default.
       docs: the folder of the documentation, whose table of the live runs is written, too; None for none.
 
     Raises:
       ValueError: if the others are not there, or are of the other mode.
     """
     out.mkdir(parents=True, exist_ok=True)
-    new_names = list(only or [*OF_RUNS, *OF_COMPUTED])
-    kept_content = kept(out, new_names, mode)
-    sources = kept_content["sources"] | _sources_of_results(folder, mode, new_names)
-    macros_of_experiment, table_files = kept_content["groups"], {}
-    for name in new_names:
-        macros_of_experiment[name], tables = _macros_and_tables(name, folder, mode)
-        for table, text in tables.items():
-            files.write_text(out / f"table_{table}.tex", f"% {_source_line(sources[name])}\n{text}")
-            table_files[f"table_{table}.tex"] = name
-    _write_numbers(out / "numbers.tex", macros_of_experiment, sources, mode)
-    figure_files = _draw_figures(folder, mode, out, new_names, timelines=not only)
-    source_of_file = kept_content["files"] | table_files | figure_files | {"numbers.tex": "all"}
-    record = {"mode": mode, "sources": sources, "files": source_of_file}
-    files.write_text(out / "provenance.json", json.dumps(record, indent=2, sort_keys=True) + "\n")
-    if docs is not None and "live" in new_names:
+    new = list(only or [*OF_RUNS, *OF_COMPUTED])
+    page = kept(out, new, mode)
+    sources = page["sources"] | _sources(folder, mode, new)
+    tables: dict[str, str] = {}
+    for name in new:
+        page["groups"][name], own = _numbers(name, folder, mode)
+        for table, text in own.items():
+            files.write_text(out / f"table_{table}.tex", f"% {_head(sources[name])}\n{text}")
+            tables[f"table_{table}.tex"] = name
+    _write_numbers(out / "numbers.tex", page["groups"], sources, mode)
+    drawn = _draw(folder, mode, out, new, timelines={*OF_RUNS, *OF_COMPUTED} <= set(new))
+    products = page["files"] | tables | drawn | {"numbers.tex": "all"}
+    said = {"mode": mode, "sources": sources, "files": products}
+    files.write_text(out / "provenance.json", json.dumps(said, indent=2, sort_keys=True) + "\n")
+    if docs is not None and "live" in new:
         live_tables.write_page(runs.folder_of("live", folder, mode), sources["live"], docs)
 
 
-def kept(out: Path, new_names: Collection[str], mode: str) -> dict[str, Any]:
-    """What stays of the generated files: `sources`, `files`, and `groups` of macros, without those of `new_names`.
+def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
+    """What stays of the generated files: `sources`, `files`, and `groups` of macros, each without those of `new`.
 
     Raises:
       ValueError: if it is not there, or is of the other mode.
     """
-    kept_names = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new_names]
-    if not kept_names:
-        return {"sources": {}, "files": {}, "groups": {}}
     path = out / "provenance.json"
-    record: dict[str, Any] = {"mode": mode, "sources": {}, "files": {}}
-    if path.exists():
-        record = json.loads(path.read_text())
-    is_of_other_mode = record["mode"] != mode
-    missing = [name for name in kept_names if is_of_other_mode or name not in record["sources"]]
+    said: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
+    others = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new]
+    missing = others if said["mode"] != mode else [name for name in others if name not in said["sources"]]
     if missing:
         raise ValueError(
             f"what is not written anew must be there, of {mode} runs; {out} has none of {', '.join(missing)}. Name "
             "these after --only, too, or leave --only away."
         )
-    macros_of_experiment = macros.groups_of((out / "numbers.tex").read_text())
+    others += [name for name in OF_MEASURED if name not in new and name in said["sources"]]
+    groups = macros.groups_of((out / "numbers.tex").read_text()) if others else {}
     return {
-        "sources": {name: record["sources"][name] for name in kept_names},
-        "files": {file: source for file, source in record["files"].items() if source not in new_names},
-        "groups": {name: macros_of_experiment[name] for name in kept_names},
+        "sources": {name: said["sources"][name] for name in others},
+        "files": {name: source for name, source in said["files"].items() if source not in new},
+        "groups": {name: groups[name] for name in others},
     }
 
 
-def _macros_and_tables(name: str, folder: Path, mode: str) -> tuple[macros.Macros, trained.Tables]:
+def _numbers(name: str, folder: Path, mode: str) -> tuple[macros.Macros, trained.Tables]:
     """The macros and tables of an experiment."""
     if name in OF_RUNS:
         return OF_RUNS[name](runs.folder_of(name, folder, mode))
     path = folder / mode / f"{name}.result.json"
-    return OF_COMPUTED[name](json.loads(path.read_text())["result"])
+    return (OF_COMPUTED | OF_MEASURED)[name](json.loads(path.read_text())["result"])
 
 
-def _write_numbers(
-    path: Path, macros_of_experiment: dict[str, macros.Macros], sources: dict[str, dict[str, Any]], mode: str
-) -> None:
+def _write_numbers(path: Path, groups: dict[str, macros.Macros], sources: dict[str, dict[str, Any]], mode: str) -> None:
     """Writes all macros, those on the setup and on the schemes first, which are counted now."""
-    ordered_macros = {"setup": _setup(sources, mode), "schemes": checked.registered()}
-    ordered_macros |= {name: macros_of_experiment[name] for name in (*OF_RUNS, *OF_COMPUTED)}
-    source_lines = {"setup": f"{mode} mode", "schemes": f"{mode} mode, commit {provenance.commit()}"}
-    source_lines |= {name: _source_line(sources[name]) for name in macros_of_experiment}
-    files.write_text(path, macros.text_of(ordered_macros, source_lines))
+    ordered = {"setup": _setup(sources, mode), "schemes": checked.registered()}
+    ordered |= {name: groups[name] for name in (*OF_RUNS, *OF_COMPUTED, *OF_MEASURED) if name in groups}
+    heads = {"setup": f"{mode} mode", "schemes": f"{mode} mode, commit {provenance.commit()}"}
+    heads |= {name: _head(sources[name]) for name in groups}
+    files.write_text(path, macros.text_of(ordered, heads))
 
 
-def _sources_of_results(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[str, Any]]:
+def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[str, Any]]:
     """Experiment -> where its results come from."""
-    sources = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
+    said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
     for name in names:
-        if name in OF_COMPUTED:
-            sources[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
-    return {
-        name: {fact: value for fact, value in source.items() if fact not in _HIDDEN} for name, source in sources.items()
-    }
+        if name not in OF_RUNS:
+            said[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
+    return {name: {k: v for k, v in facts.items() if k not in _HIDDEN} for name, facts in said.items()}
 
 
-def _source_line(facts: dict[str, Any]) -> str:
+def _head(facts: dict[str, Any]) -> str:
     """Where results come from, in a line."""
     versions = facts["versions"]
     return (
@@ -143,44 +137,42 @@ def _source_line(facts: dict[str, Any]) -> str:
 
 def _setup(sources: dict[str, dict[str, Any]], mode: str) -> macros.Macros:
     """Versions, machine, dates, and the mark of quick mode."""
-    all_facts = list(sources.values())
-    commits = sorted({str(facts["commit"]) for facts in all_facts})
-    processor_seconds = sum(facts["processor_seconds"] for facts in all_facts)
-    loads = [load for facts in all_facts for load in facts["load_average"]]
-    dates = sorted(str(facts["date"])[:10] for facts in all_facts)
-    first_and_last_date = dict.fromkeys((dates[0], dates[-1]))  # once if they are the same
-    quick_banner = (
+    commits = sorted({str(facts["commit"]) for facts in sources.values()})
+    seconds = sum(facts["processor_seconds"] for facts in sources.values())
+    loads = [load for facts in sources.values() for load in facts["load_average"]]
+    dates = sorted(str(facts["date"])[:10] for facts in sources.values())
+    quick = (
         r"\begin{center}\fbox{Quick mode: the numbers are of small runs, for trying the manuscript out.}\end{center}"
     )
     return {
-        "GenBanner": quick_banner if mode == "quick" else "",
-        "GenVersion": _distinct_values_text(facts["versions"]["gcjax"] for facts in all_facts),
+        "GenBanner": quick if mode == "quick" else "",
+        "GenVersion": _each(facts["versions"]["gcjax"] for facts in sources.values()),
         "GenCommit": ", ".join(rf"\texttt{{{commit}}}" for commit in commits),
-        "GenJax": _distinct_values_text(facts["versions"]["jax"] for facts in all_facts),
-        "GenPython": _distinct_values_text(facts["versions"]["python"] for facts in all_facts),
-        "GenDate": " to ".join(first_and_last_date),
-        "GenProcessor": _distinct_values_text(facts["processor"] for facts in all_facts),
-        "GenCores": _distinct_values_text(facts["cores"] for facts in all_facts),
-        "GenMinutes": macros.fixed(processor_seconds / 60),
+        "GenJax": _each(facts["versions"]["jax"] for facts in sources.values()),
+        "GenPython": _each(facts["versions"]["python"] for facts in sources.values()),
+        "GenDate": " to ".join(dict.fromkeys((dates[0], dates[-1]))),
+        "GenProcessor": _each(facts["processor"] for facts in sources.values()),
+        "GenCores": _each(facts["cores"] for facts in sources.values()),
+        "GenMinutes": macros.fixed(seconds / 60),
         "GenLowLoad": f"{min(loads):.1f}",
         "GenHighLoad": f"{max(loads):.1f}",
     }
 
 
-def _distinct_values_text(values: Iterable[Any]) -> str:
+def _each(values: Iterable[Any]) -> str:
     """The values, each once: one if all results are of the same machine."""
     return " and ".join(sorted(set(map(str, values))))
 
 
-def _draw_figures(folder: Path, mode: str, out: Path, names: Collection[str], *, timelines: bool) -> dict[str, Any]:
+def _draw(folder: Path, mode: str, out: Path, names: Collection[str], *, timelines: bool) -> dict[str, Any]:
     """Draws the figures of experiments, and the timelines, which are of none; returns file -> where it comes from."""
-    source_of_file: dict[str, Any] = {}
-    for figure, (draw, experiment) in _FIGURES.items():
-        if experiment in names:
-            draw(runs.folder_of(experiment, folder, mode), out / f"figure_{figure}.pdf")
-            source_of_file[f"figure_{figure}.pdf"] = experiment
+    drawn: dict[str, Any] = {}
+    for name, (draw, run) in _FIGURES.items():
+        if run in names:
+            draw(runs.folder_of(run, folder, mode), out / f"figure_{name}.pdf")
+            drawn[f"figure_{name}.pdf"] = run
     if timelines:
         figures.timelines(out / "figure_timelines.pdf")
-        source = {"command": "python -m experiments.paper", "seed": 5, "commit": provenance.commit()}
-        source_of_file["figure_timelines.pdf"] = source
-    return source_of_file
+        own = {"command": "python -m experiments.paper", "seed": 5, "commit": provenance.commit()}
+        drawn["figure_timelines.pdf"] = own
+    return drawn

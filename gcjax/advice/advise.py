@@ -5,15 +5,15 @@ Letters: T steps, W workers, G blocks, B bootstraps.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from gcjax import _validate
-from gcjax.advice import blocks, evaluation, simulation, verdicts
+from gcjax.advice import blocks, evaluation, verdicts
 from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
-from gcjax.advice.evaluation import Baseline, Figures
+from gcjax.advice.evaluation import Baseline
 from gcjax.advice.labels import label
+from gcjax.advice.results import Result, Sample, scheme_results
 from gcjax.advice.schemes import BASELINE, default_schemes
 from gcjax.advice.training import check_study, trained
 from gcjax.progress import Progress, silent
@@ -34,7 +34,7 @@ def advise(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Advice:
-    """What each scheme would have won back of the time that stragglers cost, on block bootstraps of a trace.
+    """What each scheme would win back of the time that stragglers cost, on block bootstraps of a trace.
 
     A measured step is one BSP step of a worker's share, 1/W of the examples of a step; a chunk of a code with N chunks
     takes W/N of it, so that a worker with the load K pays for all K of them. An effective step is the use of as much
@@ -44,6 +44,9 @@ def advise(
     The schedules of each scheme are computed on blocks of steps, all workers together. Before each is a run-in that
     lets a scheme begin as in the middle of a run. Each bootstrap draws blocks with replacement, the same for all
     schemes. What stragglers cost is the time of BSP minus that with everybody at the step's median.
+
+    Intervals are for another stretch of as many steps of the same job: 90 % of these would give a value inside, if the
+    job went on as in the trace. What the trace has not seen, a rarer event or a change of level, is not in them.
 
     Args:
       trace: measured times, or a file or array of them.
@@ -77,15 +80,15 @@ def advise(
     if gradient_bytes is not None:
         _validate.single_number("gradient_bytes", gradient_bytes, finite=True)
     sample = _sample(seconds, num_bootstraps, block_steps, seed)
-    tried, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
-    results = _results(tried, seconds, sample, progress or silent())
+    all_schemes, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
+    results = scheme_results(all_schemes, seconds, sample, progress or silent())
     base = evaluation.baseline(seconds, *sample)
     advice = Advice(
         verdict="",
         cost=evaluation.estimate(base.cost),
         bsp_seconds=evaluation.estimate(base.bsp),
         median_seconds=evaluation.estimate(base.median),
-        schemes=_sorted_rows(results, base, sample.block_steps),
+        schemes=_ranked_advice(results, base, sample.block_steps),
         left_out=left_out,
         num_steps=num_steps,
         num_workers=num_workers,
@@ -94,46 +97,25 @@ def advise(
         block_steps=sample.block_steps,
         num_bootstraps=num_bootstraps,
         gradient_bytes=gradient_bytes,
-        bootstraps={label(r.scheme): r.figures.seconds[1:] for r in results}
+        bootstraps={label(result.scheme): result.figures.seconds[1:] for result in results}
         | {"slowest of each step": base.bsp[1:], "median of each step": base.median[1:]},
+        cost_of_halves=evaluation.cost_of_halves(seconds),
     )
     if study is not None:
         advice = trained(advice, seconds, study, progress or silent())
     return advice._replace(verdict=verdicts.verdict(advice))
 
 
-class _Sample(NamedTuple):
-    """The blocks, and what each bootstrap draws of them.
-
-    Attributes:
-      first: int64[G], the first step of each block.
-      block_steps: their length.
-      counts: float64[1 + B, G], how often each block counts on the trace (first) and on each bootstrap.
-    """
-
-    first: np.ndarray
-    block_steps: int
-    counts: np.ndarray
-
-
-def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, seed: int) -> _Sample:
+def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, seed: int) -> Sample:
     """The blocks of a trace float64[T, W], and the draws of the bootstraps."""
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
-    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
-    first = blocks.starts(num_steps, length)
-    counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first), num_steps, length)
-    return _Sample(first, length, np.concatenate([np.ones((1, len(first))), counts]))
-
-
-class _Result(NamedTuple):
-    """A scheme, what it computes, and its figures on the trace and each bootstrap."""
-
-    scheme: Scheme
-    exactness: str
-    figures: Figures
-    max_staleness: float
+    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + blocks.MULTIPLE - 1)
+    first_steps = blocks.starts(num_steps, length)
+    draw_counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first_steps), num_steps, length)
+    each_once = np.ones((1, len(first_steps)))
+    return Sample(first_steps, length, np.concatenate([each_once, draw_counts]))
 
 
 def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
@@ -157,53 +139,23 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     return list(schemes) if has_baseline else [Scheme(BASELINE, "", bsp()), *schemes]
 
 
-def _results(tried: Sequence[Scheme], seconds: np.ndarray, sample: _Sample, progress: Progress) -> list[_Result]:
-    """What the schemes do."""
-    results = []
-    for index, scheme in enumerate(tried):
-        progress.update(label(scheme), index / len(tried))
-        results.append(_simulated(scheme, seconds, sample))
-    return results
-
-
-def _simulated(scheme: Scheme, seconds: np.ndarray, sample: _Sample) -> _Result:
-    """What a scheme does with the blocks of a trace `float64[T, W]`.
-
-    Raises:
-      ValueError: if it cannot be scheduled on them; the error names the scheme.
-    """
-    first, block_steps, counts = sample
-    num_workers = seconds.shape[1]
-    try:
-        sums = simulation.block_sums(scheme, seconds, first, block_steps)
-        exactness = evaluation.exactness(
-            scheme, num_workers, leaves_out=lambda: simulation.leaves_out(scheme, seconds, block_steps)
-        )
-    except ValueError as error:
-        raise ValueError(f"scheme '{label(scheme)}': {error}") from error
-    if not sums.steps.sum() > 0:
-        raise ValueError(
-            f"scheme '{label(scheme)}' makes no commit in blocks of {block_steps} steps. Take longer ones: "
-            "block_steps=..."
-        )
-    figures = evaluation.figures(sums, counts, num_workers)
-    return _Result(scheme, exactness, figures, float(sums.max_staleness.max()))
-
-
-def _sorted_rows(results: Sequence[_Result], base: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
+def _ranked_advice(results: Sequence[Result], base: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
     """The advice about each scheme, the fastest first."""
     # A block that begins and ends in the middle of rounds is a part of a unit too long or too short.
     resolution = 1 / (8 * block_steps)
     results = sorted(results, key=lambda result: (result.figures.seconds[0], label(result.scheme)))
-    best_of_class: dict[str, _Result] = {}
+    best_of_class: dict[str, Result] = {}
     for result in results:
         best_of_class.setdefault(CLASS_OF[result.exactness], result)
     return tuple(
-        _row(result, base, results[0], best_of_class[CLASS_OF[result.exactness]], resolution) for result in results
+        _scheme_advice(result, base, results[0], best_of_class[CLASS_OF[result.exactness]], resolution)
+        for result in results
     )
 
 
-def _row(result: _Result, base: Baseline, best: _Result, best_of_class: _Result, resolution: float) -> SchemeAdvice:
+def _scheme_advice(
+    result: Result, base: Baseline, best: Result, best_of_class: Result, resolution: float
+) -> SchemeAdvice:
     """The advice about one scheme, beside the best of all and of its class; `resolution` is that of `_is_tied`."""
     seconds, estimate = result.figures.seconds, evaluation.estimate
     return SchemeAdvice(
@@ -225,11 +177,11 @@ def _row(result: _Result, base: Baseline, best: _Result, best_of_class: _Result,
     )
 
 
-def _is_tied(result: _Result, best: _Result, resolution: float) -> bool:
+def _is_tied(result: Result, best: Result, resolution: float) -> bool:
     """Whether the paired interval of the regret contains 0, or differences that come from where blocks are cut.
 
     These are below `resolution`; there are none between schemes that begin anew in each block.
     """
-    is_cut = any(x.max_staleness > 0 or x.exactness in (STALE, LOCAL) for x in (result, best))
-    tolerance = resolution if is_cut else 1e-6  # of times in float32
+    is_cut_within_rounds = any(each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best))
+    tolerance = resolution if is_cut_within_rounds else 1e-6  # of times in float32
     return evaluation.estimate(result.figures.seconds / best.figures.seconds - 1).low <= tolerance

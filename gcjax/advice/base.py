@@ -44,12 +44,12 @@ class Scheme(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value on the whole trace, and the 5th and 95th percentile of it over block bootstraps.
+    """A value on the whole trace, and what another stretch of as many steps would give if the job went on like it.
 
     Attributes:
       value: on the trace.
-      low: the end of the interval.
-      high: the other end.
+      low: the 5th percentile over bootstraps, each of which is another stretch (`gcjax.advice.blocks.draws`).
+      high: the 95th.
     """
 
     value: float
@@ -67,7 +67,8 @@ class SchemeAdvice(NamedTuple):
       won_back: the share of what stragglers cost BSP; 1 is the time with everybody at the step's median.
       regret: seconds per effective step above those of the best scheme, as a share of these; paired.
       is_best: whether it has the fewest seconds on the trace.
-      is_indistinguishable: whether the interval of the paired difference from the best contains 0.
+      is_indistinguishable: whether the interval of the paired difference from the best contains 0: in another stretch
+        it could come out the other way.
       is_fastest_of_class: whether it has the fewest seconds of its class; exact and exact coded are one class.
       is_tied_in_class: whether it cannot be told from that one.
       waiting: share of the workers' time.
@@ -116,6 +117,7 @@ class Advice(NamedTuple):
       gradient_bytes: of one message, if known.
       bootstraps: scheme with its setting -> float[B], its seconds per effective step on each bootstrap; so are the
         slowest and the median of each step. Entry b of all is of the same blocks.
+      cost_of_halves: the share of BSP's time that stragglers cost in the first half of the steps, and in the second.
       target: what was trained to, in words; empty where no task was given.
     """
 
@@ -133,6 +135,7 @@ class Advice(NamedTuple):
     num_bootstraps: int
     gradient_bytes: float | None
     bootstraps: dict[str, np.ndarray]
+    cost_of_halves: tuple[float, float]
     target: str = ""
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Blocks of a trace, and which of them each bootstrap draws.
+"""Blocks of a trace, and which of them each bootstrap draws, as another stretch of the same job.
 
 The blocks of a moving block bootstrap (Künsch, Annals of Statistics 1989): so many steps in a row, all workers
 together, so that slow spells and what happens at one time stay together. The trace is taken as a ring.
@@ -12,12 +12,14 @@ import numpy as np
 
 from gcjax.stragglers.traces.base import Trace, check_single_precision
 from gcjax.stragglers.traces.replay import with_gaps_filled
+from gcjax.wording import counted
 
 MIN_BLOCKS = 100
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
 
-_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
+MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
 _MIN_STEPS = 16
+_CUTOFF = 5  # times the correlation time; a sum up to there has most of it, and little noise
 
 
 def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
@@ -30,10 +32,10 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
         too long or short for single precision.
     """
     num_steps, num_workers = trace.compute.shape
-    if num_workers < 2 or num_steps < _MULTIPLE:
+    if num_workers < 2 or num_steps < MULTIPLE:
         raise ValueError(
-            f"advice needs a trace of 2 workers and {_MULTIPLE} steps at least; got {num_workers} workers and "
-            f"{num_steps} steps."
+            f"advice needs a trace of 2 workers and {MULTIPLE} steps at least; got {counted(num_workers, 'worker')} "
+            f"and {counted(num_steps, 'step')}."
         )
     if np.isinf(trace.compute).any():
         step, worker = np.argwhere(np.isinf(trace.compute))[0]
@@ -44,9 +46,11 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     seconds = with_gaps_filled(trace.compute)
     if not (np.median(seconds, axis=1) > 0).any():
         raise ValueError("advice needs steps that take time; in this trace the median of every step is 0 s.")
-    if len(idle := np.flatnonzero((seconds == 0).all(axis=0))):
+    is_idle = (seconds == 0).all(axis=0)
+    if is_idle.any():
+        idle_worker = trace.workers[is_idle.argmax()]
         raise ValueError(
-            f"advice needs workers whose steps take time; those of worker {trace.workers[idle[0]]} all take 0 s. Leave "
+            f"advice needs workers whose steps take time; those of worker {idle_worker} all take 0 s. Leave "
             "its column out."
         )
     check_single_precision(seconds)
@@ -60,10 +64,14 @@ def default_block_steps(seconds: np.ndarray) -> int:
     so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
     """
     num_steps = len(seconds)
-    longest = _MULTIPLE * math.ceil(num_steps / _MULTIPLE)
-    spell = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
-    wanted = max(_MIN_STEPS, math.sqrt(num_steps), spell)
-    return min(_MULTIPLE * math.ceil(wanted / _MULTIPLE), longest)
+    steps_for_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
+    wanted_steps = max(_MIN_STEPS, math.sqrt(num_steps), steps_for_spells)
+    return min(rounded_up(wanted_steps), rounded_up(num_steps))
+
+
+def rounded_up(num_steps: float) -> int:
+    """The next multiple of 8."""
+    return MULTIPLE * math.ceil(num_steps / MULTIPLE)
 
 
 def correlated_steps(values: np.ndarray) -> float:
@@ -71,14 +79,14 @@ def correlated_steps(values: np.ndarray) -> float:
 
     The sum is cut off at five times itself (Sokal, "Monte Carlo methods in statistical mechanics", 1997).
     """
-    rest = values - values.mean()
-    spectrum = np.fft.rfft(rest, 2 * len(rest))  # as many zeros again, so that it is not taken as a ring
-    covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(rest)]
+    deviations = values - values.mean()
+    spectrum = np.fft.rfft(deviations, 2 * len(deviations))  # as many zeros again, so that it is not taken as a ring
+    covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(deviations)]
     if covariances[0] <= 1e-12 * (values**2).sum():
         return 1.0
-    times = 2 * np.cumsum(covariances / covariances[0]) - 1
-    is_enough = np.arange(len(times)) >= 5 * times
-    return max(1.0, float(times[is_enough.argmax() if is_enough.any() else -1]))
+    times_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
+    is_far_enough = np.arange(len(times_by_cutoff)) >= _CUTOFF * times_by_cutoff
+    return max(1.0, float(times_by_cutoff[is_far_enough.argmax() if is_far_enough.any() else -1]))
 
 
 def starts(num_steps: int, block_steps: int) -> np.ndarray:
@@ -87,15 +95,26 @@ def starts(num_steps: int, block_steps: int) -> np.ndarray:
     return np.arange(num_blocks) * num_steps // num_blocks
 
 
-def rows(first: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
+def rows(first_steps: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
     """int64[G, run_in + block_steps]: the steps of each block, behind those of its run-in; from a ring of T steps."""
-    return (first[:, None] + np.arange(-run_in, block_steps)) % num_steps
+    return (first_steps[:, None] + np.arange(-run_in, block_steps)) % num_steps
 
 
 def draws(
     rng: np.random.Generator, num_bootstraps: int, num_blocks: int, num_steps: int, block_steps: int
 ) -> np.ndarray:
-    """float64[B, G]: how often each bootstrap draws each block; together they have T steps or a few more."""
-    num_drawn = -(-num_steps // block_steps)
-    drawn = rng.integers(num_blocks, size=(num_bootstraps, num_drawn))
-    return np.stack([np.bincount(row, minlength=num_blocks) for row in drawn]).astype(np.float64)
+    """float64[B, G]: how often each block counts in each of B other stretches of the same job, as long as the trace.
+
+    Two things are random: what the job is like is only known from n = T / block_steps blocks, and another stretch is
+    not as the job is in the mean. So blocks are drawn with replacement, and of these, again, blocks. There are n - 3
+    and n - 4 of them, so that a mean over blocks with the variance s^2 (divisor n - 1) varies by
+    2 (n - 1) / (n - 3) s^2 / n. That is the variance of Student's t with n - 1 degrees of freedom, since s^2 is
+    estimated, too, and twice as much for two stretches.
+    """
+    num_for_job = max(2, -(-num_steps // block_steps) - 3)
+    num_for_stretch = num_for_job - 1
+    blocks_of_job = rng.integers(num_blocks, size=(num_bootstraps, num_for_job))
+    position_in_job = rng.integers(num_for_job, size=(num_bootstraps, num_for_stretch))
+    blocks_of_stretch = np.take_along_axis(blocks_of_job, position_in_job, axis=1)
+    counts = [np.bincount(drawn_blocks, minlength=num_blocks) for drawn_blocks in blocks_of_stretch]
+    return np.stack(counts).astype(np.float64)

@@ -41,18 +41,18 @@ CodeRow = tuple[str, str, Callable[[], codes.GradientCode]]
 
 def coded_rows(job: Job) -> Iterator[Row]:
     """Rounds of all codes, and the sequential codes."""
-    num, key, num_slow = job.num_workers, job.key, max(1, job.num_workers // 8)
+    num_workers, key, num_slow = job.num_workers, job.key, max(1, job.num_workers // 8)
     for name, setting, code in (*_for_shares(job), *_for_messages(job)):
         yield name, setting, _rounds(code)
     for num_stragglers, setting in enumerate(("s=0: shares by speed", "s=1")):
         yield "heterogeneous", setting, partial(_by_speed, job, num_stragglers)
-    setting = "levels 2, 3" if num <= _MOST_JOINT else "levels 2, 3, each by itself"
+    setting = "levels 2, 3" if num_workers <= _MOST_JOINT else "levels 2, 3, each by itself"
     yield "coded_multi_message", setting, partial(_levels, job)
     for name, setting, code in _approximate(job):
-        yield name, setting, _rounds(code, stopping.fastest(num - 1))
+        yield name, setting, _rounds(code, stopping.fastest(num_workers - 1))
     setting = f"B=1, W=2, λ={num_slow}"
-    yield "sr_sgc", setting, lambda: protocols.sr_sgc(num, burst=1, window=2, max_slow=num_slow, rng_key=key)
-    yield "m_sgc", setting, lambda: protocols.m_sgc(num, burst=1, window=2, max_slow=num_slow, rng_key=key)
+    yield "sr_sgc", setting, lambda: protocols.sr_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
+    yield "m_sgc", setting, lambda: protocols.m_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
 
 
 def _rounds(
@@ -87,44 +87,47 @@ def first_level(levels: tuple[int, ...], code: codes.GradientCode, finish: jax.A
 
 def _for_shares(job: Job) -> list[CodeRow]:
     """Codes with a message for all that a worker holds, which tolerate one straggler."""
-    num, key = job.num_workers, job.key
+    num_workers, key = job.num_workers, job.key
     return [
-        ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num, num_stragglers=1, rng_key=key)),
-        ("fractional_repetition", "s=1, K=2", lambda: codes.fractional_repetition(num, num_stragglers=1)),
+        ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num_workers, num_stragglers=1, rng_key=key)),
+        ("fractional_repetition", "s=1, K=2", lambda: codes.fractional_repetition(num_workers, num_stragglers=1)),
         ("clustered", "2 of cyclic_repetition, s=1", lambda: codes.clustered(
-            codes.cyclic_repetition(_half(num), num_stragglers=1, rng_key=key), num_clusters=2)),
+            codes.cyclic_repetition(_half_of_workers(num_workers), num_stragglers=1, rng_key=key), num_clusters=2)),
         ("two_part", "3 chunks, 2 of them coded", lambda: codes.two_part(
-            codes.cyclic_repetition(num, num_stragglers=1, rng_key=key), num_uncoded=1)),
+            codes.cyclic_repetition(num_workers, num_stragglers=1, rng_key=key), num_uncoded=1)),
     ]  # fmt: skip
 
 
 def _for_messages(job: Job) -> list[CodeRow]:
     """Codes with shorter messages, or several, or such that use what slow workers have done so far."""
-    num, key = job.num_workers, job.key
+    num_workers, key = job.num_workers, job.key
     return [
         ("communication_efficient", "s=1, L=2, K=3", lambda: codes.communication_efficient(
-            num, num_stragglers=1, num_blocks=2, rng_key=key)),
-        ("partial", "L=1, K=2", lambda: codes.partial(assignments.cyclic(num, load=2))),
-        ("partial", "L=2, K=3", lambda: codes.partial(assignments.cyclic(num, load=3), num_blocks=2, rng_key=key)),
-        ("multi_message", "K=2", lambda: codes.multi_message(assignments.cyclic(num, load=2))),
+            num_workers, num_stragglers=1, num_blocks=2, rng_key=key)),
+        ("partial", "L=1, K=2", lambda: codes.partial(assignments.cyclic(num_workers, load=2))),
+        ("partial", "L=2, K=3", lambda: codes.partial(
+            assignments.cyclic(num_workers, load=3), num_blocks=2, rng_key=key)),
+        ("multi_message", "K=2", lambda: codes.multi_message(assignments.cyclic(num_workers, load=2))),
     ]  # fmt: skip
 
 
 def _approximate(job: Job) -> list[CodeRow]:
     """Codes whose rounds end when all workers but one have done their load."""
-    num, key = job.num_workers, job.key
-    whole = codes.whole_workers
+    num_workers, key = job.num_workers, job.key
+    all_or_nothing = codes.whole_workers
     return [
-        ("one_step", "K=2, W-1 waited", lambda: whole(codes.one_step(assignments.cyclic(num, load=2)))),
-        ("optimal_decoding", "K=2, W-1 waited", lambda: whole(codes.optimal_decoding(assignments.cyclic(num, load=2)))),
-        ("graph_code", "R=4, W-1 waited", lambda: codes.graph_code(num, replication=4, rng_key=key)),
-        ("bibd", "K=3, W-1 waited", lambda: codes.bibd(num, load=3)),
+        ("one_step", "K=2, W-1 waited", lambda: all_or_nothing(
+            codes.one_step(assignments.cyclic(num_workers, load=2)))),
+        ("optimal_decoding", "K=2, W-1 waited", lambda: all_or_nothing(
+            codes.optimal_decoding(assignments.cyclic(num_workers, load=2)))),
+        ("graph_code", "R=4, W-1 waited", lambda: codes.graph_code(num_workers, replication=4, rng_key=key)),
+        ("bibd", "K=3, W-1 waited", lambda: codes.bibd(num_workers, load=3)),
         ("batch_raptor", "s=1, W-1 waited", lambda: codes.batch_raptor(
-            num, num_chunks=2 * num, num_stragglers=1, error=0.05, rng_key=key)),
+            num_workers, num_chunks=2 * num_workers, num_stragglers=1, error=0.05, rng_key=key)),
     ]  # fmt: skip
 
 
-def _half(num_workers: int) -> int:
+def _half_of_workers(num_workers: int) -> int:
     """Half of the workers; a `ValueError` if they cannot be halved, or their halves are too small for a code."""
     if num_workers % 2 or num_workers < 6:
         raise ValueError(f"two clusters of three workers or more need an even number of workers; got {num_workers}.")

@@ -44,30 +44,40 @@ class Figures(NamedTuple):
     messages: np.ndarray
 
 
-def baseline(seconds: np.ndarray, first: np.ndarray, block_steps: int, counts: np.ndarray) -> Baseline:
+def baseline(seconds: np.ndarray, first_steps: np.ndarray, block_steps: int, counts: np.ndarray) -> Baseline:
     """BSP, and everybody at the step's median.
 
     Args:
       seconds: float64[T, W].
-      first: int64[G], the first step of each block.
+      first_steps: int64[G], the first step of each block.
       block_steps: their length.
       counts: float64[1 + B, G], how often each block counts.
     """
-    rows = blocks.rows(first, len(seconds), run_in=0, block_steps=block_steps)
-    steps = counts.sum(axis=1) * block_steps
-    slowest, median = (of_step[rows].sum(axis=1) for of_step in (seconds.max(axis=1), np.median(seconds, axis=1)))
-    return Baseline(counts @ slowest / steps, counts @ median / steps)
+    steps_of_block = blocks.rows(first_steps, len(seconds), run_in=0, block_steps=block_steps)
+    num_steps = counts.sum(axis=1) * block_steps
+    slowest_of_step, median_of_step = seconds.max(axis=1), np.median(seconds, axis=1)
+    bsp_of_block, median_of_block = (x[steps_of_block].sum(axis=1) for x in (slowest_of_step, median_of_step))
+    return Baseline(counts @ bsp_of_block / num_steps, counts @ median_of_block / num_steps)
+
+
+def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
+    """The share of BSP's time that stragglers cost, of the first half of the steps float64[T, W], and of the second."""
+    halves = np.split(seconds, [len(seconds) // 2])
+    first, second = (1 - np.median(half, axis=1).sum() / half.max(axis=1).sum() for half in halves)
+    return float(first), float(second)
 
 
 def figures(sums: BlockSums, counts: np.ndarray, num_workers: int) -> Figures:
     """The figures of a scheme, ratios of sums over the blocks that count."""
-    total = BlockSums(*(counts @ x for x in sums))
+    total = BlockSums(*(counts @ of_block for of_block in sums))
     with np.errstate(divide="ignore", invalid="ignore"):
         return Figures(
             seconds=total.seconds / total.steps,
             waiting=1 - total.computing / (total.seconds * num_workers),
             mean_staleness=total.staleness / total.contributions,
-            wasted=1 - total.used / total.computed,
+            wasted=np.maximum(
+                1 - total.used / total.computed, 0
+            ),  # what is under way where blocks are cut is not exact
             redundant=(total.contributed - total.used) / total.computed,
             messages=total.messages / num_workers / total.steps,
         )
@@ -93,8 +103,9 @@ def exactness(scheme: Scheme, num_workers: int, *, leaves_out: Callable[[], bool
 
 def estimate(values: np.ndarray) -> Estimate:
     """The value on the trace, and the interval of those on the bootstraps, from float64[1 + B]."""
-    low, high = np.quantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(values[0]), float(low), float(high))
+    on_trace, on_bootstraps = values[0], values[1:]
+    low, high = np.quantile(on_bootstraps, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(on_trace), float(low), float(high))
 
 
 def won_back(seconds: np.ndarray, base: Baseline) -> np.ndarray:

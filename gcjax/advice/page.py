@@ -18,10 +18,10 @@ def heads(advice: Advice) -> tuple[str, ...]:
 
 def table_rows(advice: Advice) -> list[list[str]]:
     """The cells of a row for each scheme, the fastest first."""
-    return [_row(row, advice) for row in advice.schemes]
+    return [_table_cells(row, advice) for row in advice.schemes]
 
 
-def _row(row: SchemeAdvice, advice: Advice) -> list[str]:
+def _table_cells(row: SchemeAdvice, advice: Advice) -> list[str]:
     """The cells of one scheme; the name of the best is bold."""
     name = label(row.scheme)
     cells = [
@@ -29,16 +29,16 @@ def _row(row: SchemeAdvice, advice: Advice) -> list[str]:
         row.exactness,
         f"{percent(row.won_back.value)} % [{percent(row.won_back.low)}, {percent(row.won_back.high)}]",
         f"{row.seconds.value:.4g}",
-        _regret(row),
+        _regret_text(row),
         f"{percent(row.waiting.value)} %",
         f"{row.mean_staleness.value:.3g} ({row.max_staleness:.0f})",
         f"{percent(row.wasted.value)} %",
-        _sent(row, advice.gradient_bytes),
+        _sent_text(row, advice.gradient_bytes),
     ]
-    return [*cells, _reach(row)] if advice.target else cells
+    return [*cells, _reach_text(row)] if advice.target else cells
 
 
-def _regret(row: SchemeAdvice) -> str:
+def _regret_text(row: SchemeAdvice) -> str:
     """The regret, or that the scheme is the best or cannot be told from it."""
     if row.is_best:
         return "best"
@@ -46,14 +46,14 @@ def _regret(row: SchemeAdvice) -> str:
     return f"indistinguishable, {text}" if row.is_indistinguishable else text
 
 
-def _sent(row: SchemeAdvice, gradient_bytes: float | None) -> str:
+def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:
     """Gradients that a worker sends per step, or bytes if the size of one is known."""
     if gradient_bytes is None:
         return f"{row.messages.value:.3g}"
     return f"{row.messages.value * gradient_bytes:.3g} B"
 
 
-def _reach(row: SchemeAdvice) -> str:
+def _reach_text(row: SchemeAdvice) -> str:
     """The mean time to the target."""
     if row.reach is None:
         return "-"
@@ -65,23 +65,27 @@ def _reach(row: SchemeAdvice) -> str:
 
 def notes(advice: Advice) -> list[str]:
     """What the columns mean, and what was assumed."""
-    used = [name for name in CLASSES if any(row.exactness == name for row in advice.schemes)]
-    unit = "medians" if advice.is_relative else "seconds"
-    filled = (
+    classes = [name for name in CLASSES if any(row.exactness == name for row in advice.schemes)]
+    time_unit = "medians" if advice.is_relative else "seconds"
+    filled_sentence = (
         f" {advice.num_filled} cells were not measured, and count as the worker's last one."
         if advice.num_filled
         else ""
     )
-    sent = "gradients" if advice.gradient_bytes is None else "bytes"
+    message_unit = "gradients" if advice.gradient_bytes is None else "bytes"
+    first_cost, second_cost = advice.cost_of_halves
     return [
         f"{advice.num_steps} steps of {advice.num_workers} workers, {advice.num_bootstraps} bootstraps of blocks of "
-        f"{advice.block_steps} steps; in brackets 90 % intervals over them, paired between schemes.{filled}",
+        f"{advice.block_steps} steps.{filled_sentence}",
+        "In brackets: what 90 % of other stretches of as many steps would give if the job went on as in this trace, "
+        "paired between schemes. What the trace has not seen is not in them: a rarer event, or a change of level. "
+        f"Stragglers cost {percent(first_cost)} % in its first half, {percent(second_cost)} % in its second.",
         "A step is the use of as many examples as BSP uses in one; a chunk of a code with N chunks takes W/N of a "
         "measured step, and a worker pays for all that it holds. Messages are free.",
-        f"Won back: of what stragglers cost BSP. s a step: {unit} per step. Regret: more time than the best. "
+        f"Won back: of what stragglers cost BSP. s a step: {time_unit} per step. Regret: more time than the best. "
         f"Staleness: in commits, mean (largest). Wasted: computed and in no step, or twice. "
-        f"Sent: {sent} per worker and step.",
-        *(f"{name}: {CLASSES[name]}." for name in used),
+        f"Sent: {message_unit} per worker and step.",
+        *(f"{name}: {CLASSES[name]}." for name in classes),
         *(f"Left out: {name}: {reason}" for name, reason in advice.left_out.items()),
     ]
 
@@ -97,6 +101,7 @@ def json(advice: Advice) -> dict[str, Any]:
     return {
         "verdict": advice.verdict,
         "cost": advice.cost._asdict(),
+        "cost_of_halves": list(advice.cost_of_halves),
         "seconds": {"bsp": advice.bsp_seconds._asdict(), "median": advice.median_seconds._asdict()},
         "steps": advice.num_steps,
         "workers": advice.num_workers,

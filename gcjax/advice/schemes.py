@@ -78,10 +78,10 @@ def factories(seconds: np.ndarray) -> list[Row]:
 
 def _synchronous(job: Job) -> Iterator[Row]:
     """Rounds from the newest parameters."""
-    num = job.num_workers
+    num_workers = job.num_workers
     yield BASELINE, "", protocols.bsp
-    yield "k_sync", f"K={num - 1}", lambda: protocols.k_sync(num_contributions=num - 1)
-    yield "k_batch_sync", f"K={num}", lambda: protocols.k_batch_sync(num_contributions=num)
+    yield "k_sync", f"K={num_workers - 1}", lambda: protocols.k_sync(num_contributions=num_workers - 1)
+    yield "k_batch_sync", f"K={num_workers}", lambda: protocols.k_batch_sync(num_contributions=num_workers)
     yield "anytime_minibatch", f"{job.median:.3g} s, 4 units a step", lambda: Scheme(
         "anytime_minibatch", f"{job.median:.3g} s, 4 units a step",
         protocols.anytime_minibatch(seconds=job.median), units_per_step=4,
@@ -90,33 +90,37 @@ def _synchronous(job: Job) -> Iterator[Row]:
 
 def _asynchronous(job: Job) -> Iterator[Row]:
     """Gradients that can be stale."""
-    num = job.num_workers
-    sampled, num_groups, levels = min(3, num - 1), max(2, round(math.sqrt(num))), math.ceil(math.log2(num)) + 1
+    num_workers = job.num_workers
+    num_sampled, num_groups = min(3, num_workers - 1), max(2, round(math.sqrt(num_workers)))
+    num_levels = math.ceil(math.log2(num_workers)) + 1  # with 1, 2, 4, ... groups
     of_speed = protocols.groups_by_speed(job.seconds.tolist(), num_groups=num_groups)
     yield "asp", "", protocols.asp
     yield "ssp", "staleness=3", lambda: Scheme("ssp", "staleness=3", protocols.ssp(staleness=3), run_in=32)
     yield "dssp", "3 to 15", lambda: Scheme("dssp", "3 to 15", protocols.dssp(), run_in=96)
-    yield "psp", f"staleness=3, {sampled} sampled", lambda: Scheme(
-        "psp", f"staleness=3, {sampled} sampled",
-        protocols.psp(num_sampled=sampled, staleness=3, rng_key=job.key), run_in=32,
+    yield "psp", f"staleness=3, {num_sampled} sampled", lambda: Scheme(
+        "psp", f"staleness=3, {num_sampled} sampled",
+        protocols.psp(num_sampled=num_sampled, staleness=3, rng_key=job.key), run_in=32,
     )  # fmt: skip
-    yield "k_async", f"K={num - 1}", lambda: protocols.k_async(num_contributions=num - 1)
-    yield "k_batch_async", f"K={num}", lambda: protocols.k_batch_async(num_contributions=num)
+    yield "k_async", f"K={num_workers - 1}", lambda: protocols.k_async(num_contributions=num_workers - 1)
+    yield "k_batch_async", f"K={num_workers}", lambda: protocols.k_batch_async(num_contributions=num_workers)
     yield "grouped", f"{num_groups} groups by speed", lambda: protocols.grouped(groups=of_speed)
     yield (
         "progressive_groups",
         "trials of 4 rounds",
         lambda: Scheme(
-            "progressive_groups", "trials of 4 rounds", protocols.progressive_groups(num_rounds=4), run_in=8 * levels
+            "progressive_groups",
+            "trials of 4 rounds",
+            protocols.progressive_groups(num_rounds=4),
+            run_in=8 * num_levels,
         ),
     )
 
 
 def _local(job: Job) -> Iterator[Row]:
     """Workers with parameters of their own."""
-    num = job.num_workers
+    num_workers = job.num_workers
     yield "local_sgd", "H=4", lambda: protocols.local_sgd(num_local_steps=4)
     yield "elastic_averaging", "H=4", lambda: protocols.elastic_averaging(num_local_steps=4)
-    yield "stsyn", f"H=4, K={num - 1}", lambda: protocols.stsyn(num_local_steps=4, num_waited=num - 1)
+    yield "stsyn", f"H=4, K={num_workers - 1}", lambda: protocols.stsyn(num_local_steps=4, num_waited=num_workers - 1)
     yield "worker_busy", "", protocols.worker_busy
     yield "worker_busy", "eager", lambda: protocols.worker_busy(eager=True)

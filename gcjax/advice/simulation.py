@@ -24,6 +24,8 @@ from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
 _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
+_COMPILER_OPTIONS = {"xla_backend_optimization_level": 1}
+"""Programs are compiled in less time, and run as fast as with all optimisations."""
 
 
 class BlockSums(NamedTuple):
@@ -83,31 +85,76 @@ def leaves_out(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
     return bool(sums.incomplete.any())
 
 
-def block_sums(scheme: Scheme, seconds: np.ndarray, first: np.ndarray, block_steps: int) -> BlockSums:
+class _Batches(NamedTuple):
+    """How the blocks of a trace are given to the program of a scheme.
+
+    Attributes:
+      units_per_step: units of a measured step.
+      unit_share: of the seconds of a measured step that a unit takes.
+      steps_before: of run-in before each block.
+      rows: int64[G, steps], the steps of each block behind those of its run-in.
+      num_at_once: blocks that are simulated at once.
+    """
+
+    units_per_step: int
+    unit_share: float
+    steps_before: int
+    rows: np.ndarray
+    num_at_once: int
+
+
+def _batches(scheme: Scheme, shape: tuple[int, ...], first_steps: np.ndarray, block_steps: int) -> _Batches:
+    """How a trace of this shape, T steps of W workers, is given to the program of a scheme; see `block_sums`."""
+    num_steps, num_workers = shape
+    units_per_step, unit_share = units(scheme, num_workers)
+    steps_before = run_in(scheme, num_workers, block_steps)
+    rows = blocks.rows(first_steps, num_steps, run_in=steps_before, block_steps=block_steps)
+    num_at_once = min(len(first_steps), max(1, _MAX_UNITS // (rows.shape[1] * units_per_step * num_workers)))
+    return _Batches(units_per_step, unit_share, steps_before, rows, num_at_once)
+
+
+def lowered(scheme: Scheme, shape: tuple[int, ...], first_steps: np.ndarray, block_steps: int) -> jax.stages.Lowered:
+    """The program that `block_sums` runs for a trace of this shape; once it is compiled, that does not compile it.
+
+    Args:
+      scheme: what is simulated.
+      shape: T steps, W workers.
+      first_steps: int64[G], the first step of each block.
+      block_steps: their length.
+
+    Raises:
+      ValueError: if the scheme cannot be scheduled with so many workers.
+    """
+    units_per_step, _, steps_before, rows, num_at_once = _batches(scheme, shape, first_steps, block_steps)
+    durations = jax.ShapeDtypeStruct((num_at_once, rows.shape[1] * units_per_step, shape[1]), jnp.float32)
+    return _sums.lower(scheme.protocol, units_per_step, steps_before, durations)
+
+
+def block_sums(scheme: Scheme, seconds: np.ndarray, first_steps: np.ndarray, block_steps: int) -> BlockSums:
     """The sums over each block, from the scheme's schedules.
 
     Args:
       scheme: what is simulated.
       seconds: float64[T, W] of the trace.
-      first: int64[G], the first step of each block.
+      first_steps: int64[G], the first step of each block.
       block_steps: their length.
     """
-    (num_steps, num_workers), num_blocks = seconds.shape, len(first)
-    repeats, part = units(scheme, num_workers)
-    steps_before = run_in(scheme, num_workers, block_steps)
-    rows = blocks.rows(first, num_steps, run_in=steps_before, block_steps=block_steps)
-    num_at_once = min(num_blocks, max(1, _MAX_UNITS // (rows.shape[1] * repeats * num_workers)))
+    units_per_step, unit_share, steps_before, rows, num_at_once = _batches(
+        scheme, seconds.shape, first_steps, block_steps
+    )
+    num_blocks = len(rows)
     padded = np.concatenate([rows, rows[: -num_blocks % num_at_once]])
-    batches = []
-    for batch in padded.reshape(-1, num_at_once, rows.shape[1]):
-        durations = np.repeat(seconds[batch] * part, repeats, axis=1).astype(np.float32)
-        batches.append(jax.device_get(_sums(scheme.protocol, repeats, steps_before, jnp.asarray(durations))))
-    return BlockSums(*(np.concatenate(parts)[:num_blocks].astype(np.float64) for parts in zip(*batches, strict=True)))
+    batch_sums = []
+    for batch_rows in padded.reshape(-1, num_at_once, rows.shape[1]):
+        durations = np.repeat(seconds[batch_rows] * unit_share, units_per_step, axis=1).astype(np.float32)
+        batch_sums.append(jax.device_get(_sums(scheme.protocol, units_per_step, steps_before, jnp.asarray(durations))))
+    fields = zip(*batch_sums, strict=True)
+    return BlockSums(*(np.concatenate(of_batches)[:num_blocks].astype(np.float64) for of_batches in fields))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _sums(protocol: Protocol, repeats: int, steps_before: int, durations: jax.Array) -> BlockSums:
-    """The sums of blocks whose units take `durations float[G, T, W]`, the first `steps_before * repeats` of run-in."""
+@partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=_COMPILER_OPTIONS)
+def _sums(protocol: Protocol, units_per_step: int, steps_before: int, durations: jax.Array) -> BlockSums:
+    """The sums of blocks whose units take `durations float[G, T, W]`; `steps_before` measured steps are of run-in."""
 
     def of_block(block: jax.Array) -> BlockSums:
         """The sums of one block, `float[T, W]`."""
@@ -115,14 +162,14 @@ def _sums(protocol: Protocol, repeats: int, steps_before: int, durations: jax.Ar
         if steps_before == 0:
             window = whole_rounds(schedule)
         else:
-            window = smooth_window(schedule, steps_before * repeats, block.shape[0], protocol.round_units)
-        return _sums_of_schedule(protocol, schedule, block, repeats, window)
+            window = smooth_window(schedule, steps_before * units_per_step, block.shape[0], protocol.round_units)
+        return _sums_of_schedule(protocol, schedule, block, units_per_step, window)
 
     return jax.vmap(of_block)(durations)
 
 
 def _sums_of_schedule(
-    protocol: Protocol, schedule: Schedule, durations: jax.Array, repeats: int, window: Window
+    protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
 ) -> BlockSums:
     """The sums of one schedule, in a window."""
     num_workers, code = durations.shape[1], protocol.code
@@ -138,7 +185,7 @@ def _sums_of_schedule(
     contribution_weight = weight[:, None] * ((schedule.worker >= 0) & (work > 0))
     staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
     within = window.integral(schedule.compute_start, schedule.compute_end)
-    shares_per_step = num_workers * repeats if code is None else code.assignment.num_chunks
+    shares_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
         seconds=window.seconds,
         steps=used / shares_per_step,

@@ -45,7 +45,7 @@ def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progres
     for row in advice.schemes:
         if row.is_fastest_of_class or row.scheme.protocol == bsp():
             try:
-                row = row._replace(reach=_reach(row, seconds, study, progress))
+                row = row._replace(reach=_seconds_to_target(row, seconds, study, progress))
             except ValueError as error:
                 left_out[f"{label(row.scheme)}, trained"] = str(error)
         rows.append(row)
@@ -53,13 +53,13 @@ def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progres
     return advice._replace(schemes=tuple(rows), left_out=left_out, target=f"{goal.metric} {sign} {goal.value:g}")
 
 
-def _reach(row: SchemeAdvice, seconds: np.ndarray, study: Study, progress: Progress) -> tuple[float, ...]:
+def _seconds_to_target(row: SchemeAdvice, seconds: np.ndarray, study: Study, progress: Progress) -> tuple[float, ...]:
     """Seconds to the target for each seed; inf where it was not reached."""
     scheme: Scheme = row.scheme
-    repeats, part = simulation.units(scheme, study.num_workers)
-    stragglers = replay(trace=np.repeat(seconds * part, repeats, axis=0), start="recorded")
-    own = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name == scheme.name}
-    one_study = dataclasses.replace(study, num_units=study.num_units * repeats, optimizers=own or None)
+    units_per_step, unit_share = simulation.units(scheme, study.num_workers)
+    stragglers = replay(trace=np.repeat(seconds * unit_share, units_per_step, axis=0), start="recorded")
+    own_optimizer = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name == scheme.name}
+    one_study = dataclasses.replace(study, num_units=study.num_units * units_per_step, optimizers=own_optimizer or None)
     plan_of_one = plan(one_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
     with tempfile.TemporaryDirectory() as folder:
         results = run(plan_of_one, out=Path(folder), progress=progress)

@@ -29,7 +29,7 @@ def _of_same_gradient(advice: Advice) -> str:
     said = f"{label(best.scheme)} wins back {share(best.won_back)}"
     if baseline.is_tied_in_class:
         return f"With the same gradient: cannot tell whether any scheme is faster than BSP; {said}."
-    return f"With the same gradient: {said}{_tied(rows)}."
+    return f"With the same gradient: {said}{_and_indistinguishable(rows)}."
 
 
 def _of_other_gradients(advice: Advice) -> str:
@@ -44,7 +44,10 @@ def _of_other_gradients(advice: Advice) -> str:
     said = f"With other gradients: {', '.join(parts)}."
     if advice.target:
         return f"{said}\n{_trained(advice)}"
-    return f"{said} Whether these steps are worth as much needs your task: give one (study=, or --config)."
+    return (
+        f"{said} Whether these steps are worth as much needs your task with a target: give them (study=, or --config "
+        "of a study with study.target)."
+    )
 
 
 def _trained(advice: Advice) -> str:
@@ -57,7 +60,7 @@ def _trained(advice: Advice) -> str:
     return f"Trained on your task, {label(row.scheme)} reached {advice.target} first, after {seconds:.4g} s."
 
 
-def _tied(rows: Sequence[SchemeAdvice]) -> str:
+def _and_indistinguishable(rows: Sequence[SchemeAdvice]) -> str:
     """Which others cannot be told from the first one."""
     tied = [label(row.scheme) for row in rows[1:] if row.is_tied_in_class]
     return f"; indistinguishable from it: {', '.join(tied)}" if tied else ""

@@ -32,7 +32,7 @@ class Window(NamedTuple):
         """The weight of each moment; 0 of inf."""
         if self.ramp is None:
             return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
-        rises, falls = (((time - x) / self.ramp).clip(0, 1) for x in (self.begin, self.end))
+        rises, falls = (((time - edge) / self.ramp).clip(0, 1) for edge in (self.begin, self.end))
         return jnp.where(jnp.isfinite(time), rises - falls, 0)
 
     def integral(self, start: jax.Array, stop: jax.Array) -> jax.Array:
@@ -44,7 +44,7 @@ class Window(NamedTuple):
         """The integral of the weight up to each moment."""
         if self.ramp is None:
             return time.clip(self.begin, self.end)
-        since_begin, since_end = (_ramp_integral((time - x) / self.ramp) for x in (self.begin, self.end))
+        since_begin, since_end = (_ramp_integral((time - edge) / self.ramp) for edge in (self.begin, self.end))
         return self.ramp * (since_begin - since_end)
 
 
@@ -65,8 +65,9 @@ def smooth_window(schedule: Schedule, units_before: int, num_units: int, round_u
     About a quarter of the block is the ramp on each side: a whole number of rounds, so that it does not matter for
     those who are as fast when their rounds begin.
     """
-    unit = schedule.horizon / num_units  # of the worker that is first through its units
+    unit_seconds = schedule.horizon / num_units  # of the worker that is first through its units
     block_units = num_units - units_before
     ramp_units = max(1, block_units // 4 // round_units) * round_units
-    end = num_units - round_units / 2 - ramp_units
-    return Window((end - block_units + ramp_units) * unit, end * unit, ramp_units * unit)
+    end_unit = num_units - round_units / 2 - ramp_units
+    begin_unit = end_unit - block_units + ramp_units
+    return Window(begin_unit * unit_seconds, end_unit * unit_seconds, ramp_units * unit_seconds)

@@ -55,7 +55,7 @@ class Detector:
     def __init__(self, num_workers: int) -> None:
         """Starts without steps."""
         self._units: np.ndarray = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
-        self._late: np.ndarray = np.empty((0, num_workers))
+        self._lateness: np.ndarray = np.empty((0, num_workers))
         self._iterations: np.ndarray = np.empty(0)
         self.verdicts: dict[int, Verdict] = {}
         self.num_steps = 0
@@ -72,12 +72,12 @@ class Detector:
           For each step at which somebody is named, or was at the one before: its position, and who is slow then.
         """
         num_old = len(self._units)
-        late = np.nan_to_num(steps.compute - _low_medians(steps.compute)).clip(0.0)
+        lateness = np.nan_to_num(steps.compute - _low_medians(steps.compute)).clip(0.0)
         self._units = np.concatenate([self._units, steps.units])
-        self._late = np.concatenate([self._late, late])
+        self._lateness = np.concatenate([self._lateness, lateness])
         self._iterations = np.concatenate([self._iterations, steps.iterations])
-        is_slow = (self._late > WARNING * self._iterations[:, None]) & (self._late > LEAST_SECONDS)  # [T, W]
-        costs = _window_sums(self._late * is_slow) / _window_sums(self._iterations[:, None])
+        is_slow = (self._lateness > WARNING * self._iterations[:, None]) & (self._lateness > LEAST_SECONDS)  # [T, W]
+        costs = _window_sums(self._lateness * is_slow) / _window_sums(self._iterations[:, None])
         costs -= _low_medians(costs)
         is_named = costs >= WARNING
         named_steps = []
@@ -88,7 +88,7 @@ class Detector:
                 verdicts = (self._verdict(worker, position, is_slow, costs) for worker in workers)
                 self.verdicts = {verdict.worker: verdict for verdict in verdicts}
                 named_steps.append((position - num_old, self.verdicts))
-        self._units, self._late = self._units[-WINDOW:], self._late[-WINDOW:]
+        self._units, self._lateness = self._units[-WINDOW:], self._lateness[-WINDOW:]
         self._iterations = self._iterations[-WINDOW:]
         return named_steps
 
@@ -101,7 +101,7 @@ class Detector:
             worker=worker,
             since=since,
             is_persistent=bool(slow.mean() > 0.5) or int(self._units[position]) - since >= LONG_STEPS,
-            seconds=float(np.median(self._late[window, worker][slow])),
+            seconds=float(np.median(self._lateness[window, worker][slow])),
             cost=float(costs[position, worker]),
             is_critical=bool(costs[position, worker] >= CRITICAL),
         )

@@ -20,9 +20,9 @@ class Group:
 
     def __init__(self, num_workers: int) -> None:
         """Starts without rows, for W processes."""
-        self._rows = empty_rows()  # of steps that are not judged yet
-        self._last = np.full(num_workers, -1)  # the last step of each process
-        self._missed = np.zeros(num_workers, np.int64)
+        self._waiting_rows = empty_rows()  # of steps that are not judged yet
+        self._last_step_of_worker = np.full(num_workers, -1)  # the last step of each process
+        self._times_unheard = np.zeros(num_workers, np.int64)
         self._step = -1
         self._iteration = float("nan")
         self._detector = Detector(num_workers)
@@ -38,14 +38,14 @@ class Group:
           what is known now, if other processes are silent than before.
         """
         with self._lock:
-            rows = rows[rows[:, 0] < len(self._last)]  # others are of no process of this run
+            rows = rows[rows[:, 0] < len(self._last_step_of_worker)]  # others are of no process of this run
             worker = rows[:, 0].astype(np.int64)
-            np.maximum.at(self._last, worker, rows[:, 1].astype(np.int64))
+            np.maximum.at(self._last_step_of_worker, worker, rows[:, 1].astype(np.int64))
             if len(rows):
-                is_heard = np.isin(np.arange(len(self._last)), worker)
-                self._missed = np.where(is_heard, 0, self._missed + 1)
-            self._rows = np.concatenate([self._rows, rows[rows[:, 1] > self._step]])
-            changes = self._judge()
+                is_heard = np.isin(np.arange(len(self._last_step_of_worker)), worker)
+                self._times_unheard = np.where(is_heard, 0, self._times_unheard + 1)
+            self._waiting_rows = np.concatenate([self._waiting_rows, rows[rows[:, 1] > self._step]])
+            changes = self._judge_complete_steps()
             report = self._report(self._step, self._detector.num_steps, self._detector.verdicts)
             if report.silent != self._silent:
                 self._silent = report.silent
@@ -60,17 +60,17 @@ class Group:
     def is_complete(self) -> bool:
         """Whether all processes that are not silent have come equally far."""
         with self._lock:
-            return len(np.unique(self._last[self._missed < PATIENCE])) <= 1
+            return len(np.unique(self._last_step_of_worker[self._times_unheard < PATIENCE])) <= 1
 
-    def _judge(self) -> list[Report]:
+    def _judge_complete_steps(self) -> list[Report]:
         """Gives all steps that are complete to the detector; the changes."""
-        last = self._last[self._missed < PATIENCE].min(initial=np.iinfo(np.int64).max)
-        is_ready = self._rows[:, 1] <= last
+        last_common_step = self._last_step_of_worker[self._times_unheard < PATIENCE].min(initial=np.iinfo(np.int64).max)
+        is_ready = self._waiting_rows[:, 1] <= last_common_step
         if not is_ready.any():
             return []
         num_steps = self._detector.num_steps
-        steps = steps_of(self._rows[is_ready], len(self._last))
-        self._rows, self._step = self._rows[~is_ready], int(steps.units[-1])
+        steps = steps_of(self._waiting_rows[is_ready], len(self._last_step_of_worker))
+        self._waiting_rows, self._step = self._waiting_rows[~is_ready], int(steps.units[-1])
         changes = []
         for position, verdicts in self._detector.add(steps):
             if self._has_changed(verdicts):
@@ -79,19 +79,19 @@ class Group:
 
     def _has_changed(self, verdicts: dict[int, Verdict]) -> bool:
         """Whether somebody is named now as was not said yet, or nobody is any more who was."""
-        old = self._named
+        said_before = self._named
         self._named = {}
         for worker, verdict in verdicts.items():
-            was_persistent, was_critical = old.get(worker, (False, False))
+            was_persistent, was_critical = said_before.get(worker, (False, False))
             self._named[worker] = (was_persistent or verdict.is_persistent, was_critical or verdict.is_critical)
-        return self._named != old
+        return self._named != said_before
 
     def _report(self, step: int, num_steps: int, verdicts: dict[int, Verdict]) -> Report:
         return Report(
             step=step,
             num_steps=num_steps,
-            num_workers=len(self._last),
-            silent=tuple(np.flatnonzero(self._missed >= PATIENCE).tolist()),
+            num_workers=len(self._last_step_of_worker),
+            silent=tuple(np.flatnonzero(self._times_unheard >= PATIENCE).tolist()),
             iteration=self._detector.iteration,
             slow=tuple(verdicts.values()),
         )

@@ -44,13 +44,14 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
       num_workers: W.
     """
     units = np.unique(rows[:, 1]).astype(np.int64)
+    worker, unit_index = rows[:, 0].astype(np.int64), np.searchsorted(units, rows[:, 1])
     table = np.full((len(units), num_workers, len(COLUMNS) - 1), np.nan)
-    table[np.searchsorted(units, rows[:, 1]), rows[:, 0].astype(np.int64)] = rows[:, 2:]
+    table[unit_index, worker] = rows[:, 2:]
     seconds, communication, interval, host, stalled = np.moveaxis(table, -1, 0)
-    late = np.minimum(host + stalled, interval)  # NaN for steps that wait for nobody
-    latest = np.fmax.reduce(late, axis=1, keepdims=True)
+    lateness = np.minimum(host + stalled, interval)  # NaN for steps that wait for nobody
+    latest = np.fmax.reduce(lateness, axis=1, keepdims=True)
     is_marked = ~np.isnan(communication)
-    wait = np.where(is_marked, communication, np.minimum(latest - late, interval))
+    wait = np.where(is_marked, communication, np.minimum(latest - lateness, interval))
     compute = np.where(is_marked, seconds, interval - np.nan_to_num(wait))
     return Steps(units, compute, wait, np.fmax.reduce(interval, axis=1))
 
@@ -63,15 +64,15 @@ def joined(rows: np.ndarray) -> Trace:
     """
     if not len(rows):
         raise ValueError("A trace must have rows; there are none yet.")
-    numbers, index = np.unique(rows[:, 0].astype(np.int64), return_inverse=True)
-    steps = steps_of(np.column_stack([index, rows[:, 1:]]), len(numbers))
+    worker_numbers, worker_index = np.unique(rows[:, 0].astype(np.int64), return_inverse=True)
+    steps = steps_of(np.column_stack([worker_index, rows[:, 1:]]), len(worker_numbers))
     step, worker = np.nonzero(~np.isnan(steps.compute))
-    waits = not np.isnan(steps.communication).all()
+    has_communication = not np.isnan(steps.communication).all()
     return of_rows(
         "gcjax.watch",
         worker,
         steps.units[step],
         steps.compute[step, worker],
-        steps.communication[step, worker] if waits else None,
-        workers=tuple(map(str, numbers.tolist())),
+        steps.communication[step, worker] if has_communication else None,
+        workers=tuple(map(str, worker_numbers.tolist())),
     )

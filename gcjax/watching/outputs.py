@@ -22,14 +22,19 @@ _KEYS: dict[type, Callable[[Any, Any], Any]] = {
 
 Path = tuple[Any, ...]
 
+RARELY = 100
+"""Steps; an array that is given away twice within so many is copied from then on."""
+
 
 class Outputs:
     """Waits for what a function returns, by the same arrays each time, without walking through all of it.
 
     What one compiled program returns is ready together, so its smallest array is enough. What a Python function returns
     may come from several programs, so the smallest array of each of its outer parts is taken. An array that is given
-    away to the next step (donated) before its turn came cannot be waited for; from then on another one is taken, or,
-    where there is none, a copy of one number of it, which the loop's thread makes when the function returns.
+    away to the next step (donated) before its turn came cannot be waited for; from then on another one is taken. Where
+    there is none and that happens again, as in a loop that goes on without waiting, the loop's thread copies one number
+    of it when the function returns. Where it happens now and then only, as when this thread comes late on a busy
+    machine, the end of such a step is not known, which is cheaper than a copy in each.
 
     Attributes:
       needs_copies: whether `copies` must be called.
@@ -40,7 +45,9 @@ class Outputs:
         self._is_program = hasattr(function, "lower") or isinstance(function, jax.stages.Compiled)
         self._paths: list[Path] | None = None  # to be waited for as they are
         self._copied: list[Path] = []  # to be copied
-        self._donated: set[Path] = set()
+        self._num_waits = 0
+        self._last_donation: dict[Path, int] = {}  # path -> in which wait it was given away last
+        self._often_donated: set[Path] = set()
         self.needs_copies = True  # at first, so that it is checked
 
     def copies(self, output: Any) -> list[jax.Array]:
@@ -51,7 +58,7 @@ class Outputs:
         """
         _check_no_tracers(output)
         self.needs_copies = bool(self._copied)
-        return [_one_number(_at(output, path).addressable_data(0)) for path in self._copied]
+        return [_one_number(_leaf_at(output, path).addressable_data(0)) for path in self._copied]
 
     def wait(self, output: Any, copies: Sequence[jax.Array]) -> bool:
         """Waits until all is there; whether there was anything to wait for.
@@ -59,24 +66,32 @@ class Outputs:
         Raises:
           Exception: if that cannot be known this time: something was given away, or what computes it has failed.
         """
+        self._num_waits += 1
         if self._paths is None:
             self._choose(output)
         try:
-            arrays = [(path, _at(output, path)) for path in self._paths or ()]
+            arrays = [(path, _leaf_at(output, path)) for path in self._paths or ()]
         except (AttributeError, IndexError, KeyError, TypeError):  # it returned something of another form
             self._choose(output)
-            arrays = [(path, _at(output, path)) for path in self._paths or ()]
+            arrays = [(path, _leaf_at(output, path)) for path in self._paths or ()]
         for path, array in arrays:
             try:
                 array.block_until_ready()
             except Exception:
                 if array.is_deleted():
-                    self._donated.add(path)
-                    self._paths = None
+                    self._note_donation(path)
                 raise
         for array in copies:
             array.block_until_ready()
         return bool(arrays or copies)
+
+    def _note_donation(self, path: Path) -> None:
+        """An array was given away before its turn: others are chosen the next time."""
+        last = self._last_donation.get(path, -RARELY)
+        if self._num_waits - last < RARELY:
+            self._often_donated.add(path)
+        self._last_donation[path] = self._num_waits
+        self._paths = None
 
     def _choose(self, output: Any) -> None:
         """Chooses the arrays to wait for, and which of them must be copied."""
@@ -85,10 +100,11 @@ class Outputs:
             if _can_wait(leaf):
                 part = None if self._is_program else path[:1]
                 path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
-                parts.setdefault(part, []).append((path in self._donated, leaf.nbytes, position, path))
-        smallest = [min(leaves) for leaves in parts.values()]
-        self._paths = [path for is_donated, _, _, path in smallest if not is_donated]
-        self._copied = [path for is_donated, _, _, path in smallest if is_donated]
+                was_donated = path in self._last_donation
+                parts.setdefault(part, []).append((was_donated, leaf.nbytes, position, path))
+        chosen_paths = [min(leaves)[-1] for leaves in parts.values()]
+        self._paths = [path for path in chosen_paths if path not in self._often_donated]
+        self._copied = [path for path in chosen_paths if path in self._often_donated]
         self.needs_copies = bool(self._copied)
 
 
@@ -108,7 +124,7 @@ def _check_no_tracers(output: Any) -> None:
         )
 
 
-def _at(output: Any, path: Path) -> Any:
+def _leaf_at(output: Any, path: Path) -> Any:
     """The leaf at a path."""
     for key in path:
         output = _KEYS[type(key)](output, key)

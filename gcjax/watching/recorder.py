@@ -66,7 +66,7 @@ class Recorder:
         local_end, is_lost = math.nan, False  # of the step under way; whether a local part's end is not known
         while (entry := self._queue.get()) is not None:
             unit, called, outputs, output, copies, returned = entry
-            end = _end(outputs, output, copies, returned)
+            end = _end_time(outputs, output, copies, returned)
             del entry, output, copies  # the arrays must not be held while nothing happens
             if unit is None:
                 local_end, is_lost = end, math.isnan(end)
@@ -75,7 +75,7 @@ class Recorder:
                 local_end, is_lost = math.nan, False
 
 
-def _end(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: float) -> float:
+def _end_time(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: float) -> float:
     """When all of an output is there; what has no arrays was done when it was returned; NaN if that is not known."""
     if outputs is None:
         return math.nan

@@ -28,7 +28,8 @@ class Report(NamedTuple):
         """Everything in words, one line for each process that is slow."""
         if not self.num_steps:
             return "No step is known of all processes yet."
-        state = f"step {self.step}, {self.num_workers} processes, iteration {1000 * self.iteration:.1f} ms"
+        processes = "1 process" if self.num_workers == 1 else f"{self.num_workers} processes"
+        state = f"step {self.step}, {processes}, iteration {1000 * self.iteration:.1f} ms"
         if self.silent:
             state += f", silent: {', '.join(map(str, self.silent))}"
         lines = [_sentence(verdict) for verdict in self.slow] or ["no process is slow"]

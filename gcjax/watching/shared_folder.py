@@ -61,8 +61,8 @@ class SharedFolder:
     def append(self, rows: np.ndarray) -> None:
         """Appends rows to the file of this process, at once; to a tenth of a microsecond, empty cells for NaN."""
         values = np.round(rows, 7)
-        whole = [pa.array(values[:, i].astype(np.int64)) for i in range(2)]
-        columns = [*whole, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
+        numbers = [pa.array(values[:, i].astype(np.int64)) for i in range(2)]
+        columns = [*numbers, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
         sink = pa.BufferOutputStream()
         csv.write_csv(pa.table(columns, names=_NAMES), sink, csv.WriteOptions(include_header=False))
         self._file.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
@@ -86,7 +86,7 @@ class SharedFolder:
         starts = sorted({int(file.name.split(".")[-3]) for file in self.path.glob(f"{self.name}.*.*.csv")})
         rows = empty_rows()
         for start in starts:
-            parts = [_rows(file.read_bytes()) for file in self._files(start)]
+            parts = [_rows_of_lines(file.read_bytes()) for file in self._files(start)]
             rows = np.concatenate([rows[rows[:, 1] < start], *parts])
         return rows
 
@@ -103,24 +103,25 @@ class SharedFolder:
             data = stream.read()
         end = data.rfind(b"\n") + 1
         self._offsets[file] = beginning, offset + end
-        return _rows(data[:end])
+        return _rows_of_lines(data[:end])
 
 
-def _rows(data: bytes) -> np.ndarray:
+def _rows_of_lines(data: bytes) -> np.ndarray:
     """float64[N, 7]: the lines that are whole and no head, and have numbers in all cells that are not empty."""
     data = data[: data.rfind(b"\n") + 1].removeprefix(_HEAD.encode())
     if not data:
         return empty_rows()
     try:
-        rows = _parsed(data)
+        rows = _table_of_lines(data)
     except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
         lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
-        rows = _parsed(b"".join(lines)) if lines else empty_rows()
-    numbers = rows[:, :2]
-    return rows[((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers < 2**53)).all(axis=1)]
+        rows = _table_of_lines(b"".join(lines)) if lines else empty_rows()
+    worker_and_unit = rows[:, :2]
+    is_whole = (worker_and_unit >= 0) & (worker_and_unit == np.floor(worker_and_unit)) & (worker_and_unit < 2**53)
+    return rows[is_whole.all(axis=1)]
 
 
-def _parsed(data: bytes) -> np.ndarray:
+def _table_of_lines(data: bytes) -> np.ndarray:
     """float64[N, 7] of lines without a head."""
     table = csv.read_csv(
         pa.py_buffer(data),

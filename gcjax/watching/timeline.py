@@ -51,12 +51,13 @@ def measured(
     is_marked = ~np.isnan(local_end)
     seconds = np.where(is_marked, np.clip(local_end - begin_times, 0.0, interval), interval)
     host = np.clip(called - begin_times, 0.0, interval)
-    running, until = np.maximum(called, begin_times), np.minimum(end, returned) if has_accelerator else end
+    counts_from, counts_until = np.maximum(called, begin_times), np.minimum(end, returned) if has_accelerator else end
     stalled = np.zeros(len(units))
     for start, stop in stalls:
-        stalled += np.clip(np.minimum(until, stop) - np.maximum(running, start), 0.0, None)
+        stalled += np.clip(np.minimum(counts_until, stop) - np.maximum(counts_from, start), 0.0, None)
     columns = [
         units, seconds, np.where(is_marked, interval - seconds, np.nan), interval, host if waits else host * np.nan,
         stalled,
     ]  # fmt: skip
-    return np.column_stack(columns)[~np.isnan(interval) & ~np.isnan(called)]
+    is_known = ~np.isnan(interval) & ~np.isnan(called)
+    return np.column_stack(columns)[is_known]

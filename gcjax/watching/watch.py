@@ -55,6 +55,9 @@ def watch(
     local part, what comes after the collective counts as communication. A loop that computes in Python without a pause
     can delay the threads by `sys.getswitchinterval()`, 5 ms.
 
+    Above the method of a class it is a decorator, `@gcjax.watch`; all instances then share one record, and
+    `Class.step.close()` ends it.
+
     The first step is left out, since it compiles. Arrays that the next step takes over (donated) are fine. Exceptions
     pass through. In a process that was forked off, the step runs as it is, unrecorded.
 
@@ -80,6 +83,8 @@ def watch(
       >>> step(1)
       2
     """
+    if isinstance(step, (staticmethod, classmethod)):
+        raise ValueError(f"step must be a function; got a {type(step).__name__}. Write @gcjax.watch below that.")
     if not callable(step):
         raise ValueError(f"step must be callable; got {step!r}.")
     if not (report is None or callable(report)):

@@ -5,6 +5,7 @@ import functools
 import itertools
 import threading
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,10 @@ class Watch:
             raise AttributeError(name)
         return getattr(self._step, name)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The step as a method, where it is an attribute of a class."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def __enter__(self) -> "Watch":
         """The step itself."""
         return self
@@ -141,7 +146,7 @@ class Watch:
 
     def _start(self) -> None:
         """What `_begin` does the first time."""
-        self._worker, num_workers = _place() if self._exchange.is_shared else (0, 1)
+        self._worker, num_workers = _process_index_and_count() if self._exchange.is_shared else (0, 1)
         self._exchange.open(self._worker)
         self._group, self._lock = Group(num_workers), threading.Lock()
         self._recorder = Recorder(waits=self._waits)
@@ -189,7 +194,7 @@ class Watch:
             self._take_news()
 
 
-def _place() -> tuple[int, int]:
+def _process_index_and_count() -> tuple[int, int]:
     """The number of this process, and how many there are."""
     apart = processes.place_apart()
     if apart is not None:

@@ -1,6 +1,7 @@
 """Advice on small traces of which the right answer can be computed by hand."""
 
 import json
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -115,7 +116,7 @@ def test_schemes_are_sorted_and_the_best_are_told_from_the_rest(slow_worker_advi
 def test_where_nobody_is_slow_there_is_nothing_to_win_back():
     seconds = 1 + 0.005 * np.random.default_rng(0).random((64, NUM_WORKERS))
     advice = advise(seconds, schemes={"asp": protocols.asp()})
-    assert advice.verdict.startswith("Nothing to win back: stragglers cost 0.2 % [0.2, 0.2] of BSP's time")
+    assert advice.verdict.startswith("Nothing to win back: stragglers cost 0.2 % [0.1, 0.2] of BSP's time")
 
 
 def test_where_a_trace_is_too_short_it_cannot_tell():
@@ -177,6 +178,38 @@ def test_blocks_behind_a_run_in_are_as_a_long_run():
         long_run = float(np.asarray(schedule.time)[happens].max()) / work
         advice = advise(seconds, schemes={"it": protocol})
         assert row(advice, "it").seconds.value == pytest.approx(long_run, rel=0.01)
+
+
+def test_programs_are_compiled_once_ahead_of_the_schemes():
+    seconds = np.random.default_rng(8).gamma(2.0, size=(72, 5))
+    compilations = []
+
+    def note(name, seconds, **facts):
+        if name.endswith("backend_compile_duration") and "_sums" in str(facts.get("fun_name")):
+            compilations.append(threading.current_thread().name)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        first = advise(seconds, schemes={"asp": protocols.asp()}, num_bootstraps=20)
+        assert len(compilations) == 2 and all(name.startswith("gcjax-advice") for name in compilations)
+        again = advise(seconds, schemes={"asp": protocols.asp()}, num_bootstraps=20)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert len(compilations) == 2 and str(first) == str(again)
+
+
+def test_what_is_wasted_is_never_less_than_nothing():
+    seconds = np.random.default_rng(9).gamma(2.0, size=(64, NUM_WORKERS))
+    advice = advise(seconds, schemes={"asp": protocols.asp(), "k_async": protocols.k_async(num_contributions=3)})
+    assert all(0 <= row.wasted.low <= row.wasted.high < 0.05 for row in advice.schemes)
+
+
+def test_the_cost_of_both_halves_is_said():
+    seconds = np.ones((64, NUM_WORKERS))
+    seconds[32:, 0] = 2.0
+    advice = advise(seconds, schemes={})
+    assert advice.cost_of_halves == (0.0, 0.5) and page.json(advice)["cost_of_halves"] == [0.0, 0.5]
+    assert "Stragglers cost 0.0 % in its first half, 50 % in its second." in str(advice)
 
 
 def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
@@ -241,14 +274,22 @@ def test_starts_cover_a_trace_and_overlap_in_a_short_one():
     first = starts(10_000, 104)
     assert len(first) == 100 and np.diff(first).max() <= 104
     assert rows(np.array([0]), 10, run_in=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
-    assert draws(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [3.0] * 5
+    assert draws(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [1.0] * 5  # three blocks are few
+
+
+def test_drawn_stretches_vary_as_what_is_foretold_from_so_many_blocks():
+    values = np.random.default_rng(1).normal(size=24)  # of 24 blocks
+    counts = draws(np.random.default_rng(2), 40_000, 24, 24 * 16, 16)
+    assert set(counts.sum(axis=1)) == {20.0}
+    variance = (counts @ values / 20).var()
+    assert variance == pytest.approx(2 * 23 / 21 * values.var(ddof=1) / 24, rel=0.03)
 
 
 @pytest.mark.parametrize(
     "seconds, match",
     [
         (np.ones((7, 4)), "2 workers and 8 steps at least; got 4 workers and 7 steps"),
-        (np.ones((16, 1)), "got 1 workers"),
+        (np.ones((16, 1)), "got 1 worker and 16 steps"),
         (np.where(np.arange(64).reshape(16, 4) == 33, np.inf, 1.0), "worker 1 fails at step 8"),
         (np.zeros((16, 4)), "the median of every step is 0 s"),
     ],

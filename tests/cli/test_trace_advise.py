@@ -46,7 +46,8 @@ def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert advise("--config", "schemes.gin", "--bytes", "100") == 0
     printed = capsys.readouterr().out
     assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
-    assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task" in printed
+    assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
+    assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
     assert "32 steps of 4 workers, 20 bootstraps of blocks of 16 steps" in printed and "100 B" in printed
 
 
@@ -57,6 +58,7 @@ def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
     rows = {row["name"]: row for row in result["schemes"]}
     assert rows["none waits"]["won_back"]["value"] == pytest.approx(6 / 7, abs=0.01)  # 4 / 3.5 s instead of 2 s
     assert 0 < rows["none waits"]["reach"][0] < rows["BSP"]["reach"][0]
+    assert result["cost_of_halves"] == [0.5, 0.5]
 
 
 def test_mistakes_are_said_in_words(job, capsys):

@@ -6,7 +6,19 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.paper import checked, computed, generate, identities, macros, promises, provenance, runs, tex, trained
+from experiments.paper import (
+    checked,
+    computed,
+    generate,
+    identities,
+    macros,
+    measured,
+    promises,
+    provenance,
+    runs,
+    tex,
+    trained,
+)
 from gcjax import protocols, stragglers
 from gcjax.stragglers import Network
 
@@ -151,6 +163,7 @@ def test_the_commit_is_that_of_the_code_and_says_if_files_have_changed(monkeypat
 
 def test_all_runs_and_computations_are_read():
     assert set(generate.OF_RUNS) == set(runs.RUNS) and set(generate.OF_COMPUTED) == set(computed.COMPUTED)
+    assert set(generate.OF_MEASURED) == set(measured.MEASURED)
 
 
 def test_schemes_are_sorted_by_how_often_and_how_fast_they_get_there():

@@ -1,13 +1,13 @@
 """Advice that is judged by the second half of a trace, on small synthetic ones."""
 
-import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from experiments import traces as experiment
-from gcjax import advice, progress, protocols, stragglers
+from gcjax import progress, protocols, stragglers
 from gcjax.advice import Scheme
+from gcjax.advice.blocks import default_block_steps
 
 SCHEMES = [
     Scheme("bsp", "", protocols.bsp()),
@@ -45,19 +45,19 @@ def test_the_model_has_the_mean_of_the_first_half():
     assert half.model.bsp_seconds.value == pytest.approx(2.0 * harmonic, rel=0.1)
 
 
-def test_intervals_are_of_bootstraps_and_wider_for_another_trace():
-    values = np.concatenate([[0.5], 0.5 + np.random.default_rng(0).normal(size=400)])
-    low, high = experiment.interval(values, of_another=False)
-    assert (low, high) == pytest.approx((0.5 - 1.645, 0.5 + 1.645), abs=0.2)
-    wide = experiment.interval(values, of_another=True)
-    assert wide == pytest.approx((0.5 - 1.645 * 2**0.5, 0.5 + 1.645 * 2**0.5), abs=0.2)
-
-
 def test_coverage_is_of_every_scheme_but_bsp():
     half = experiment.halves(alternating(2.0), SCHEMES, num_bootstraps=20, seed=0)
-    truth = {name: values[0] for name, values in experiment.won_back(half.first).items()}
-    assert experiment.coverage(half.first, truth, of_another=False) == [True, True]
-    assert experiment.coverage(half.first, truth | {"asp": -1.0}, of_another=True) == [False, True]
+    shares = experiment.won_back(half.first)
+    assert experiment.coverage(half.first, shares) == [True, True]
+    assert experiment.coverage(half.first, shares | {"asp": -1.0}) == [False, True]
+
+
+def test_halves_have_blocks_of_one_length():
+    seconds = np.ones((1024, 3))
+    seconds[:512, 0] += np.repeat(np.random.default_rng(1).random(26) < 0.3, 20)[:512]  # spells in the first half only
+    assert default_block_steps(seconds[:512]) > default_block_steps(seconds[512:]) == 24
+    half = experiment.halves(seconds, SCHEMES[:1], num_bootstraps=20, seed=0)
+    assert {advised.block_steps for advised in half} == {default_block_steps(seconds[:512])}
 
 
 def test_the_experiment_writes_a_page_for_each_trace_and_the_judgement(tmp_path):
@@ -79,19 +79,21 @@ def test_the_experiment_writes_a_page_for_each_trace_and_the_judgement(tmp_path)
     assert pq.read_table(tmp_path / "results.parquet").num_rows == 3
     summary = (tmp_path / "summary.md").read_text()
     assert "| a job | asp | 0.0 % | bsp | 0.0 % |" in summary and "| independent |" in summary
+    assert "Cost in the first half" in summary
     assert "Stragglers cost" in next(tmp_path.glob("a*job.md")).read_text()
 
 
 @pytest.mark.slow
-def test_intervals_cover_what_they_say_on_stationary_traces():
-    model = stragglers.shifted_exponential(shift=1.0, mean=0.5)
-    keys = jax.random.split(jax.random.key(3), 40)
-    drawn = [np.asarray(stragglers.sample_durations(model, key, 256, 4), np.float64) for key in keys]
-    long_run = experiment.won_back(advice.advise(np.concatenate(drawn), schemes=SCHEMES, num_bootstraps=20))
-    truth = {name: values[0] for name, values in long_run.items()}
-    advised = [advice.advise(seconds, schemes=SCHEMES) for seconds in drawn]
-    covered = np.mean([experiment.coverage(x, truth, of_another=False) for x in advised])
-    assert 0.75 < covered < 0.99  # of 90 %; blocks of a short trace are few
+@pytest.mark.parametrize(
+    "model",
+    [
+        stragglers.shifted_exponential(shift=1.0, mean=0.5),
+        stragglers.markov(base=1.0, slowdown=3.0, probability=0.1, persistence=0.9),
+    ],
+)
+def test_intervals_cover_what_they_say_on_stationary_traces(model):
+    covered = experiment.synthetic_coverage(model, (30, 1024, 8), ("bsp", "k_sync", "asp"), num_bootstraps=100, seed=3)
+    assert len(covered) == 60 and 0.78 < np.mean(covered) < 0.99  # of 90 %
 
 
 def test_nothing_to_do_is_refused(tmp_path):

@@ -107,6 +107,24 @@ def test_an_array_of_numpy(tmp_path):
         stragglers.read_trace(tmp_path / "trace.npy")
 
 
+@pytest.mark.parametrize("head", ["step,0,1,2", ",0,1,2", "2,index,0,1"])
+def test_a_column_a_worker_may_have_one_for_the_steps(tmp_path, head):
+    columns = {"2": ["5.5", "4.5", "6.5"], "0": ["1", "2", "3"], "1": ["0.5", "", "inf"]}
+    names = head.split(",")
+    cells = [columns.get(name, ["10", "14", "12"]) for name in names]
+    lines = [",".join(column[row] for column in cells) for row in range(3)]
+    (tmp_path / "trace.csv").write_text("\n".join([head, *lines, ""]))
+    trace = stragglers.read_trace(tmp_path / "trace.csv")
+    assert trace.steps.tolist() == [10, 12, 14] and trace.workers == ("0", "1", "2")
+    np.testing.assert_array_equal(trace.compute, [[1, 0.5, 5.5], [3, np.inf, 6.5], [2, np.nan, 4.5]])
+
+
+def test_a_column_a_worker_with_other_names_is_told_what_to_do(tmp_path):
+    (tmp_path / "trace.csv").write_text("step,host-a,host-b\n0,1.0,1.5\n")
+    with pytest.raises(ValueError, match="If each column is a worker, name them 0 to W-1, or save them as an array"):
+        stragglers.read_trace(tmp_path / "trace.csv")
+
+
 def test_an_array_of_objects_is_not_unpickled(tmp_path):
     np.save(tmp_path / "trace.npy", np.array([[1.0, None]], object), allow_pickle=True)
     with pytest.raises(ValueError, match="allow_pickle=False"):
@@ -131,7 +149,7 @@ def test_an_array_of_objects_is_not_unpickled(tmp_path):
         ("worker,unit,seconds\n0,0,1\n0,1e300,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds\n0,0,1\n0,inf,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds,rows\n0,0,1,\n", "says nan"),
-        ("0,1,3\n1,2,3\n", "names 0 to W-1; .* '0', '1', '3'"),
+        ("0,1,3\n1,2,3\n", "names 0 to W-1, .* '0', '1', '3'"),
         ("0,1,1\n1,2,3\n", "different names"),
         ("", "can be read"),
     ],

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from gcjax.watching.outputs import Outputs
+from gcjax.watching.outputs import RARELY, Outputs
 
 
 class State(NamedTuple):
@@ -53,6 +53,26 @@ def test_what_is_given_away_is_replaced_by_another_one():
     assert waited(outputs, state()) == [(8, 8)] and not outputs._copied
 
 
+def give_away_before_its_turn(outputs):
+    output = jnp.ones(4)
+    output.delete()
+    with pytest.raises(RuntimeError):
+        outputs.wait(output, ())
+
+
+def test_what_is_rarely_given_away_before_its_turn_is_not_copied():
+    outputs = Outputs(lambda: None)
+    outputs.copies(jnp.ones(4))
+    for _ in range(3):
+        give_away_before_its_turn(outputs)
+        for _ in range(RARELY):
+            assert waited(outputs, jnp.ones(4)) == [(4,)] and not outputs.needs_copies
+    give_away_before_its_turn(outputs)
+    give_away_before_its_turn(outputs)
+    outputs.wait(jnp.ones(4), ())
+    assert outputs.needs_copies
+
+
 def test_where_all_is_given_away_a_number_is_copied():
     outputs = Outputs(lambda: None)
     assert outputs.copies(jnp.ones(4)) == []
@@ -61,6 +81,7 @@ def test_where_all_is_given_away_a_number_is_copied():
     output.delete()
     with pytest.raises(RuntimeError):
         outputs.wait(output, ())
+    give_away_before_its_turn(outputs)
     outputs.wait(jnp.ones(4), ())
     assert outputs.needs_copies
     (copy,) = outputs.copies(jnp.full(4, 5.0))

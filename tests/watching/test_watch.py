@@ -60,6 +60,36 @@ def test_a_step_that_takes_over_its_arguments():
         assert num_rows(watched, 20) >= 20
 
 
+class Trainer:
+    """Its step is watched as a method."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    @gcjax.watch
+    def step(self, x, *, times=1):
+        return self.rate * x * times
+
+
+def test_a_method_can_be_watched():
+    slow, fast = Trainer(1), Trainer(2)
+    assert [slow.step(3), fast.step(3), fast.step(3, times=2)] == [3, 6, 12]
+    assert num_rows(slow.step, 2) == 2 and slow.step.trace().steps.tolist() == [1, 2]
+    Trainer.step.close()
+    with gcjax.watch(Trainer(4).step) as watched:
+        assert watched(2) == 8
+
+
+def test_a_decorator_above_a_static_method_is_refused():
+    with pytest.raises(ValueError, match="got a staticmethod. Write @gcjax.watch below that"):
+        gcjax.watch(staticmethod(python))
+
+    class Static:
+        step = staticmethod(gcjax.watch(python))
+
+    assert Static().step(1) == 3
+
+
 def test_exceptions_pass_and_the_record_goes_on():
     def step(number):
         if number == 3:
@@ -195,7 +225,7 @@ def other_process(num_steps):
 
 
 def test_process_0_tells_who_is_slow(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(gcjax.watching.wrapper, "_place", lambda: (0, 2))
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (0, 2))
     reports = []
     for name, report in (("kept", reports.append), ("printed", watching.print_report)):
         with gcjax.watch(python, folder=tmp_path, name=name, report=report) as watched:
@@ -209,7 +239,7 @@ def test_process_0_tells_who_is_slow(tmp_path, monkeypatch, capsys):
 
 
 def test_other_processes_tell_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(gcjax.watching.wrapper, "_place", lambda: (1, 2))
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (1, 2))
     reports = []
     with gcjax.watch(python, folder=tmp_path, report=reports.append) as watched:
         for _ in range(31):

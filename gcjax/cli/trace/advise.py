@@ -49,7 +49,7 @@ def command(options: argparse.Namespace) -> None:
     trace = trace_file.trace(options)
     if options.cache:
         cached_programs.keep()
-    schemes, study = (None, None) if options.config is None else _schemes_and_study(options)
+    schemes, study, why_not_trained = (None, None, "") if options.config is None else _schemes_and_study(options)
     with bar() as progress:
         advice = advise(
             trace,
@@ -63,14 +63,14 @@ def command(options: argparse.Namespace) -> None:
         )
     console().print(advice.verdict)
     console().print(tables.rich_table("", page.heads(advice), page.table_rows(advice), left=("Gradient",)))
-    for note in page.notes(advice):
+    for note in [*page.notes(advice), *filter(None, [why_not_trained])]:
         console().print(note)
     if options.json:
         options.result = page.json(advice)
 
 
-def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None]:
-    """The schemes of a config's experiment, and its study if that has a target."""
+def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None, str]:
+    """The schemes of a config's experiment; its study if that has a target, else what must be added to the config."""
     from gcjax import config
     from gcjax.config import errors, experiment_parts
     from gcjax.protocols import Protocol
@@ -81,5 +81,9 @@ def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol]
         experiment = experiment_parts.of_config()
         studies = list(experiment.all_of((Study,)).values())
         schemes = experiment.all_of((Protocol,))
-    has_target = bool(studies) and studies[0].target is not None
-    return schemes, studies[0] if has_target else None
+    if not studies:
+        return schemes, None, f"Nothing was trained: {options.config} has no study. Add one with a target."
+    if studies[0].target is None:
+        how = "--set 'study.target = ...', in the units of study.metric"
+        return schemes, None, f"Nothing was trained: the study of {options.config} has no target. Add {how}."
+    return schemes, studies[0], ""

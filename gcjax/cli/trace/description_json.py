@@ -27,6 +27,7 @@ def of_description(description: Description) -> dict[str, Any]:
         "workers": _workers_json(description),
         "spells": [_with_worker_name(spell, worker_names) for spell in description.spells],
         "changes": [_with_worker_name(change, worker_names) for change in description.changes],
+        "slow_steps": [slow._asdict() for slow in description.slow_steps],
         "failures": [{"worker": worker_names[worker], "step": step} for worker, step in description.failures],
         "reading": {
             **_reading_with_worker_names(description),

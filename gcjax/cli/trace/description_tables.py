@@ -8,6 +8,7 @@ from rich.text import Text
 
 from gcjax.stragglers import Description
 from gcjax.tables import RichTable, rich_table
+from gcjax.wording import counted
 
 _MAX_SLOWEST_NAMES = 4
 _MAX_ROWS = 20
@@ -29,7 +30,8 @@ def parts(description: Description) -> Iterator[Any]:
 def _figures_table(description: Description) -> RichTable:
     """The figures of all workers together."""
     first_step, last_step = description.steps
-    title = f"{description.num_steps:,} steps ({first_step} to {last_step}) of {len(description.workers):,} workers"
+    num_steps, num_workers = counted(description.num_steps, "step"), counted(len(description.workers), "worker")
+    title = f"{num_steps} ({first_step} to {last_step}) of {num_workers}"
     rows = [
         *_time_rows(description),
         *_slow_rows(description),
@@ -52,6 +54,8 @@ def _slow_rows(description: Description) -> Iterator[tuple[str, str]]:
     statistics = description.statistics
     yield "P(slow): over 1.5 times the step's median", _number_text(statistics.slow_probability)
     yield "P(slow | slow in the step before)", _number_text(statistics.slow_again_probability)
+    if description.slow_steps:
+        yield "steps in which even the fastest worker was slow", f"{len(description.slow_steps):,}"
     yield "correlation between workers", _number_text(statistics.correlation)
     yield "correlation of a worker with its step before", _number_text(statistics.serial_correlation)
 

@@ -32,13 +32,14 @@ def command(options: argparse.Namespace) -> None:
 
     from gcjax.cli import cached_programs
     from gcjax.cli.trace import fit_json, fit_tables
-    from gcjax.progress import console
+    from gcjax.progress import bar, console
     from gcjax.stragglers import fit
 
     trace = trace_file.trace(options)
     _check_out_file(options.out)
     cached_programs.keep()
-    fits = fit(trace, held_out=options.held_out, seed=options.seed)
+    with bar() as progress:
+        fits = fit(trace, held_out=options.held_out, seed=options.seed, progress=progress)
     if options.out is not None:
         _write_config(options.out, fits.gin)
     if options.json:

@@ -73,7 +73,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     - operations of a job, as ByteDance's: `dp_rank`, `stage`, `step`, `optype`, `duration`. A worker is a data-parallel
       rank. What it sends, receives, reduces and gathers is communication, all else computing; of both the seconds of
       a step are summed, and their mean over its pipeline stages is taken;
-    - a column for each worker, named 0 to W-1, with a row for each unit.
+    - a column for each worker, named 0 to W-1, with a row for each unit; and maybe one named step, or the index that
+      pandas writes, with the numbers of the steps.
 
     Any other table can be read by the names of its columns. What is missing or there twice is dealt with as
     `Trace.reading` says, and counted there: the later row counts for a cell that has two, a step that no row has gets

@@ -18,6 +18,8 @@ ROWS = "rows"
 """The column that says how many rows the whole file has."""
 COMMUNICATION = "communication"
 _OWN = ("worker", "unit", "seconds")
+_STEP_COLUMNS = ("step", "unit", "index", "", "Unnamed: 0", "__index_level_0__")
+"""Names of the column with the numbers of steps, in a table with a column for each worker: the last ones of pandas."""
 _ALIBABA = ("worker", "time", "batch_time_norm")
 
 
@@ -59,14 +61,16 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     if set(operations.COLUMNS) <= set(names):
         columns_there = [name for name in (*operations.COLUMNS, operations.STAGE) if name in names]
         return Layout(columns_there, operations.trace)
-    worker_numbers = [str(worker) for worker in range(len(names))]
-    if names and set(names) == set(worker_numbers):
-        return _layout_of_whole_table(worker_numbers, _column_a_worker_trace)
+    step_column = next((name for name in _STEP_COLUMNS if name in names), None)
+    worker_columns = [name for name in names if name != step_column]
+    if worker_columns and set(worker_columns) == set(map(str, range(len(worker_columns)))):
+        return _layout_of_whole_table(names, partial(_column_a_worker_trace, step_column=step_column))
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
-        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1; {path} has "
-        f"{_quoted_names(names)}. Of another table say which column is what: "
-        'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=...'
+        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, and beside these at most "
+        f"one named step; {path} has {_quoted_names(names)}. Of another table say which column is what: "
+        'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=... If each '
+        "column is a worker, name them 0 to W-1, or save them as an array [steps, workers] in a .npy file."
     )
 
 
@@ -75,11 +79,16 @@ def _layout_of_whole_table(columns: list[str], trace: Callable[[str, pa.Table], 
     return Layout(columns, lambda path, parts: trace(path, pa.concat_tables(parts)))
 
 
-def _column_a_worker_trace(path: str, table: pa.Table) -> Trace:
-    """The trace in a table with a column for each worker, named by its number."""
-    workers = [str(worker) for worker in range(table.num_columns)]
-    seconds = np.stack([floats(path, table, name) for name in workers], axis=1)
-    return base.of_array(seconds, layout="column a worker")
+def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | None) -> Trace:
+    """The trace in a table with a column for each worker, named by its number, and maybe one for the steps."""
+    num_workers = table.num_columns - (step_column is not None)
+    names = tuple(str(worker) for worker in range(num_workers))
+    seconds = np.stack([floats(path, table, name) for name in names], axis=1)
+    if step_column is None:
+        return base.of_array(seconds, layout="column a worker")
+    step = np.repeat(whole_numbers(path, table, step_column), num_workers)
+    worker = np.tile(np.arange(num_workers), len(seconds))
+    return base.of_rows("column a worker", worker, step, seconds.ravel(), workers=names)
 
 
 def _own_trace(path: str, table: pa.Table) -> Trace:

@@ -47,6 +47,18 @@ def by_name(fits):
     return {fit.name: fit for fit in fits}
 
 
+def test_what_is_being_fitted_is_told():
+    updates = []
+    told = progress.Progress(lambda label, fraction, detail="": updates.append((label, fraction, detail)), print)
+    fits = stragglers.fit(markov(0.9)[:40], num_simulated=0, progress=told)
+    assert [*dict.fromkeys(label for label, _, _ in updates)] == [
+        "independent times", "hidden states", "patterns", "bursts", "likelihoods, simulated times",
+    ]  # fmt: skip
+    fractions = [fraction for _, fraction, _ in updates]
+    assert fractions == sorted(fractions) and fractions[0] == 0.0 and fractions[-1] < 1.0
+    assert {fit.name for fit in fits.times} <= {detail for _, _, detail in updates}
+
+
 @pytest.fixture(scope="module")
 def persistent():
     return stragglers.fit(markov(0.9), num_simulated=0)

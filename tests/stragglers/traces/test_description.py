@@ -319,3 +319,24 @@ def test_nobody_is_named_where_delays_are_everybodys(num_workers):
     seconds = np.random.default_rng(0).exponential(size=(400, num_workers))
     description = described(seconds)
     assert description.verdict.kind == "passing" and "would be gone" not in description.sentence
+
+
+def test_a_step_in_which_all_are_slow_is_named():
+    seconds = quiet(200)
+    seconds[120] *= 30
+    seconds[150, 1:] *= 30  # not worker 0
+    description = described(seconds, steps=np.arange(200) + 1000)
+    assert [slow.step for slow in description.slow_steps] == [1120]
+    assert description.slow_steps[0].ratio == pytest.approx(30, rel=0.01)
+    assert "In step 1120 (29.9 times as long as usual) even the fastest worker was slow." in description.sentence
+    seconds[130:170:10] *= 5
+    sentence = described(seconds).sentence
+    assert "In steps 120 (29.9 times as long as usual), " in sentence and "and 2 more even the" in sentence
+
+
+def test_a_step_is_slow_for_its_stretch():
+    seconds = quiet(200)
+    seconds[100:] *= 4  # a change of all, not a hundred slow steps
+    seconds[160] *= 4
+    assert [slow.step for slow in described(seconds).slow_steps] == [160]
+    assert described(quiet(200)).slow_steps == () and "fastest" not in described(quiet(200)).sentence

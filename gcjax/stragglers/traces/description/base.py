@@ -13,6 +13,7 @@ from gcjax.stragglers.traces.base import Reading, Trace, of_array
 from gcjax.stragglers.traces.description import words
 from gcjax.stragglers.traces.description.decomposition import Decomposition, decomposition
 from gcjax.stragglers.traces.description.levels import Level, levels, shared_levels
+from gcjax.stragglers.traces.description.slow_steps import SlowStep, slow_steps
 from gcjax.stragglers.traces.description.slowdown import Slowdown, slowdown
 from gcjax.stragglers.traces.description.spells import Spell, spells
 from gcjax.stragglers.traces.description.statistics import Statistics, statistics
@@ -63,6 +64,7 @@ class Description(NamedTuple):
       decomposition: what of the lost time is persistent, shared, passing.
       spells: from when to when who was slow.
       changes: of workers, and of all together, in the order of steps.
+      slow_steps: single steps in which all workers are slow at once.
       communication: None if it is not known.
       failures: (number of the worker, number of the step from which on it failed).
       steps: the numbers of the first and of the last step.
@@ -80,6 +82,7 @@ class Description(NamedTuple):
     decomposition: Decomposition
     spells: tuple[Spell, ...]
     changes: tuple[Change, ...]
+    slow_steps: tuple[SlowStep, ...]
     communication: Communication | None
     failures: tuple[tuple[int, int], ...]
     steps: tuple[int, int]
@@ -113,17 +116,19 @@ def describe(trace: Trace | np.ndarray) -> Description:
     lost_time = decomposition(times, worker_levels)
     all_spells = spells(worker_levels, times.steps)
     judgement = verdict(times, all_spells, lost_time)
-    changes = _changes([*shared_levels(times), *worker_levels], times.steps)
+    levels_of_all = shared_levels(times)
+    slow_for_all = slow_steps(times, levels_of_all)
     failures = _failures(trace)
     if_at_median = slowdown(times)
     return Description(
-        sentence=words.sentence(judgement, all_spells, failures, trace.workers, if_at_median),
+        sentence=words.sentence(judgement, all_spells, slow_for_all, failures, trace.workers, if_at_median),
         verdict=judgement,
         statistics=statistics(times),
         slowdown=if_at_median,
         decomposition=lost_time,
         spells=tuple(all_spells),
-        changes=changes,
+        changes=_changes([*levels_of_all, *worker_levels], times.steps),
+        slow_steps=slow_for_all,
         communication=_communication(trace),
         failures=failures,
         steps=(int(trace.steps[0]), int(trace.steps[-1])),

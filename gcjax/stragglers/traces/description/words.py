@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell
 from gcjax.stragglers.traces.description.verdict import Verdict
 
 _MAX_WORKERS = 4
+"""That are named in a sentence."""
+_MAX_STEPS = 3
 """That are named in a sentence."""
 _PEAK_RATIO = 1.5
 """A level so many times that of the whole spell is named, too."""
@@ -21,15 +24,17 @@ _SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
 def sentence(
     verdict: Verdict,
     spells: Sequence[Spell],
+    slow_steps: Sequence[SlowStep],
     failures: Sequence[tuple[int, int]],
     names: Sequence[str],
     slowdown: Slowdown,
 ) -> str:
-    """The verdict in words, and who failed.
+    """The verdict in words, the steps in which all were slow, and who failed.
 
     Args:
       verdict: on a trace.
       spells: of all workers.
+      slow_steps: in which all are slow.
       failures: (worker, step) of each worker that failed.
       names: of the workers.
       slowdown: what-if.
@@ -41,7 +46,18 @@ def sentence(
     failed_sentence = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
     if verdict.kind == "passing" and not verdict.workers:
         cost += _main_cause_clause(slowdown, names)
-    return f"{_SEVERITIES[verdict.severity]}: {_verdict_sentence(verdict, cost, spells, names)}{failed_sentence}"
+    clause = _verdict_sentence(verdict, cost, spells, names)
+    return f"{_SEVERITIES[verdict.severity]}: {clause}{_slow_for_all(slow_steps)}{failed_sentence}"
+
+
+def _slow_for_all(slow_steps: Sequence[SlowStep]) -> str:
+    """The steps in which all were slow, the slowest of them, as a sentence of its own; empty if there are none."""
+    if not slow_steps:
+        return ""
+    slowest = sorted(slow_steps, key=lambda slow: -slow.ratio)[:_MAX_STEPS]
+    texts = [f"{slow.step} ({slow.ratio:.3g} times as long as usual)" for slow in sorted(slowest)]
+    noun = "step" if len(slow_steps) == 1 else "steps"
+    return f" In {noun} {_listed(texts, len(slow_steps))} even the fastest worker was slow."
 
 
 def _main_cause_clause(slowdown: Slowdown, names: Sequence[str]) -> str:

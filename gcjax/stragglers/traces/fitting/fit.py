@@ -4,8 +4,9 @@ Letters: T steps, W workers.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -19,12 +20,21 @@ from gcjax.stragglers.traces.fitting.candidates import Candidate
 from gcjax.stragglers.traces.fitting.results import Fit, Fits
 from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
 
+if TYPE_CHECKING:
+    from gcjax.progress import Progress
+
 _MIN_STEPS = 8  # in each part
+_MAX_MODELS = 16  # of one sort
 _MAX_SIMULATED = 2_000_000  # times that are simulated for the statistics of a model
 
 
 def fit(
-    trace: str | Path | Trace | np.ndarray, *, held_out: float = 0.3, num_simulated: int = 5, seed: int = 0
+    trace: str | Path | Trace | np.ndarray,
+    *,
+    held_out: float = 0.3,
+    num_simulated: int = 5,
+    seed: int = 0,
+    progress: "Progress | None" = None,
 ) -> Fits:
     """Fits all straggler models to the first steps of a trace, and ranks them on the last ones.
 
@@ -47,6 +57,7 @@ def fit(
       num_simulated: how many models are simulated, for their statistics: the best ones of each ranking, and as many of
         those that have no likelihood. Each takes a second or so to compile.
       seed: of what is random: resampled blocks, simulated times.
+      progress: tells a person how far it is.
 
     Raises:
       ValueError: if the trace is not of this form, or one of the two parts has fewer than 8 steps or no finite time, or
@@ -59,6 +70,9 @@ def fit(
       >>> {fit.name: fit for fit in fits.times}["exponential"].gin.splitlines()[0]
       'compare.stragglers = @exponential()'
     """
+    from gcjax.progress import silent  # here, since it draws and `import gcjax` is to be quick
+
+    progress = progress or silent()
     trace = _trace(trace)
     check_single_precision(trace.compute)
     seconds = np.where(trace.compute == 0, np.nan, trace.compute)
@@ -67,10 +81,14 @@ def fit(
     _valid_part(seconds[num_fitted:], "held-out")
     finite = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
     ranking = _Ranking(seconds, num_fitted, _validate.integer("num_simulated", num_simulated), seed)
-    models_of_times = [*independent.candidates(finite), *hidden.candidates(finite)]
+    without_memory = _fitted(independent.candidates(finite), "independent times", progress.portion(0.0, 0.05))
+    with_memory = _fitted(hidden.candidates(finite), "hidden states", progress.portion(0.05, 0.6))
+    of_patterns = _fitted(patterns.candidates(finite), "patterns", progress.portion(0.6, 0.62))
+    of_bursts = _fitted(bursts.candidates(finite), "bursts", progress.portion(0.62, 0.65))
+    progress.update("likelihoods, simulated times", 0.65)
     return Fits(
-        times=ranking.of_times(_candidates_with_failures(fitted_seconds, models_of_times)),
-        patterns=ranking.of_patterns([*patterns.candidates(finite), *bursts.candidates(finite)]),
+        times=ranking.of_times(_candidates_with_failures(fitted_seconds, without_memory + with_memory)),
+        patterns=ranking.of_patterns(of_patterns + of_bursts),
         others=ranking.unranked(list(point_masses.candidates(finite))),
         not_fitted=_not_fitted(fitted_seconds),
         measured=statistics_with_failures(seconds),
@@ -105,6 +123,16 @@ def _valid_part(seconds: np.ndarray, name: str) -> np.ndarray:
     if not np.isfinite(seconds).any():
         raise ValueError(f"the {name} steps of a trace must have a time above 0 that is finite; they have none.")
     return seconds
+
+
+def _fitted(candidates: Iterable[Candidate], label: str, progress: "Progress") -> list[Candidate]:
+    """The models that are fitted one after the other; the share that is done is a guess from `_MAX_MODELS`."""
+    progress.update(label, 0.0)
+    models = []
+    for model in candidates:
+        models.append(model)
+        progress.update(label, min(1.0, len(models) / _MAX_MODELS), model.name)
+    return models
 
 
 def _candidates_with_failures(fitted_seconds: np.ndarray, candidates: list[Candidate]) -> list[Candidate]:

@@ -1,0 +1,155 @@
+"""Numbers and the table of measured traces: what they are like, and whether advice holds on the second half."""
+
+from typing import Any
+
+from experiments.paper import tex
+from experiments.paper.macros import Macros, fixed, percent
+from experiments.paper.trained import Tables
+from gcjax.advice.evaluation import LEVEL
+from gcjax.stragglers.traces.description.statistics import SLOW_RATIO
+
+Facts = dict[str, Any]
+
+
+def traces(result: Facts) -> tuple[Macros, Tables]:
+    """Of all jobs: a column each in the table, and what is said of them together."""
+    jobs = result["jobs"]
+    macros = {
+        "TraceJobs": fixed(len(jobs)),
+        "TraceFewestSchemes": fixed(min(job["schemes"] for job in jobs)),
+        "TraceMostSchemes": fixed(max(job["schemes"] for job in jobs)),
+        "TraceBootstraps": fixed(result["num_bootstraps"]),
+        "TraceLevel": percent(LEVEL),
+        "TraceSlowRatio": f"{SLOW_RATIO:.1f}",
+        **_ranked(jobs),
+        **_chosen(jobs),
+        **_covered(jobs),
+        **_synthetic(result),
+    }
+    return macros, {"traces": _table(jobs)}
+
+
+def _ranked(jobs: list[Facts]) -> Macros:
+    """Which models foretell the held-out steps: the exponential one, and those with memory against their twins."""
+    behind = [{one["model"]: one["behind"] for one in job["ranking"]} for job in jobs]
+    exponential = [ranking["exponential"] for ranking in behind]
+    gains = [_gain_of_memory(ranking) for ranking in behind]
+    return {
+        "TraceModels": fixed(max(map(len, behind))),
+        "TraceMemoryFirst": fixed(sum(_has_memory(job["ranking"][0]["model"]) for job in jobs)),
+        "TraceExpLeast": f"{min(exponential):.1f}",
+        "TraceExpMost": f"{max(exponential):.1f}",
+        "TraceMemoryLeast": fixed(min(gains), 2),
+        "TraceMemoryMost": fixed(max(gains), 2),
+    }
+
+
+def _has_memory(model: str) -> bool:
+    """Whether the states of a model depend on those before."""
+    return "markov" in model and "no memory" not in model
+
+
+def _gain_of_memory(behind: dict[str, float]) -> float:
+    """By how much the best Markov model is better than the same one without memory, in nats a step and worker."""
+    best = min((model for model in behind if _has_memory(model)), key=lambda model: behind[model])
+    return behind[f"{best}, no memory"] - behind[best]
+
+
+def _chosen(jobs: list[Facts]) -> Macros:
+    """The regrets of what was chosen on the first half and by the model, and the model's errors."""
+    regrets = {key: [job["chosen"][key]["regret"] for job in jobs] for key in jobs[0]["chosen"]}
+    errors = [job["model_error"] for job in jobs]
+    return {
+        "TraceRegretSame": percent(max(regrets["trace_same"]), 1),
+        "TraceRegretAll": percent(max(regrets["trace_all"]), 1),
+        "TraceModelRegretSame": percent(max(regrets["model_same"]), 1),
+        "TraceModelRegretAll": percent(max(regrets["model_all"]), 1),
+        "TraceErrorLeast": percent(min(errors)),
+        "TraceErrorMost": percent(max(errors)),
+        "TraceModelCostLeast": percent(min(job["costs"]["model"]["value"] for job in jobs)),
+        "TraceModelCostMost": percent(max(job["costs"]["model"]["value"] for job in jobs)),
+    }
+
+
+def _covered(jobs: list[Facts]) -> Macros:
+    """In how many jobs and schemes the interval of the first half has the value of the second."""
+    counts = [job["covered"] for job in jobs]
+    is_cost_covered = [
+        job["costs"]["first"]["low"] <= job["costs"]["second"]["value"] <= job["costs"]["first"]["high"] for job in jobs
+    ]
+    return {
+        "TraceCovered": fixed(sum(covered for covered, _ in counts)),
+        "TraceCoverable": fixed(sum(number for _, number in counts)),
+        "TraceCostCovered": fixed(sum(is_cost_covered)),
+    }
+
+
+def _synthetic(result: Facts) -> Macros:
+    """Coverage on traces of stationary models."""
+    shares = {name: covered / number for name, (covered, number) in result["synthetic"].items()}
+    return {
+        "TraceDrawn": fixed(result["synthetic_traces"]),
+        "TraceDrawnSteps": fixed(result["synthetic_steps"]),
+        "TraceCoverIndependent": percent(shares["independent"]),
+        "TraceCoverSpells": percent(shares["spells"]),
+    }
+
+
+def _table(jobs: list[Facts]) -> str:
+    """A column for each job, a row for each figure."""
+    rows = [
+        ["Steps, workers", *(f"{fixed(job['steps'])}, {job['workers']}" for job in jobs)],
+        ["Slowdown $S$", *(f"{job['slowdown']:.2f}" for job in jobs)],
+        [r"$P(\mathrm{slow})$, $P(\mathrm{slow}\mid\mathrm{slow})$", *map(_probabilities, jobs)],
+        [r"Lost: persistent, shared, passing (\%)", *map(_parts, jobs)],
+        ["Best model on the held-out steps", *(tex.escape(_model(job)) for job in jobs)],
+        [r"Cost of stragglers, both halves (\%)", *map(_costs, jobs)],
+        [r"Interval of the first half (\%)", *(_interval(job["costs"]["first"]) for job in jobs)],
+        ["Chosen, same gradient", *(tex.escape(job["chosen"]["trace_same"]["scheme"]) for job in jobs)],
+        [r"Its regret on the second half (\%)", *(percent(job["chosen"]["trace_same"]["regret"], 1) for job in jobs)],
+        ["Chosen of all", *(tex.escape(job["chosen"]["trace_all"]["scheme"]) for job in jobs)],
+        [r"Its regret on the second half (\%)", *(percent(job["chosen"]["trace_all"]["regret"], 1) for job in jobs)],
+        [r"Regret if the exponential model chooses (\%)", *map(_model_regrets, jobs)],
+        ["Its error of the share won back (points)", *(percent(job["model_error"]) for job in jobs)],
+        [
+            "Second half in the interval, schemes",
+            *(f"{covered} of {of}" for covered, of in (j["covered"] for j in jobs)),
+        ],
+    ]
+    return tex.tabular(f"@{{}}l{'r' * len(jobs)}@{{}}", ["", *(tex.escape(job["job"]) for job in jobs)], rows)
+
+
+def _probabilities(job: Facts) -> str:
+    """Of being slow, and of being so again."""
+    return f"{job['slow']:.2f}, {_or_dash(job['slow_again'])}"
+
+
+def _or_dash(value: float) -> str:
+    """A number, or a dash where nobody was slow."""
+    return "--" if value != value else f"{value:.2f}"
+
+
+def _parts(job: Facts) -> str:
+    """The shares of the lost time."""
+    return ", ".join(percent(job[name]) for name in ("persistent", "shared", "passing"))
+
+
+def _model(job: Facts) -> str:
+    """The model of the first rank, and how many cannot be told from it."""
+    others = sum(not one["is_behind"] for one in job["ranking"][1:])
+    return job["ranking"][0]["model"] + (f" (+{others})" if others else "")
+
+
+def _costs(job: Facts) -> str:
+    """What stragglers cost in the first half and in the second."""
+    return ", ".join(percent(job["costs"][name]["value"], 1) for name in ("first", "second"))
+
+
+def _interval(cost: Facts) -> str:
+    """The ends of an interval of a share."""
+    return f"{percent(cost['low'], 1)} to {percent(cost['high'], 1)}"
+
+
+def _model_regrets(job: Facts) -> str:
+    """Of the scheme that the model chooses, of the same gradient and of all."""
+    return ", ".join(percent(job["chosen"][name]["regret"], 1) for name in ("model_same", "model_all"))
