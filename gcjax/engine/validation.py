@@ -59,8 +59,8 @@ def check_commits(run: Run, *, num_commits: int | None = None) -> None:
     if num_commits is None:
         return
     if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
-        may_still_commit = np.asarray(run.state.commit) < commits_made
-        commits_made = np.where(may_still_commit, num_commits, commits_made)
+        may_commit_later = np.asarray(run.state.commit) < commits_made
+        commits_made = np.where(may_commit_later, num_commits, commits_made)
     if commits_made.min() < num_commits:
         _raise_too_few_commits(run.schedule, commits_made, num_commits)
 

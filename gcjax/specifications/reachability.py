@@ -111,11 +111,11 @@ class _Search:
         self.stepper, self.component = stepper, component
         self.spec, self.layout = stepper.specification, stepper.layout
         first_rows = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
-        self.rows_of_level = [first_rows]  # of each level, [n, D]
+        self.canonical_rows_of_level = [first_rows]  # of each level, [n, D]
         self.known_codes = self.layout.codes(first_rows)  # sorted
         # [n, 3]: the number of the state before, component, action.
-        self.origins_of_level = [np.full((1, 3), NO_ORIGIN)]
-        self.after_of_level = [first_rows]  # [n, D]: not canonical, but counted as in the state before
+        self.parents_and_actions_of_level = [np.full((1, 3), NO_ORIGIN)]
+        self.uncanonical_rows_of_level = [first_rows]  # [n, D]: not canonical, but counted as in the state before
         self.first_number_of_level = 0  # the number of the first state of the level
         self.transitions = 0
         self.failures: dict[str, tuple[Step, ...]] = {}
@@ -124,8 +124,8 @@ class _Search:
         """Goes on until no state is new, or the property fails."""
         if not bool(self.spec.invariant(self.spec.initial)):
             self.failures["property"] = ()
-        while self.rows_of_level[-1].shape[0] and "property" not in self.failures:
-            self._explore_level(self.rows_of_level[-1])
+        while self.canonical_rows_of_level[-1].shape[0] and "property" not in self.failures:
+            self._explore_level(self.canonical_rows_of_level[-1])
 
     def _explore_level(self, rows: np.ndarray) -> None:
         """Takes all steps from the states found last, int32[n, D], and adds the new states that they lead to."""
@@ -222,19 +222,22 @@ class _Search:
                 f"Its sizes or its canonicalise are wrong."
             )
         new = self._first_places_of_new(codes)
-        self.first_number_of_level += self.rows_of_level[-1].shape[0]
-        self.rows_of_level.append(steps.canonical[new])
-        self.after_of_level.append(steps.after[new])
-        self.origins_of_level.append(steps.origins[new])
+        self.first_number_of_level += self.canonical_rows_of_level[-1].shape[0]
+        self.canonical_rows_of_level.append(steps.canonical[new])
+        self.uncanonical_rows_of_level.append(steps.after[new])
+        self.parents_and_actions_of_level.append(steps.origins[new])
         self.known_codes = np.sort(np.concatenate([self.known_codes, codes[new]]))
         self._check_room(self.known_codes.size)
 
     def _state_entry(self, state_number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the state with this number: its canonical row, the row not canonical, and its origin [3]."""
-        for rows, after, origins in zip(self.rows_of_level, self.after_of_level, self.origins_of_level, strict=True):
-            if state_number < rows.shape[0]:
-                return rows[state_number], after[state_number], origins[state_number]
-            state_number -= rows.shape[0]
+        """Of the state with this number: its canonical row, the row not canonical, and its parent and action [3]."""
+        number_in_level = state_number
+        for level, canonical_rows in enumerate(self.canonical_rows_of_level):
+            if number_in_level < canonical_rows.shape[0]:
+                uncanonical_row = self.uncanonical_rows_of_level[level][number_in_level]
+                parent_and_action = self.parents_and_actions_of_level[level][number_in_level]
+                return canonical_rows[number_in_level], uncanonical_row, parent_and_action
+            number_in_level -= canonical_rows.shape[0]
         raise IndexError(state_number)
 
     def _path(self, state_number: int) -> list[_PathStep]:

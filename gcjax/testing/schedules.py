@@ -86,8 +86,10 @@ def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contr
     can_read_between_own_steps = protocol.local is not None
     if not can_read_between_own_steps:
         return start_time
-    units = slice(unit, unit + schedule.work[commit].max())
-    return max(start_time, schedule.send_start[units, worker].min(initial=np.inf))
+    most_units_of_a_contribution = schedule.work[commit].max()
+    maybe_own_units = slice(unit, unit + most_units_of_a_contribution)
+    first_send_start = schedule.send_start[maybe_own_units, worker].min(initial=np.inf)
+    return max(start_time, first_send_start)
 
 
 def _check_order(schedule: Schedule, protocol: Protocol) -> None:
