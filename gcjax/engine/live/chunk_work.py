@@ -20,9 +20,6 @@ from gcjax.tasks.base import Task
 MAX_SLEEP = 0.002
 """Seconds: a throttled worker sleeps in short naps, so that while its process is stopped it gets no further."""
 
-MAX_COUNTED_NAPS = 2
-"""What a nap counts for at most, in naps, however long the process was stopped in it."""
-
 
 class ChunkGradients(NamedTuple):
     """The chunk gradients of a worker, kept until the progress of all is known, and with it the coefficients.
@@ -127,14 +124,14 @@ def work_until(
 def _pause(seconds: float, clock: Clock) -> None:
     """Sleeps so long, in short naps; not at all if `seconds` is negative.
 
-    A nap counts for at most MAX_COUNTED_NAPS: while the process is stopped (SIGSTOP), the pause does not go on, just as
+    A nap counts for at most twice its length: while the process is stopped (SIGSTOP), the pause does not go on, just as
     a computation would not.
     """
-    seconds_left = seconds
+    seconds_left, max_counted_seconds = seconds, 2 * MAX_SLEEP
     while seconds_left > 0:
         start_time = clock.now()
         clock.sleep(min(seconds_left, MAX_SLEEP))
-        seconds_left -= min(clock.now() - start_time, MAX_COUNTED_NAPS * MAX_SLEEP)
+        seconds_left -= min(clock.now() - start_time, max_counted_seconds)
 
 
 def _expected_seconds(past_seconds: list[float]) -> float:
