@@ -318,7 +318,9 @@ def _simulated(setup: parameter_server.Setup, measured: _Measured, num_units: in
 def _is_predicted(case: Case, run: LiveRun, measured: _Measured) -> bool:
     """Whether the same has happened as in the measured run, and the simulator can say what follows."""
     has_left = not _is_complete(run)
-    is_simulated = not case.setup.rule().overlaps and case.setup.protocol.adaptive is None
+    rule, protocol = case.setup.rule(), case.setup.protocol
+    is_stopped_without_code = rule.stop is not None and protocol.code is None
+    is_simulated = not rule.overlaps and protocol.adaptive is None and not is_stopped_without_code
     return has_left == (measured.absences is not None) and (is_simulated or not has_left)
 
 

@@ -44,7 +44,7 @@ def predicted_schedule(
 ) -> Schedule:
     """What the protocol would do on the machines of a measured run.
 
-    One whose turns the server stops, such as `coded`, is simulated by the server itself in virtual time: each report
+    Rounds of a code whose turns the server stops are simulated by the server itself in virtual time: each report
     of a unit and each stop takes the latency, the server deals with one message after the other, and a worker that is
     held up hears of a stop later. Another one with a rule is simulated by the event queue, with a server that is busy
     with each message.
@@ -60,7 +60,7 @@ def predicted_schedule(
       ValueError: if there are absences, and they are not simulated under this protocol (`Protocol.__call__`).
     """
     durations = sampled_durations(measured, rng_key, num_units)
-    if not _is_stopped(protocol, durations.shape[1]):
+    if protocol.code is None or not _is_stopped(protocol, durations.shape[1]):
         return protocol(durations, measured.network, absences)
     held = np.zeros(durations.shape)
     if measured.held is not None:

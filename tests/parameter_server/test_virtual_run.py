@@ -97,7 +97,6 @@ STOPPED = {
     ),
     "coded deadline": protocols.coded(codes.partial(assignments.cyclic(4, load=2)), stop=stopping.deadline(3.0)),
     "coded whole workers": protocols.coded(codes.cyclic_mds(4, num_stragglers=1)),
-    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
     "anytime_minibatch": protocols.anytime_minibatch(seconds=3.0),
 }
 
