@@ -162,10 +162,10 @@ def curves(speeds, start=2.0, end=0.1):
 def test_adsp_searches_for_the_rate(x64):
     """Up while the loss falls faster, back by one when it does not, at rest until the loss has risen by 30 %."""
     found = fed(PROTOCOLS["adsp"][0].adaptive, curves([1, 1.5, 2, 2.5, 1.5, 1.5, 1.5, -0.001, -0.1, 1, 2]), 12)
-    assert np.asarray(found[-1].commits).tolist() == [1, 2, 3, 4, 5, 4, 4, 4, 4, 1, 2, 3]
+    assert np.asarray(found[-1].num_commits).tolist() == [1, 2, 3, 4, 5, 4, 4, 4, 4, 1, 2, 3]
     assert [bool(c.searching) for c in found] == [True] * 4 + [False] * 4 + [True] * 3
     for j, controls in enumerate(found):  # what has been, stays
-        np.testing.assert_array_equal(controls.commits[: j + 1], found[-1].commits[: j + 1])
+        np.testing.assert_array_equal(controls.num_commits[: j + 1], found[-1].num_commits[: j + 1])
 
 
 def test_adsp_rewards_the_inverse_time_to_the_target(x64):
@@ -196,7 +196,7 @@ def test_adsp_with_a_target_searches_on_where_the_target_comes_nearer(x64):
     by_speed, by_time = (
         fed(protocols.adsp(**options, target_loss=target).adaptive, losses, 3)[-1] for target in (None, 0.3)
     )
-    assert (by_speed.commits.tolist(), by_time.commits.tolist()) == ([1, 2, 1], [1, 2, 3])
+    assert (by_speed.num_commits.tolist(), by_time.num_commits.tolist()) == ([1, 2, 1], [1, 2, 3])
 
 
 @pytest.mark.slow
