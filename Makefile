@@ -14,8 +14,8 @@ demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures i
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: $(STAMP)  ## the tests that take long, and more cases of what `make test` checks
-	$(BIN)/python -m pytest -n 2 --dist worksteal --slow -m slow
+test-slow: $(STAMP)  ## the tests that take long, and more cases of what `make test` checks; PART=0/3 for a third
+	$(BIN)/python -m pytest -n 2 --dist worksteal --slow -m slow $(if $(PART),--part $(PART))
 
 test-all: test test-slow
 

@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("gcjax")
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--part", metavar="K/N", default="0/1", help="of the chosen tests every N-th, from number K on")
 
 
 def pytest_sessionstart():
@@ -58,7 +59,13 @@ def link_all(source, target):
             os.link(source / name, target / name)
 
 
+@pytest.hookimpl(trylast=True)  # when -m and -k have chosen
 def pytest_collection_modifyitems(config, items):
+    first, step = map(int, config.getoption("--part").split("/"))
+    others = [item for number, item in enumerate(items) if number % step != first]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = items[first::step]
     if config.getoption("--slow"):
         return
     for item in items:
