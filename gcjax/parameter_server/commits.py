@@ -106,6 +106,11 @@ class Commits:
             Contribution(worker=worker, turn=number, version=turn.version, work=work, loss=loss, tree=tree)
         )
 
+    def ignore(self, worker: int) -> None:
+        """Drops the push of the worker's last turn, which has arrived: it is to be in no commit."""
+        self._pending.pop()
+        self.log.replace_last(worker, is_ignored=True)
+
     def commit(self, taken: np.ndarray, now: float) -> None:
         """Commits the pushes of the workers `taken bool[W]`."""
         contributions = [c for c in self._pending if taken[c.worker]]

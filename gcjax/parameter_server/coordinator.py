@@ -171,7 +171,10 @@ class Coordinator:
         self._note_stop(worker, header)
         tree = wire.from_bytes(message.body, self._commits.layout)
         self._commits.add(worker, float(header["loss"]), tree)
-        self._carry_out(self._decide(MESSAGE, worker, now), now)
+        decision = self._decide(MESSAGE, worker, now)
+        if not decision.is_accepted:
+            self._commits.ignore(worker)
+        self._carry_out(decision, now)
 
     def _note_push(self, worker: int, header: Any, now: float) -> None:
         """Writes down when a push was computed and sent, by the worker's clock, and that it arrives now."""

@@ -97,9 +97,7 @@ class Processes:
             children = list(self._children.values())
         for child in children:
             child.process.kill()  # also one that is stopped
-        for child in children:
-            child.process.join()
-        self._watcher.join()
+        self._watcher.join()  # it alone waits for processes: of two waiting threads one gets no exit status
 
     def check(self) -> None:
         """Raises a `WorkerError` with the first error, if there was one."""

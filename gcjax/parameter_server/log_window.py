@@ -70,7 +70,7 @@ class LogWindows:
             turn.begin
             for worker, turns in enumerate(log.turns)
             for turn in turns[self._first[worker] :]
-            if not (0 <= self._commit_of(turn) < num_commits or (turn.stop < time and math.isinf(turn.arrive)))
+            if not (0 <= self._commit_of(turn) < num_commits or self._is_in_none(turn, time))
         ]
         return min([*begins, time, log.commit_times[num_commits - 1]]) if num_commits else -math.inf
 
@@ -101,7 +101,14 @@ class LogWindows:
         """Whether it is known in which commit the turn is, or that it is in none."""
         if self._is_coded:  # also what is not sent counts
             return turn.version < len(self._log.commit_times)
-        return turn.commit >= 0 or (math.isfinite(turn.stop) and math.isinf(turn.arrive))
+        is_lost = math.isfinite(turn.stop) and math.isinf(turn.arrive)
+        return turn.commit >= 0 or turn.is_ignored or is_lost
+
+    def _is_in_none(self, turn: Turn, time: float) -> bool:
+        """Whether it was known before `time` seconds that the turn is in no commit: it was lost, or ignored."""
+        if turn.is_ignored:
+            return turn.arrive < time
+        return turn.stop < time and math.isinf(turn.arrive)
 
     def _first_needed(self, worker: int, begin: float) -> int:
         """The number of the worker's first turn that has an event from `begin` seconds on, or may have one."""

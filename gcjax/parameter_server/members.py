@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax.parameter_server.setups import Setup, differences, fingerprint
-from gcjax.parameter_server.transport import Connection, Disconnected
+from gcjax.parameter_server.transport import Disconnected, Sender
 from gcjax.parameter_server.wire import Message
 
 
@@ -23,7 +23,7 @@ class Member(NamedTuple):
       last_pushed: the number of the last turn that it has pushed, as it said when it came; -1 for none.
     """
 
-    connection: Connection | None
+    connection: Sender | None
     incarnation: str
     last_heard: float
     last_pushed: int = -1
@@ -48,15 +48,15 @@ class Members:
         """The worker of this number, which has been connected."""
         return self._members[worker]
 
-    def worker_of(self, connection: Connection) -> int | None:
+    def worker_of(self, connection: Sender) -> int | None:
         """The number of the worker with this connection; None if it has not been let in."""
         return self._workers.get(id(connection))
 
-    def is_current(self, worker: int, connection: Connection) -> bool:
+    def is_current(self, worker: int, connection: Sender) -> bool:
         """Whether the connection is the worker's, and not one of a process that was replaced."""
         return self._members[worker].connection is connection
 
-    def greet(self, connection: Connection, message: Message, alive: np.ndarray, now: float) -> None:
+    def greet(self, connection: Sender, message: Message, alive: np.ndarray, now: float) -> None:
         """Lets in a worker that runs the same, and tells any other one why not; `alive bool[W]` says who takes part."""
         if message.kind == "alive":
             return  # of a worker that was refused, and does not know it yet
@@ -109,7 +109,7 @@ class Members:
         if connection is not None:
             self.disconnect(connection)
 
-    def disconnect(self, connection: Connection) -> int | None:
+    def disconnect(self, connection: Sender) -> int | None:
         """Forgets a connection; returns its worker if that has no other one."""
         worker = self._workers.pop(id(connection), None)
         if worker is None or not self.is_current(worker, connection):

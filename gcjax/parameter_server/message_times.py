@@ -32,7 +32,10 @@ class MessageTimes(NamedTuple):
 
     def of(self, *kinds: str) -> "MessageTimes":
         """Those of some kinds."""
-        is_kept = np.isin(self.kind, kinds)
+        return self.where(np.isin(self.kind, kinds))
+
+    def where(self, is_kept: np.ndarray) -> "MessageTimes":
+        """Those for which `is_kept bool[messages]`."""
         return MessageTimes(*(values[is_kept] for values in self))
 
 

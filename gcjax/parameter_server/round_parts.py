@@ -76,5 +76,4 @@ def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float
 def _between(messages: MessageTimes, field: str, begin: float, end: float) -> MessageTimes:
     """The messages for which a time is from `begin` to `end` seconds."""
     seconds = getattr(messages, field)
-    is_kept = (seconds >= begin) & (seconds <= end)
-    return MessageTimes(*(values[is_kept] for values in messages))
+    return messages.where((seconds >= begin) & (seconds <= end))

@@ -18,17 +18,21 @@ class Refused(ValueError):
     """The other side does not talk to us, and says why."""
 
 
-class Connection(Protocol):
-    """A way for messages in both directions, each in order. One thread receives; any may send."""
+class Sender(Protocol):
+    """A way for messages to the other side, in order. Any thread may send."""
 
     def send(self, message: Message) -> None:
         """Sends a message, now or soon. Raises `Disconnected`, here or from a later call, if it cannot arrive."""
 
-    def receive(self) -> Message:
-        """Waits for the next message. Raises `Disconnected` if there is none any more."""
-
     def close(self) -> None:
         """Ends it, after what was sent; the other side's `receive` raises `Disconnected` then."""
+
+
+class Connection(Sender, Protocol):
+    """A way for messages in both directions, each in order. One thread receives; any may send."""
+
+    def receive(self) -> Message:
+        """Waits for the next message. Raises `Disconnected` if there is none any more."""
 
 
 class Listener(Protocol):

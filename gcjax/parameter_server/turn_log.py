@@ -36,6 +36,7 @@ class Turn(NamedTuple):
       lost: the units that were begun and did not end.
       num_sent: the units that were sent; None for all that ended, if the message has arrived.
       fresh: the first unit that was computed on the version; None for all.
+      is_ignored: whether the message has arrived, and the rule has ignored it.
     """
 
     first: int
@@ -52,6 +53,7 @@ class Turn(NamedTuple):
     lost: int = 0
     num_sent: int | None = None
     fresh: int | None = None
+    is_ignored: bool = False
 
     @property
     def num_begun(self) -> int:

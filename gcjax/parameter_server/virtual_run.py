@@ -89,10 +89,6 @@ class _Connection:
         """Lets a message wait."""
         self.outbox.append(message)
 
-    def receive(self) -> Message:
-        """Not called: what workers say is given to the coordinator."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Nothing is to be done."""
 

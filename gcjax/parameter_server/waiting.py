@@ -31,6 +31,7 @@ class Decision(NamedTuple):
       alive: bool[W], who takes part now.
       idle: bool[W], who is between two turns now.
       progress: int32[W], the units done of each one's last turn; 0 where it has left.
+      is_accepted: bool[], whether a message has arrived that the rule does not ignore.
       stops: bool[], whether the turns under way are to be stopped now.
       alarm: float[] seconds, when to look again; inf for never.
       turn_seconds: float[W], what a turn that begins is to fill; 0 where it is as many units as `num_units` says.
@@ -46,6 +47,7 @@ class Decision(NamedTuple):
     alive: np.ndarray
     idle: np.ndarray
     progress: np.ndarray
+    is_accepted: np.ndarray
     stops: np.ndarray
     alarm: np.ndarray
     turn_seconds: np.ndarray
@@ -160,9 +162,11 @@ def _decide(
     """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
     view = decisions.with_membership(view._replace(now=now), worker, kind == LEAVE, kind == JOIN)
     arrives = kind == MESSAGE
-    view = decisions.with_message(view, worker, arrives)
+    is_accepted = decisions.accepts(rule, view, worker, arrives)
+    view = decisions.with_message(view, worker, arrives, is_accepted)
     view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
-    asked = arrives | ((kind != JOIN) & (kind != UNIT) & (view.num_uncommitted > 0).any())
+    looks_again = (kind == LEAVE) | (kind == LOOK)
+    asked = is_accepted | (looks_again & (view.num_uncommitted > 0).any())
     commit = decisions.commit_of(rule, view, worker, asked)
     view = decisions.with_commit(rule, view, worker, arrives, commit)
     view = _with_unit(rule, view, kind, worker)
@@ -184,7 +188,7 @@ def _decide(
     decision = commit.happens, commit.taken, cut, begins, pulls, view.version, num_units, view.alive, view.idle
     # As few arrays as can be, since each that is read by the host costs a transfer of its own.
     integers = jnp.stack(
-        [jnp.broadcast_to(x, begins.shape).astype(jnp.int32) for x in (*decision, view.progress, stops)]
+        [jnp.broadcast_to(x, begins.shape).astype(jnp.int32) for x in (*decision, view.progress, is_accepted, stops)]
     )
     if rule.alarm is None and rule.stop is None and rule.turn_seconds is None:
         return view, (integers, None)
@@ -195,7 +199,7 @@ def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
     """The decision from its rows: int32[fields, W], and float[2, W] or None where there is no time in it."""
     rows = dict(zip(Decision._fields, integers, strict=False))
     rows.update(zip(_MASKS, integers[_MASK_ROWS] != 0, strict=True))
-    rows.update(commits=integers[_COMMITS, 0] != 0, stops=integers[_STOPS, 0] != 0)
+    rows.update({name: integers[row, 0] != 0 for name, row in _FLAG_ROWS.items()})
     if floats is None:
         return Decision(**rows, alarm=_NEVER, turn_seconds=np.zeros(integers.shape[1]))
     return Decision(**rows, alarm=floats[0, 0], turn_seconds=floats[1])
@@ -203,7 +207,7 @@ def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
 
 _MASKS = "taken", "cut", "begins", "pulls", "alive", "idle"
 _MASK_ROWS = np.array([Decision._fields.index(name) for name in _MASKS])
-_COMMITS, _STOPS = Decision._fields.index("commits"), Decision._fields.index("stops")
+_FLAG_ROWS = {name: Decision._fields.index(name) for name in ("commits", "is_accepted", "stops")}
 _NEVER = np.asarray(np.inf)
 
 

@@ -48,5 +48,5 @@ class Windows:
             window=jnp.asarray(self._window, jnp.int32),
             end=jnp.asarray(end, dtype),
             time=jnp.asarray(log.commit_times + [math.inf] * rest, dtype),
-            loss=jnp.asarray(log.losses + [math.nan] * rest, dtype),
+            loss=jnp.asarray(log.losses + [math.inf] * rest, dtype),
         )

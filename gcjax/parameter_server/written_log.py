@@ -185,7 +185,9 @@ class WrittenLog(TurnLog):
 
 
 def _may_arrive(turn: Turn) -> bool:
-    """Whether a turn has arrived, or is under way."""
+    """Whether a turn has arrived and not been ignored, or is under way."""
+    if turn.is_ignored:
+        return False
     return math.isfinite(turn.arrive) or not math.isfinite(turn.stop)
 
 

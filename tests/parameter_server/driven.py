@@ -20,8 +20,8 @@ from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.server import _Event
 from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
-from gcjax.parameter_server.worker import _Order
 from gcjax.parameter_server.worker_program import worker_program
+from gcjax.parameter_server.worker_turns import Order
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.turns import FLOATS, Work
@@ -276,7 +276,7 @@ class Driven:
         for message in orders:
             connection.sent.remove(message)
             params = None if message.body is None else wire.from_bytes(message.body, self.layout)
-            pushes.append(program.begin(_Order.of(message), params))
+            pushes.append(program.begin(Order.of(message), params))
         if pushes[-1] is None:
             self.unit(worker)
             pushes.append(program.push())

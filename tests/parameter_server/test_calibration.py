@@ -48,6 +48,7 @@ def test_a_worker_that_was_suspended_while_it_sent_has_had_a_long_unit():
         run, durations, _ = simulated_run(protocols.asp())
         late = run.schedule._replace(finish=run.schedule.finish.at[7, 1].add(20.0))
         measured = parameter_server.calibration(run._replace(schedule=late))
+    durations = np.asarray(durations)
     assert measured.durations[7, 1] == pytest.approx(durations[7, 1] + 20.0)
     np.testing.assert_allclose(np.delete(measured.durations[:9, 1], 7), np.delete(durations[:9, 1], 7), rtol=1e-9)
     np.testing.assert_allclose(measured.send_seconds, 0.25, rtol=1e-6)
@@ -81,12 +82,13 @@ def test_latency_and_bandwidth_from_two_sizes():
 
 def test_units_take_as_long_as_they_do_also_if_all_begin_late():
     """The server's clock begins anew with the first worker's turn, after the workers have looked at it."""
+    live_run(protocols.bsp(), 5)  # so that everything is compiled
     server = parameter_server.Server(setup(protocols.bsp()), parameter_server.Limits(10, seconds=30.0))
     start_workers(server.address, protocols.bsp(), workers=range(3))
-    threading.Timer(1.0, start_workers, (server.address, protocols.bsp(), (3,))).start()
+    threading.Timer(1.5, start_workers, (server.address, protocols.bsp(), (3,))).start()
     measured = parameter_server.calibration(server.run())
     assert np.nanmin(measured.durations) >= 0.002 and np.nanmin(measured.durations[:, 1]) >= 0.006
-    assert (measured.receive_seconds < 0.5).all()
+    assert (measured.receive_seconds < 1.2).all()
 
 
 def test_what_is_too_little_is_refused():

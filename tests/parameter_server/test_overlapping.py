@@ -7,7 +7,7 @@ import pytest
 from gcjax.parameter_server.inbox import Inbox
 from gcjax.parameter_server.overlapping import OverlappingTurns
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
-from gcjax.parameter_server.worker import _Order
+from gcjax.parameter_server.worker_turns import Order
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.runs import NUM_WORKERS, setup
 from tests.protocols.test_rules import PROTOCOLS
@@ -89,7 +89,7 @@ def test_an_error_of_the_thread_that_computes_is_raised():
     one, inbox = setup(PROTOCOLS["worker_busy overlap"]), Inbox()
     program = OverlappingProgram(one, one.protocol.local, 0)
     turns = OverlappingTurns(None, inbox, program, None, 0.0, broken)
-    order = _Order(0, 0, 1, 0.25, False, False, 0.0, False, -1, -1, False)
+    order = Order(0, 0, 1, 0.25, False, False, 0.0, False, -1, -1, False)
     turns.take(order, None)
     assert inbox.get(timeout=60).kind == "computed"
     with pytest.raises(ArithmeticError, match="broken in the thread"):

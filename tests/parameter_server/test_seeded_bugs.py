@@ -108,8 +108,8 @@ def weights_are_too_large(patch):
 def pushes_of_a_worker_count_twice(patch):
     with_message = decisions.with_message
 
-    def twice(view, worker, arrives):
-        view = with_message(view, worker, arrives)
+    def twice(view, worker, arrives, is_accepted):
+        view = with_message(view, worker, arrives, is_accepted)
         return view._replace(clock=view.clock.at[worker].add((arrives & (worker == 3)).astype(view.clock.dtype)))
 
     patch.setattr(waiting.decisions, "with_message", twice)

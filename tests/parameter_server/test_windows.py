@@ -34,7 +34,7 @@ def chosen(adaptive, times, losses):
                 jnp.int32(window),
                 jnp.asarray(end, dtype),
                 jnp.where(known, jnp.asarray(times, dtype), jnp.inf),
-                jnp.where(known, jnp.asarray(losses, dtype), jnp.nan),
+                jnp.where(known, jnp.asarray(losses, dtype), jnp.inf),
             ),
         )
     return controls

@@ -1,0 +1,138 @@
+"""Unbiased codes for workers that are late with known probabilities (Song and Choi 2025, arXiv 2510.22539).
+
+Worker w is late with probability p_w, independently of the others. It sends `sum over k of a_wk / (1 - p_w) *
+gradient k`, and the server adds up what arrives. With `sum over holders w of a_wk = 1` for every chunk k the estimate
+is unbiased, and its variance is `sum over w of p_w / (1 - p_w) * |sum over k of a_wk * gradient k|^2`. The weights a
+with the least of it have a closed form.
+
+From the paper, as its authors' released code has it: the shares for gradients that are all alike, where worker w
+contributes in proportion to (1 - p_w) / p_w. Ours: both forms for an arbitrary assignment, and how the contribution of
+a worker is spread over its chunks.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.fixed import fixed_code
+from gcjax.equality import comparable
+
+
+@comparable
+def unbiased(
+    assignment: Assignment, *, straggler_probabilities: Sequence[float] | float, aligned: bool = False
+) -> GradientCode:
+    """An unbiased estimate of the sum, of the least variance that plain adding of messages allows. L = M = 1.
+
+    Only whole loads count. Even with everybody the estimate is not exact, unless nobody is ever late: what arrives is
+    scaled up for what does not. So end rounds with `gcjax.codes.stopping.deadline` or `fastest`.
+
+    Args:
+      assignment: who holds what.
+      straggler_probabilities: float[W], p_w, at least 0 and below 1; or one number for all workers.
+      aligned: the gradients for which the variance is the least: by default, of equal norms and uncorrelated (it is the
+        mean squared residual then); if True, all alike. Then a chunk's weight may be negative, and a system of N
+        equations is solved once, when the code is made.
+
+    Raises:
+      ValueError: if nobody holds a chunk, a probability is not in [0, 1), or `aligned` meets a probability of 0.
+
+    Example:
+      >>> assignment = gcjax.codes.assignments.cyclic(3, load=2)
+      >>> code = gcjax.codes.unbiased(assignment, straggler_probabilities=(0.5, 0.5, 0.2))
+      >>> weights = code.plan([2, 2, 2]).encode[1, 0, :, 0]  # chunk 1 is on workers 0 and 1, 2 on 1 and 2
+      >>> [f"{weight:.2f}" for weight in weights]
+      ['1.00', '0.40']
+    """
+    lateness = _probabilities(straggler_probabilities, assignment.num_workers)
+    if not np.isin(np.arange(assignment.num_chunks), assignment.chunks).all():
+        missing_chunk = np.setdiff1d(np.arange(assignment.num_chunks), assignment.chunks)[0]
+        raise ValueError(f"an unbiased code needs a holder of every chunk; nobody holds chunk {missing_chunk}.")
+    if aligned and (lateness == 0).any():
+        raise ValueError(
+            f"aligned=True needs straggler_probabilities above 0; got 0 for worker {np.argmin(lateness)}. "
+            "Pass a small probability for workers that are never late."
+        )
+    shares = _aligned_shares(assignment, lateness) if aligned else _shares(assignment, lateness)
+
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        """float[W, 1, 1]: 1 for every message."""
+        return jnp.ones((assignment.num_workers, 1, 1), encode.dtype)
+
+    return fixed_code(assignment, shares / (1 - lateness)[:, None], decode=decode)
+
+
+def _probabilities(straggler_probabilities: Sequence[float] | float, num_workers: int) -> np.ndarray:
+    """float64[W]: one for each worker; raises `ValueError` for another shape, or one outside of [0, 1)."""
+    lateness = np.asarray(_validate.number("straggler_probabilities", straggler_probabilities), np.float64)
+    if lateness.shape not in ((), (num_workers,)):
+        raise ValueError(
+            f"straggler_probabilities must be one number or float[{num_workers}], one a worker; "
+            f"got shape {lateness.shape}."
+        )
+    if (lateness >= 1).any():
+        raise ValueError(
+            f"straggler_probabilities must be below 1, or a worker never sends; got {lateness.max():g}. "
+            "Leave such workers out of the assignment."
+        )
+    return np.broadcast_to(lateness, num_workers)
+
+
+def _shares(assignment: Assignment, lateness: np.ndarray) -> np.ndarray:
+    """float64[W, K], a_wk for uncorrelated gradients: in proportion to (1 - p) / p among the holders of a chunk.
+
+    Holders that are never late, where there are any, share a chunk among themselves.
+    """
+    is_held, chunks = assignment.chunks >= 0, assignment.chunks.clip(0)
+    is_never_late = lateness == 0
+    precisions = np.where(is_never_late, 1.0, (1 - lateness) / np.where(is_never_late, 1.0, lateness))
+    safe_holders = _sums_by_chunk(assignment, is_never_late.astype(np.float64))
+    has_safe_holder = (safe_holders > 0)[chunks]
+    weights = np.where(is_held & (is_never_late[:, None] | ~has_safe_holder), precisions[:, None], 0.0)
+    return weights / np.bincount(chunks.ravel(), weights.ravel(), assignment.num_chunks)[chunks]
+
+
+def _aligned_shares(assignment: Assignment, lateness: np.ndarray) -> np.ndarray:
+    """float64[W, K], a_wk for gradients that are all alike; of these shares those with the least `_shares` variance.
+
+    Only the sums of the shares of each worker matter then. Where workers are connected by chunks that they share, sums
+    in proportion to (1 - p) / p are reached, and are the best. That leaves a_wk = (x_k + y_w) (1 - p_w) / p_w with
+    multipliers x of the chunks and y of the workers, and for x a singular, consistent system of N equations.
+    """
+    is_held, chunks, loads = assignment.chunks >= 0, assignment.chunks.clip(0), assignment.loads.clip(1)
+    precisions = (1 - lateness) / lateness
+    worker_sums = _proportional_sums(assignment, precisions)
+    held_by_worker = np.zeros((assignment.num_workers, assignment.num_chunks))  # 0/1
+    held_by_worker[np.nonzero(is_held)[0], assignment.chunks[is_held]] = 1
+    weighted = held_by_worker * precisions[:, None]
+    system = np.diag(weighted.sum(axis=0)) - weighted.T @ (held_by_worker / loads[:, None])
+    x = np.linalg.lstsq(system, 1 - held_by_worker.T @ (worker_sums / loads), rcond=None)[0]
+    y = (worker_sums / precisions - held_by_worker @ x) / loads
+    return np.where(is_held, (x[chunks] + y[:, None]) * precisions[:, None], 0.0)
+
+
+def _proportional_sums(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
+    """float64[W]: what each worker contributes in all, in proportion to its precision among connected workers."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    num_workers = assignment.num_workers
+    workers, slots = np.nonzero(assignment.chunks >= 0)
+    nodes_of_chunks = num_workers + assignment.chunks[workers, slots]
+    num_nodes = num_workers + assignment.num_chunks
+    graph = csr_matrix((np.ones(workers.size), (workers, nodes_of_chunks)), (num_nodes, num_nodes))
+    component = connected_components(graph, directed=False)[1]
+    chunks_of_component = np.bincount(component[num_workers:], minlength=component.max() + 1)
+    precision_of_component = np.bincount(component[:num_workers], precisions, component.max() + 1)
+    of_worker = component[:num_workers]
+    return precisions * chunks_of_component[of_worker] / precision_of_component[of_worker]
+
+
+def _sums_by_chunk(assignment: Assignment, values: np.ndarray) -> np.ndarray:
+    """float64[N]: the sums of `values float64[W]` over the holders of each chunk."""
+    workers, slots = np.nonzero(assignment.chunks >= 0)
+    return np.bincount(assignment.chunks[workers, slots], values[workers], assignment.num_chunks)

@@ -1,0 +1,205 @@
+"""The turns of a worker on one connection: it computes, reports and pushes what the server has asked for."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax.parameter_server import wire
+from gcjax.parameter_server.inbox import Inbox
+from gcjax.parameter_server.overlapping import described
+from gcjax.parameter_server.transport import Connection, Disconnected, Refused
+from gcjax.parameter_server.units import Unit
+from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker_program import CodedProgram, Program
+
+POLL_SECONDS = 1e-3
+"""How often a worker that computes looks whether it has been cut off."""
+
+
+class Order(NamedTuple):
+    """A turn that the server asks for.
+
+    Attributes:
+      turn: its number, which goes back with everything that belongs to it.
+      first: the first unit.
+      num_units: how many.
+      weight: of the contribution where the worker needs it.
+      exchanges: whether the parameters are asked for before the push.
+      can_be_cut: whether the server may end it early.
+      seconds: if above 0, the turn is as many units as fill them, one at least, and not `num_units`.
+      until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
+      last_taken: the number of the last turn whose push the server has taken; -1 for none.
+      version: of the parameters that come with it, or that were read before.
+      anew: whether the worker's own parameters and its optimizer state are to begin anew.
+    """
+
+    turn: int
+    first: int
+    num_units: int
+    weight: float
+    exchanges: bool
+    can_be_cut: bool
+    seconds: float
+    until_stopped: bool
+    last_taken: int
+    version: int
+    anew: bool
+
+    @classmethod
+    def of(cls, message: Message) -> "Order":
+        """The order that a message says."""
+        return cls(**{name: message.header[name] for name in cls._fields})
+
+
+class Turns:
+    """The turns on one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        inbox: "Inbox",
+        program: Program,
+        layout: wire.Layout,
+        offset: float,
+    ) -> None:
+        """`offset`: seconds to add to our clock to get the server's."""
+        self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
+        self._offset = offset
+        self._units: list[Unit] = []
+        self._ends: list[float] = []
+        self._compute_start = 0.0
+
+    def begin(self, message: Message) -> None:
+        """Begins a turn with the parameters that came with the order, if any did."""
+        params = None if message.body is None else wire.from_bytes(message.body, self._layout)
+        self._program.begin(params)
+        self._units, self._ends, self._compute_start = [], [], self._now()
+
+    def compute(self, unit: int, min_seconds: float, *, can_be_cut: bool) -> bool:
+        """Computes a unit, which takes so many seconds at least; returns False if the turn was cut off meanwhile."""
+        end = time.monotonic() + min_seconds
+        result = self._program.compute(unit)
+        if not can_be_cut:
+            jax.block_until_ready(result.loss)
+            time.sleep(max(end - time.monotonic(), 0.0))
+        if self._is_interrupted(result, end):
+            return False
+        self._units.append(result)
+        self._ends.append(self._now())
+        return not (can_be_cut and self._inbox.has_next())
+
+    def is_full(self, order: Order) -> bool:
+        """Whether the turn has all its units."""
+        if order.seconds > 0:
+            return bool(self._ends) and self._ends[-1] - self._compute_start >= order.seconds
+        return len(self._units) == order.num_units
+
+    def until_stopped(self, order: Order, throttle: Callable[[int], float]) -> tuple[int, int]:
+        """Computes and reports one unit after the other, and pushes when the server stops the turn.
+
+        Returns:
+          How many units there are, and how many pushes.
+        """
+        num_pushes = 0
+        for unit in range(order.first, order.first + order.num_units):
+            end = time.monotonic() + throttle(unit)
+            result = self._program.compute(unit)
+            while self._is_interrupted(result, end):
+                goes_on, num_new = self._answer(order, lost=1)
+                num_pushes += num_new
+                if not goes_on:
+                    return len(self._units), num_pushes
+            self._units.append(result)
+            self._ends.append(self._now())
+            self._report(order, float(result.loss))
+        goes_on = True
+        while goes_on:
+            self._inbox.has_next(None)
+            goes_on, num_new = self._answer(order, lost=0)
+            num_pushes += num_new
+        return len(self._units), num_pushes
+
+    def _report(self, order: Order, loss: float) -> None:
+        """Tells the server that a unit is done."""
+        times = {"compute_start": self._compute_start, "end": self._ends[-1]}
+        self._connection.send(Message({"kind": "unit", "turn": order.turn, "loss": loss, **times}))
+
+    def _answer(self, order: Order, *, lost: int) -> tuple[bool, int]:
+        """Deals with the message that is there: whether the turn goes on, and how many pushes there were.
+
+        `lost` are the units under way. What is not for this turn is left where it is.
+        """
+        message = self._inbox.get()
+        if message is None or message.kind != "stop":
+            self._inbox.put_back(message)
+            return False, 0
+        if message.header["turn"] != order.turn:
+            return True, 0
+        heard = self._now()
+        program, is_coded = self._program, isinstance(self._program, CodedProgram)
+        if isinstance(program, CodedProgram):
+            tree = program.message_of(message.header["units"], message.header["encode"])
+        else:
+            if lost:
+                program.undo()
+            tree = program.message(None, order.weight)
+        header = {"turn": order.turn, "stop": message.header["stop"], "stop_heard": heard}
+        self._send_push(header, wire.to_bytes(tree), lost)
+        return is_coded, 1
+
+    def push(self, order: Order) -> bool:
+        """Sends what was computed; returns False if the turn was cut off while the parameters were asked for."""
+        assert not isinstance(self._program, CodedProgram)  # its pushes are answers to the end of a round
+        version_params = None
+        if order.exchanges:
+            self._connection.send(Message({"kind": "pull", "turn": order.turn}))
+            answer = next_message(self._inbox)
+            if answer.kind != "params":
+                self._inbox.put_back(answer)
+                return False
+            version_params = wire.from_bytes(answer.body, self._layout)
+        self._send_push({"turn": order.turn}, wire.to_bytes(self._program.message(version_params, order.weight)), 0)
+        return True
+
+    def _send_push(self, header: dict[str, Any], body: np.ndarray, lost: int) -> None:
+        """Sends the bytes of a push, with what is known of its units; `lost` are those that were begun only."""
+        header = {
+            **header,
+            "kind": "push",
+            **described(self._units),
+            "compute_start": self._compute_start,
+            "ends": list(self._ends),  # the message may be written later
+            "lost": lost,
+            "send_start": self._now(),
+        }
+        self._connection.send(Message(header, body))
+
+    def _now(self) -> float:
+        """Seconds by the server's clock."""
+        return time.monotonic() + self._offset
+
+    def _is_interrupted(self, result: Unit, end: float) -> bool:
+        """Waits until a unit is computed, and it is `end` seconds; whether a message comes before."""
+        while not _is_ready(result.loss) or time.monotonic() < end:
+            if self._inbox.has_next(POLL_SECONDS):
+                return True
+        return False
+
+
+def next_message(inbox: Inbox) -> Message:
+    """The next message; raises `Disconnected` if there is none any more."""
+    message = inbox.get()
+    if message is None:
+        inbox.put_back(None)
+        raise Disconnected("the server is gone.")
+    if message.kind == "refused":  # it can come after the answers to all pings
+        raise Refused(message.header["why"])
+    return message
+
+
+def _is_ready(array: Any) -> bool:
+    """Whether an array has been computed."""
+    return bool(array.is_ready())
