@@ -102,15 +102,15 @@ def _table(jobs: list[Facts]) -> str:
         ["Slowdown $S$", *(f"{job['slowdown']:.2f}" for job in jobs)],
         [r"$P(\mathrm{slow})$, $P(\mathrm{slow}\mid\mathrm{slow})$", *map(_probabilities, jobs)],
         [r"Lost: persistent, shared, passing (\%)", *map(_parts, jobs)],
-        ["Best model on the held-out steps", *(tex.escape(_model(job)) for job in jobs)],
+        ["Best model on held-out steps", *(tex.escape(_model(job)) for job in jobs)],
         [r"Cost of stragglers, both halves (\%)", *map(_costs, jobs)],
         [r"Interval of the first half (\%)", *(_interval(job["costs"]["first"]) for job in jobs)],
-        ["Chosen, same gradient", *(tex.escape(job["chosen"]["trace_same"]["scheme"]) for job in jobs)],
+        ["Chosen, same gradient", *(tex.escape(_short_scheme(job["chosen"]["trace_same"])) for job in jobs)],
         [r"Its regret on the second half (\%)", *(percent(job["chosen"]["trace_same"]["regret"], 1) for job in jobs)],
-        ["Chosen of all", *(tex.escape(job["chosen"]["trace_all"]["scheme"]) for job in jobs)],
+        ["Chosen of all", *(tex.escape(_short_scheme(job["chosen"]["trace_all"])) for job in jobs)],
         [r"Its regret on the second half (\%)", *(percent(job["chosen"]["trace_all"]["regret"], 1) for job in jobs)],
-        [r"Regret if the exponential model chooses (\%)", *map(_model_regrets, jobs)],
-        ["Its error of the share won back (points)", *(percent(job["model_error"]) for job in jobs)],
+        [r"Regret of the exponential model (\%)", *map(_model_regrets, jobs)],
+        ["Its error of shares won back (points)", *(percent(job["model_error"]) for job in jobs)],
         [
             "Second half in the interval, schemes",
             *(f"{covered} of {of}" for covered, of in (j["covered"] for j in jobs)),
@@ -137,7 +137,19 @@ def _parts(job: Facts) -> str:
 def _model(job: Facts) -> str:
     """The model of the first rank, and how many cannot be told from it."""
     others = sum(not one["is_behind"] for one in job["ranking"][1:])
-    return job["ranking"][0]["model"] + (f" (+{others})" if others else "")
+    return _short_name(job["ranking"][0]["model"]) + (f" (+{others})" if others else "")
+
+
+def _short_name(model: str) -> str:
+    """A model's distribution, and in letters what is around it: W for `scaled`, M for `markov`, B without memory."""
+    *around, distribution = model.removesuffix(", no memory").rstrip(")").split("(")
+    letters = {"scaled": "W", "markov": "M" if _has_memory(model) else "B"}
+    return " ".join([distribution.replace("_", " "), *(letters[name] for name in reversed(around))])
+
+
+def _short_scheme(choice: Facts) -> str:
+    """A chosen scheme without the word for its parameter's name."""
+    return choice["scheme"].replace("shares by speed", "by speed")
 
 
 def _costs(job: Facts) -> str:

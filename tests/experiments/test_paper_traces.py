@@ -64,7 +64,7 @@ def test_the_table_has_a_column_for_each_job():
     assert lines[0] == r" & Job \& 1 & Job 2 \\" and all(line.count(" & ") == 2 for line in lines)
     assert r"Steps, workers & 1\,200, 10 & 1\,200, 10 \\" in lines
     assert any(line.endswith(r"& 0.43, 0.95 & 0.43, -- \\") for line in lines)
-    assert any("scaled(markov(weibull)) (+1) & weibull \\\\" in line for line in lines)
+    assert any("weibull M W (+1) & weibull \\\\" in line for line in lines)
     assert any(r"asp\_like & asp\_like" in line for line in lines)
     assert "nan" not in tables["traces"]
 
