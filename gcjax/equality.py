@@ -96,7 +96,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
             hash(factory_call)
         except TypeError:
             return result
-        compares_by_value = not any(map(_is_closure, _iterate_leaves(arguments)))
+        compares_by_value = not any(map(_equals_only_itself, _iterate_leaves(arguments)))
         return _with_comparable_functions(result, factory_call, compares_by_value, path_in_result=())
 
     return comparing
@@ -127,7 +127,9 @@ def _with_comparable_functions(
         return type(value)(part_with_comparable_functions(item, index) for index, item in enumerate(value))
     if type(value) is dict:
         return {key: part_with_comparable_functions(item, key) for key, item in value.items()}
-    return PureFunction(value, (factory_call, path_in_result), compares_by_value) if _is_closure(value) else value
+    return (
+        PureFunction(value, (factory_call, path_in_result), compares_by_value) if _equals_only_itself(value) else value
+    )
 
 
 def _copy_of_array(value: Any) -> Any:
@@ -135,8 +137,8 @@ def _copy_of_array(value: Any) -> Any:
     return value.copy() if type(value) is np.ndarray else value
 
 
-def _is_closure(value: Any) -> bool:
-    """Whether a value is a function that equals nothing but itself: defined in another one, or of an object."""
+def _equals_only_itself(value: Any) -> bool:
+    """Whether a value is a function that equals no other: defined in another one, of an object, or a partial."""
     if isinstance(value, PureFunction):
         return not value.compares_by_value
     if inspect.ismethod(value):

@@ -7,13 +7,17 @@ from gcjax.protocols import simulation
 from gcjax.protocols.adacomm import adacomm
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
+from gcjax.protocols.async_local_sgd import async_local_sgd
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.trace_validation import Conformance, check
+from gcjax.protocols.delay_adaptive import delay_adaptive
+from gcjax.protocols.delayed_nesterov import delayed_nesterov
 from gcjax.protocols.dssp import dssp
 from gcjax.protocols.elastic import elastic_averaging
+from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
@@ -21,6 +25,8 @@ from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
+from gcjax.protocols.rennala import rennala
+from gcjax.protocols.ringmaster import ringmaster
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
 from gcjax.protocols.sr_sgc import sr_sgc
 from gcjax.protocols.ssp import asp, ssp
@@ -34,12 +40,15 @@ TABLE: dict[str, Entry] = {
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
+    "async_local_sgd": Entry(async_local_sgd, "Liu et al. 2024"),
     "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
+    "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
@@ -49,6 +58,8 @@ TABLE: dict[str, Entry] = {
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
+    "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
+    "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
@@ -78,16 +89,20 @@ __all__ = [
     "adsp",
     "anytime_minibatch",
     "asp",
+    "async_local_sgd",
     "backup_workers",
     "bsp",
     "check",
     "coded",
     "commits",
     "contiguous_groups",
+    "delay_adaptive",
+    "delayed_nesterov",
     "diloco",
     "dssp",
     "elastic_averaging",
     "events",
+    "fedbuff",
     "grouped",
     "groups_by_speed",
     "k_async",
@@ -100,6 +115,8 @@ __all__ = [
     "psp",
     "random_groups",
     "record",
+    "rennala",
+    "ringmaster",
     "simulation",
     "sr_sgc",
     "ssp",

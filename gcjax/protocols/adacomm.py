@@ -1,5 +1,7 @@
 """AdaComm: local SGD whose communication period follows the loss (Wang, Joshi, MLSys 2019)."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -20,8 +22,8 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
 
     Waiting as in `local_sgd`, with H[j] steps in the rounds that begin in window j: `H[j] = ceil(sqrt(F[j] / F[0])
     H[0])`, where F[0] is the training loss of the first commit and F[j] the mean of those in the window before; if that
-    is not less than before, H is halved (Wang and Joshi 2019, equations 17 and 18, without the step size). After a
-    window without commits H stays.
+    is not less than before, H is halved (Wang and Joshi 2019, without the step size). After a window without commits
+    H stays.
 
     Args:
       num_local_steps: H[0], 1 or more.
@@ -39,23 +41,6 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         """int32[count]: H[0] local steps in each of so many windows, as long as no loss is known."""
         return jnp.full(count, num_local_steps, jnp.int32)
 
-    def next_steps(steps_by_window: jax.Array, seen: Observed) -> jax.Array:
-        """int32[windows]: the local steps H of each window, new ones for those after `seen.window`, which has ended.
-
-        These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and
-        H[0] = `num_local_steps`. If that is not less than before, H is halved; without these losses it stays.
-        """
-        first_loss, window_loss = seen.loss[0], mean_loss(seen, seen.window, window_seconds=seconds)
-        has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)
-        loss_ratio = jnp.where(has_losses, window_loss / first_loss, 1)
-        steps_by_loss = jnp.ceil(jnp.sqrt(loss_ratio) * num_local_steps)
-        old_steps = steps_by_window[seen.window]
-        halved_steps = jnp.maximum(old_steps // 2, 1)
-        fewer_steps = jnp.where(steps_by_loss < old_steps, steps_by_loss.astype(jnp.int32), halved_steps)
-        new_steps = jnp.where(has_losses, fewer_steps, old_steps).clip(1)
-        is_later_window = jnp.arange(steps_by_window.size) > seen.window
-        return jnp.where(is_later_window, new_steps, steps_by_window)
-
     def schedule_of_steps(durations: jax.Array, network: Network, steps_by_window: jax.Array) -> Schedule:
         """The rounds of local SGD, with `steps_by_window[j]` local steps in those that begin in window j."""
         check_units(durations, num_local_steps)
@@ -68,7 +53,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
             num_steps = steps_by_window[window_of(begin_time, window_seconds=seconds, num_windows=num_windows)]
             return fixed_units(num_steps)(work, first_unit, receive_time, begin_time)
 
-        return rounds(rule, durations, network, durations.shape[0])
+        return rounds(rule, durations, network, num_rounds=durations.shape[0])
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule if the loss never changes the number of local steps."""
@@ -77,7 +62,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     adaptive = Adaptive(
         initial=initial_steps,
         schedule=schedule_of_steps,
-        next=next_steps,
+        next=partial(_next_steps, num_local_steps, float(seconds)),
         seconds=float(seconds),
         num_windows=num_windows,
     )
@@ -103,3 +88,21 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         rule=served,
         specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )
+
+
+def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Array, seen: Observed) -> jax.Array:
+    """int32[windows]: the local steps H of each window, new ones for those after `seen.window`, which has ended.
+
+    These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and H[0]
+    the `first_steps`. If that is not less than before, H is halved; without these losses it stays.
+    """
+    first_loss, window_loss = seen.loss[0], mean_loss(seen, seen.window, window_seconds)
+    has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)
+    loss_ratio = jnp.where(has_losses, window_loss / first_loss, 1)
+    steps_by_loss = jnp.ceil(jnp.sqrt(loss_ratio) * first_steps)
+    old_steps = steps_by_window[seen.window]
+    halved_steps = jnp.maximum(old_steps // 2, 1)
+    fewer_steps = jnp.where(steps_by_loss < old_steps, steps_by_loss.astype(jnp.int32), halved_steps)
+    new_steps = jnp.where(has_losses, fewer_steps, old_steps).clip(1)
+    is_later_window = jnp.arange(steps_by_window.size) > seen.window
+    return jnp.where(is_later_window, new_steps, steps_by_window)

@@ -99,13 +99,8 @@ def adsp(
 
         return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
 
-    def initial_rates(count: int) -> Rates:
-        """The rates at first: one commit in each of so many windows, the search under way, nothing known."""
-        zero = jnp.zeros((), jnp.result_type(float))
-        return Rates(jnp.ones(count, jnp.int32), searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf)
-
     adaptive = Adaptive(
-        initial=initial_rates,
+        initial=_initial_rates,
         schedule=schedule,
         next=search.next_rates,
         seconds=float(seconds),
@@ -125,17 +120,23 @@ def adsp(
 
         return Rule(
             weight=1.0 / num_workers,
-            memory=lambda num_workers, dtype: initial_rates(num_windows),
+            memory=lambda num_workers, dtype: _initial_rates(num_windows),
             turn_seconds=turn_seconds,
         )
 
     return Protocol(
-        lambda durations, network: schedule(durations, network, initial_rates(num_windows)),
+        lambda durations, network: schedule(durations, network, _initial_rates(num_windows)),
         local=LocalWork(),
         adaptive=adaptive,
         rule=served,
         specification=lambda num_workers: specifications.adsp(num_workers),
     )
+
+
+def _initial_rates(num_windows: int) -> Rates:
+    """The rates at first: one commit in each window, the search under way, nothing known."""
+    zero = jnp.zeros((), jnp.result_type(float))
+    return Rates(jnp.ones(num_windows, jnp.int32), searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf)
 
 
 class _Search(NamedTuple):

@@ -41,7 +41,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds; a worker's contribution has the weight 1 / units of all workers in the commit."""
-        record = rounds(rule, durations, network, durations.shape[0])
+        record = rounds(rule, durations, network, num_rounds=durations.shape[0])
         weight = _one_over_num_units(record.version, record.work.clip(0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 

@@ -76,7 +76,7 @@ class Observed(NamedTuple):
       window: int32[], the window that has ended, counted from 0.
       end: float[] seconds, when it ended.
       time: float[E] seconds of the commits so far; inf for the others.
-      loss: float[E], the training loss of the commits so far; NaN for the others.
+      loss: float[E], the training loss of the commits so far; inf for the others.
     """
 
     window: jax.Array

@@ -209,7 +209,7 @@ def _network_of_members(network: Network, member: jax.Array, num_workers: int) -
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
 
     latency, upload, download = map(values_of_members, (network.latency, network.upload, network.download))
-    return Network(latency, upload, download, network.server, network.service)
+    return Network(latency, upload, download, network.server, network.service, network.server_upload)
 
 
 def _timeline_of_units(

@@ -57,7 +57,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         hint = "No more workers can be waited for than there are."
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_local_steps)
-        record = rounds(rule, durations, network, durations.shape[0])
+        record = rounds(rule, durations, network, num_rounds=durations.shape[0])
         weight = _one_over_num_uploads(record.version, jnp.where(record.worker >= 0, record.work, 0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 

@@ -11,21 +11,17 @@ from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded
 from gcjax.specifications.elastic import elastic_averaging
-from gcjax.specifications.first_arrivals import (
-    backup_workers,
-    k_async,
-    k_batch_async,
-    k_batch_sync,
-    k_sync,
-    staleness_aware,
-)
-from gcjax.specifications.groups import adsp, asp, grouped, progressive_groups
+from gcjax.specifications.first_arrivals import backup_workers, k_batch_sync, k_sync
+from gcjax.specifications.first_pushes import delay_adaptive, fedbuff, k_async, k_batch_async, staleness_aware
+from gcjax.specifications.groups import adsp, asp, async_local_sgd, grouped, progressive_groups
+from gcjax.specifications.ignored_gradients import rennala, ringmaster
 from gcjax.specifications.m_sgc import m_sgc
 from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
-from gcjax.specifications.rounds import adacomm, anytime_minibatch, diloco, local_sgd, stsyn
+from gcjax.specifications.rounds import adacomm, diloco, local_sgd
 from gcjax.specifications.sr_sgc import sr_sgc
+from gcjax.specifications.stopped_rounds import anytime_minibatch, stsyn
 from gcjax.specifications.thresholds import dssp, psp
 from gcjax.specifications.worker_busy import worker_busy, worker_busy_eager
 from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
@@ -35,12 +31,15 @@ SPECIFICATIONS: dict[str, Entry] = {
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
+    "async_local_sgd": Entry(async_local_sgd, "Liu et al. 2024"),
     "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
+    "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
@@ -50,6 +49,8 @@ SPECIFICATIONS: dict[str, Entry] = {
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
+    "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
+    "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "ssp_cached": Entry(ssp_cached, "Ho et al. 2013"),
@@ -74,14 +75,17 @@ __all__ = [
     "adsp",
     "anytime_minibatch",
     "asp",
+    "async_local_sgd",
     "backup_workers",
     "bsp",
     "check",
     "coded",
+    "delay_adaptive",
     "diloco",
     "dssp",
     "elastic_averaging",
     "explore",
+    "fedbuff",
     "grouped",
     "k_async",
     "k_batch_async",
@@ -91,6 +95,8 @@ __all__ = [
     "m_sgc",
     "progressive_groups",
     "psp",
+    "rennala",
+    "ringmaster",
     "shown",
     "sr_sgc",
     "ssp",

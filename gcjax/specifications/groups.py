@@ -85,6 +85,19 @@ def adsp(num_workers: int = 3) -> Specification:
 
 
 @comparable
+def async_local_sgd(num_workers: int = 3, *, num_local_steps: int = 2, dynamic: bool = False) -> Specification:
+    """Asynchronous local SGD: nobody waits, and a push is stale by at most the pushes of others since its read.
+
+    Args:
+      num_workers: W.
+      num_local_steps: H, the steps of a push.
+      dynamic: whether a push can have any number of steps, one or more (Liu et al. 2024).
+    """
+    steps = 1 if dynamic else num_local_steps
+    return _groups_of_one("async_local_sgd", num_workers, exact=not dynamic, num_local_steps=steps)
+
+
+@comparable
 def grouped(
     num_workers: int = 4, *, groups: int | Sequence[Sequence[int]] = 2, num_local_steps: int = 1
 ) -> Specification:
@@ -125,10 +138,11 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     return _groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
 
 
-def _groups_of_one(name: str, num_workers: int, *, exact: bool = True) -> Specification:
-    """The specification of groups of one worker each, which push after one unit, or after one or more if not exact."""
+def _groups_of_one(name: str, num_workers: int, *, exact: bool = True, num_local_steps: int = 1) -> Specification:
+    """The specification of groups of one worker each, which push after so many units, or more if not exact."""
     check_num_workers(num_workers)
-    grouping = Grouping(levels=np.arange(num_workers)[None], num_local_steps=1, exact=exact, waits=False)
+    levels = np.arange(num_workers)[None]
+    grouping = Grouping(levels=levels, num_local_steps=num_local_steps, exact=exact, waits=False)
     specification = _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
     def joined(state: Groups, worker: jax.Array) -> Groups:

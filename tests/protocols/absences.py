@@ -67,6 +67,8 @@ class Served:
 
     def _event(self, kind, worker, now):
         decision = self.waiting.decide(kind, worker, now)
+        if kind == MESSAGE and not decision.is_accepted:
+            self.pending.pop()
         if decision.commits:
             messages = [message for message in self.pending if decision.taken[message[0]]]
             self.pending = [message for message in self.pending if not decision.taken[message[0]]]

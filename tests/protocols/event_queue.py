@@ -127,18 +127,21 @@ class Server:
         if self.rule.exchanges:  # what is there when the parameters are asked for, but for the push itself
             asked = sum(time <= turn.send_start for time, _ in self.commits)
             turn.version = turn.older = asked
-        self.pending[w].append(turn.parts(w))
-        takers = self.rule.commit(self, w)
+        counts = self.rule.accepts(self, w)
+        if counts:
+            self.pending[w].append(turn.parts(w))
+        takers = self.rule.commit(self, w) if counts else []
         if takers:
             self.commits.append((self.now, [part for v in takers for parts in self.pending[v] for part in parts]))
             for v in takers:
                 self.pending[v] = []
             if self.rule.cancels:
-                self.cut()
+                self.cut([v for v in self.turn if self.rule.cut(self, v)])
         self.rule.remember(self, w, bool(takers))
 
-    def cut(self):
-        for w, turn in self.turn.items():
+    def cut(self, workers):
+        for w in workers:
+            turn = self.turn.pop(w)
             self.used[w] = turn.first + 1
             begins = self.times["compute_start"][turn.first]
             if math.isinf(begins[w]) and self.timer.get(w, (math.inf,))[0] <= self.now:
@@ -149,7 +152,6 @@ class Server:
                 late = name in ("send_start", "finish") or (name == "compute_start" and value > self.now)
                 self.times[name][turn.first][w] = math.inf if late else min(value, self.now)
             self.idle.add(w)
-        self.turn = {}
 
     # Messages: a timer each; or on the shared link, in equal parts in each direction.
 

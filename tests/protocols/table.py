@@ -83,6 +83,10 @@ def aware(count):
     return lambda num_workers, commit, parts: [1 / count / max(1, commit - version) for _, _, version, _ in parts]
 
 
+def adaptive(threshold):
+    return lambda num_workers, commit, parts: [min(1.0, threshold / max(1, commit - v)) for _, _, v, _ in parts]
+
+
 def adsp_rates(protocol):
     rates = protocol.adaptive.initial(len(RATES))
     return rates._replace(num_commits=jnp.asarray(RATES, jnp.int32))
@@ -112,6 +116,10 @@ CASES = {
         rounds(loops.for_seconds(2.5)),
     ),
     "asp": Case(lambda w: P.asp(), mean, queue(rules.Rule)),
+    "async_local_sgd": Case(lambda w: P.async_local_sgd(num_local_steps=2), mean, queue(rules.LocalSteps, 2)),
+    "async_local_sgd dynamic": Case(
+        lambda w: P.async_local_sgd(num_local_steps=3, dynamic=True, weight=0.5), half, queue(rules.DynamicSteps, 3)
+    ),
     "backup_workers": Case(
         lambda w: P.backup_workers(num_backup=1),
         each(lambda w: 1 / (w - 1)),
@@ -119,6 +127,12 @@ CASES = {
     ),
     "bsp": Case(lambda w: P.bsp(), mean, rounds(loops.steps(lambda begin: 1)), stalls=True),
     "coded": Case(lambda w: P.coded(codes.uncoded(w, load=2)), chunk_mean, stalls=True),
+    "delay_adaptive": Case(
+        lambda w: P.delay_adaptive(), lambda w, e, parts: adaptive(w)(w, e, parts), queue(rules.Rule)
+    ),
+    "delay_adaptive 1.5": Case(
+        lambda w: P.delay_adaptive(delay_threshold=1.5), adaptive(1.5), queue(rules.Rule)
+    ),
     "diloco": Case(
         lambda w: P.diloco(num_local_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
     ),
@@ -127,6 +141,11 @@ CASES = {
         lambda w: P.elastic_averaging(num_local_steps=2, moving_rate=0.75),
         each(lambda w: 0.75 / w),
         queue(rules.Elastic, 2),
+    ),
+    "fedbuff": Case(
+        lambda w: P.fedbuff(num_local_steps=2, num_contributions=2, weigh_staleness=True),
+        lambda w, e, parts: [0.5 / math.sqrt(1 + e - version) for _, _, version, _ in parts],
+        queue(rules.Buffered, 2, 2),
     ),
     "grouped": Case(lambda w: P.grouped(groups=halves(w)), mean, grouped()),
     "grouped change": Case(
@@ -156,6 +175,11 @@ CASES = {
     "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY), stalls=True),
     "psp lenient": Case(
         lambda w: P.psp(num_sampled=w - 1, staleness=1, rng_key=KEY), mean, queue(rules.Ssp, 1), stalls=True
+    ),
+    "rennala": Case(lambda w: P.rennala(num_contributions=2), half, queue(rules.Rennala, 2)),
+    "ringmaster": Case(lambda w: P.ringmaster(delay_threshold=3), one, queue(rules.Ringmaster, 3, False)),
+    "ringmaster cuts off": Case(
+        lambda w: P.ringmaster(delay_threshold=2, cuts_off=True), one, queue(rules.Ringmaster, 2, True)
     ),
     "sr_sgc": Case(lambda w: P.sr_sgc(w, burst=1, window=2, max_slow=1, rng_key=KEY), None, stalls=True),
     "ssp": Case(lambda w: P.ssp(staleness=1), mean, queue(rules.Ssp, 1), stalls=True),

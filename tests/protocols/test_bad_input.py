@@ -1,5 +1,7 @@
 """What protocols and networks refuse: the rule, the value received, what to do."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +33,25 @@ CALLS = {
     "K < 1, batch async": (lambda: P.k_batch_async(num_contributions=-1), "at least 1; got -1"),
     "K not whole": (lambda: P.k_batch_async(num_contributions=1.5), "whole number at least 1; got 1.5"),
     "K < 1, aware": (lambda: P.staleness_aware(num_contributions=0), "at least 1; got 0"),
+    "B < 1, Rennala": (lambda: P.rennala(num_contributions=0), "num_contributions must be .* at least 1; got 0"),
+    "R < 1": (lambda: P.ringmaster(delay_threshold=0), "delay_threshold must be a whole number at least 1; got 0"),
+    "R not whole": (lambda: P.ringmaster(delay_threshold=1.5), "delay_threshold must be a whole number .*; got 1.5"),
+    "threshold < 1": (lambda: P.delay_adaptive(delay_threshold=0.5), "delay_threshold must be .*1.*; got 0.5"),
+    "threshold inf": (lambda: P.delay_adaptive(delay_threshold=math.inf), "delay_threshold must be .*finite; got inf"),
+    "no step, FedBuff": (lambda: P.fedbuff(num_local_steps=0, num_contributions=1), "num_local_steps .*1; got 0"),
+    "K < 1, FedBuff": (lambda: P.fedbuff(num_local_steps=1, num_contributions=0), "num_contributions .*1; got 0"),
+    "no outer": (lambda: P.fedbuff(num_local_steps=1, num_contributions=1, outer=0.7), "outer must be .*; got 0.7"),
+    "too few units, FedBuff": (
+        lambda: P.fedbuff(num_local_steps=5, num_contributions=1)(D),
+        "a round takes 5 units .*; got durations of 4",
+    ),
+    "no step, asynchronous": (lambda: P.async_local_sgd(num_local_steps=0), "num_local_steps .*1; got 0"),
+    "no weight": (lambda: P.async_local_sgd(num_local_steps=1, weight=math.nan), "weight must be .*; got nan"),
+    "no inner": (lambda: P.async_local_sgd(num_local_steps=1, inner="sgd"), "inner must be .*; got 'sgd'"),
+    "no rate": (lambda: P.delayed_nesterov(-1.0, num_gradients=2), "learning_rate must be at least 0.*; got -1"),
+    "N < 1": (lambda: P.delayed_nesterov(0.7, num_gradients=0), "num_gradients must be .* at least 1; got 0"),
+    "momentum > 1": (lambda: P.delayed_nesterov(0.7, momentum=2.0, num_gradients=2), "momentum must be .*; got 2"),
+    "c > 1/N": (lambda: P.delayed_nesterov(0.7, num_gradients=2, activation=0.6), "activation must be .*; got 0.6"),
     "b = W": (lambda: P.backup_workers(num_backup=3)(D), r"num_backup must be .* between 0 and 2; got 3\. Somebody"),
     "b < 0": (lambda: P.backup_workers(num_backup=-1), "num_backup must be a whole number at least 0; got -1"),
     "staleness < 0": (lambda: P.ssp(staleness=-1), "staleness must be a whole number >= 0, or inf .*; got -1"),

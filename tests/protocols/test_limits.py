@@ -28,6 +28,10 @@ def asp():
     return P.asp()
 
 
+def asp_of_weight_1():
+    return P.asp(weight=1.0)
+
+
 def ssp():
     return P.ssp(staleness=1)
 
@@ -54,6 +58,22 @@ ALWAYS = {
     "K-sync of all": (lambda: P.k_sync(num_contributions=W), bsp),
     "K-async of all": (lambda: P.k_async(num_contributions=W), bsp),
     "K-batch-async of one, but for the weight": (lambda: P.k_batch_async(num_contributions=1), asp),
+    "Rennala of one gradient": (lambda: P.rennala(num_contributions=1), lambda: P.ringmaster(delay_threshold=1)),
+    "Ringmaster that cuts off every other gradient": (
+        lambda: P.ringmaster(delay_threshold=1, cuts_off=True),
+        lambda: P.k_batch_sync(num_contributions=1),
+    ),
+    "Ringmaster that ignores nothing": (lambda: P.ringmaster(delay_threshold=T * W), asp_of_weight_1),
+    "FedBuff of single steps": (
+        lambda: P.fedbuff(num_local_steps=1, num_contributions=2),
+        lambda: P.k_batch_async(num_contributions=2),
+    ),
+    "asynchronous local SGD of single steps": (lambda: P.async_local_sgd(num_local_steps=1), asp),
+    "asynchronous local SGD is FedBuff with a buffer of one": (
+        lambda: P.async_local_sgd(num_local_steps=2, weight=1.0),
+        lambda: P.fedbuff(num_local_steps=2, num_contributions=1),
+    ),
+    "delay-adaptive with the threshold 1": (lambda: P.delay_adaptive(delay_threshold=1), P.staleness_aware),
     "local SGD of one step": (lambda: P.local_sgd(num_local_steps=1), bsp),
     "no backup workers": (lambda: P.backup_workers(num_backup=0), bsp),
     "DSSP that grants nothing": (lambda: P.dssp(lower=1, span=0), ssp),
@@ -88,3 +108,14 @@ def test_staleness_aware_is_asp_with_other_weights(x64):
         return P.staleness_aware()
 
     check_same(aware, asp, random_durations(1), random_links(1), weights=False)
+
+
+def test_dynamic_local_updates_of_one_speed_are_fixed(x64):
+    def dynamic():
+        return P.async_local_sgd(num_local_steps=2, dynamic=True)
+
+    def fixed():
+        return P.async_local_sgd(num_local_steps=2)
+
+    for links in (table.no_links(W), SAME_LINKS):
+        check_same(dynamic, fixed, np.full((T, W), 1.25), links)

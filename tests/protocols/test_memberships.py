@@ -15,7 +15,18 @@ from tests.protocols.test_rules import PROTOCOLS
 
 W = 4
 HELD = ("asp", "backup_workers", "bsp", "diloco", "k_async", "k_batch_async", "k_batch_sync", "k_sync", "local_sgd")
-HELD += ("ssp", "staleness_aware", "worker_busy")
+HELD += (
+    "async_local_sgd",
+    "async_local_sgd dynamic",
+    "delay_adaptive",
+    "fedbuff",
+    "rennala",
+    "ringmaster",
+    "ringmaster cuts off",
+    "ssp",
+    "staleness_aware",
+    "worker_busy",
+)
 QUICK = ("bsp", "ssp")
 
 pytestmark = pytest.mark.promotes  # states are of 32 bits, what is counted about them in Python is not
@@ -45,7 +56,6 @@ class Run:
         turn, now = self.log.turns[worker][-1], self.now + 1
         ends = tuple(np.linspace(turn.begin, now, self.num_units[worker] + 1)[1:].tolist())
         self.log.replace_last(worker, compute_start=turn.begin, ends=ends, stop=now, send_start=now, arrive=now)
-        self.pending.append((worker, len(self.log.turns[worker]) - 1))
         self._decide(MESSAGE, worker)
 
     def _decide(self, kind, worker, change=""):
@@ -53,6 +63,8 @@ class Run:
         if change:
             self.memberships.append(Membership(self.now, worker, change))
         decision = self.waiting.decide(kind, worker, self.now)
+        if decision.is_accepted:
+            self.pending.append((worker, len(self.log.turns[worker]) - 1))
         if decision.commits:
             messages = [message for message in self.pending if decision.taken[message[0]]]
             self.pending = [message for message in self.pending if not decision.taken[message[0]]]

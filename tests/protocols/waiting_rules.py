@@ -21,9 +21,17 @@ class Rule:
     def pulls(self, server, w):
         return server.version[w] < len(server.commits)
 
+    def accepts(self, server, w):
+        """Whether the push of w that has arrived counts."""
+        return True
+
     def commit(self, server, w):
         """The workers whose pushes are committed now that w's has arrived."""
         return [w]
+
+    def cut(self, server, w):
+        """Where commits cancel turns: whether that of w."""
+        return True
 
     def hopeless(self, server):
         """Whether there can be no commit any more, although somebody goes on."""
@@ -121,6 +129,71 @@ class FirstK(Rule):
     def commit(self, server, w):
         enough = sum(map(len, server.pending)) >= self.wanted
         return [v for v in range(server.num_workers) if server.pending[v]] if enough else []
+
+
+class Buffered(FirstK):
+    """Any changes of so many steps each."""
+
+    def __init__(self, count, num_steps):
+        super().__init__(count, False, False)
+        self.num_steps = num_steps
+
+    def count(self, server, w, first, ready):
+        return self.num_steps
+
+
+class LocalSteps(Rule):
+    """Nobody waits; so many steps a push."""
+
+    def __init__(self, num_steps):
+        self.num_steps = num_steps
+
+    def count(self, server, w, first, ready):
+        return self.num_steps
+
+
+class DynamicSteps(LocalSteps):
+    """Fewer steps of those who were slower than the fastest in their last turn."""
+
+    def prepare(self, server):
+        self.steps = [self.num_steps] * server.num_workers
+        self.begun = [0.0] * server.num_workers
+        self.seconds = {}
+
+    def ready(self, server, w):
+        self.begun[w] = server.now
+        return True
+
+    def count(self, server, w, first, ready):
+        return self.steps[w]
+
+    def remember(self, server, w, committed):
+        self.seconds[w] = (server.now - self.begun[w]) / self.steps[w]
+        share = min(self.seconds.values()) / self.seconds[w]
+        self.steps[w] = max(1, math.floor(self.num_steps * share + 1e-3))
+
+
+class Rennala(FirstK):
+    """The first gradients of the newest version; older ones are ignored."""
+
+    def __init__(self, count):
+        super().__init__(count, False, False)
+
+    def accepts(self, server, w):
+        return server.version[w] == len(server.commits)
+
+
+class Ringmaster(Rule):
+    """Gradients whose delay is below a threshold; the others are ignored, or cut off."""
+
+    def __init__(self, threshold, cancels):
+        self.threshold, self.cancels = threshold, cancels
+
+    def accepts(self, server, w):
+        return len(server.commits) - server.version[w] < self.threshold
+
+    def cut(self, server, w):
+        return not self.accepts(server, w)
 
 
 class WorkerBusy(Rule):

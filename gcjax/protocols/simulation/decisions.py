@@ -55,12 +55,19 @@ def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax
     )
 
 
-def with_message(view: View, worker: jax.Array, arrives: jax.Array) -> View:
-    """The view in which a message of the worker is counted, and the worker is idle, if `arrives bool[]`."""
-    num_arrived = arrives.astype(jnp.int32)
+def accepts(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array) -> jax.Array:
+    """bool[]: whether a message of the worker arrives, if `arrives bool[]`, that the rule does not ignore."""
+    return arrives & rule.accepts(view, worker)
+
+
+def with_message(view: View, worker: jax.Array, arrives: jax.Array, is_accepted: jax.Array) -> View:
+    """The view in which a message of the worker is counted, and the worker is idle, if `arrives bool[]`.
+
+    One that is not accepted, `is_accepted bool[]`, waits for no commit.
+    """
     return view._replace(
-        clock=view.clock.at[worker].add(num_arrived),
-        num_uncommitted=view.num_uncommitted.at[worker].add(num_arrived),
+        clock=view.clock.at[worker].add(arrives.astype(jnp.int32)),
+        num_uncommitted=view.num_uncommitted.at[worker].add(is_accepted.astype(jnp.int32)),
         idle=view.idle.at[worker].set(view.idle[worker] | arrives),
     )
 

@@ -290,19 +290,20 @@ class Queue(NamedTuple):
 
         The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
-        it is taken. If neither `arrives bool[]` nor `asks_for_commit bool[]` (the alarm, the
-        leaving), nothing changes.
+        it is taken. A message that the rule ignores is in none. If neither `arrives bool[]` nor `asks_for_commit
+        bool[]` (the alarm, the leaving), nothing changes.
         """
         current = state.current
         num_in_front = state.view.num_uncommitted.sum(dtype=jnp.int32)  # the others that are in no commit yet
-        view = decisions.with_message(state.view, worker, arrives)
-        may_commit = arrives
+        is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
+        view = decisions.with_message(state.view, worker, arrives, is_accepted)
+        may_commit = is_accepted
         if self.rule.alarm is not None or self.changes is not None:
             may_commit |= asks_for_commit & (view.num_uncommitted > 0).any()
         commit = decisions.commit_of(self.rule, view, worker, may_commit)
         if self.rule.takes is None:
             current = current._replace(
-                commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),
+                commit=current.commit.at[worker].set(jnp.where(is_accepted, view.commits, current.commit[worker])),
                 position=current.position.at[worker].set(num_in_front),
             )
         state = with_ended_turns(state._replace(current=current), arrives, worker)

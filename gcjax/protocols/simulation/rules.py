@@ -93,6 +93,12 @@ def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
     return jnp.ones((), bool)
 
 
+def _accepts_each(view: View, worker: jax.Array) -> jax.Array:
+    """True: each message counts."""
+    del view, worker
+    return jnp.ones((), bool)
+
+
 def _all_may_begin(view: View) -> jax.Array:
     """bool[W], true: every idle worker may begin a turn."""
     return jnp.ones_like(view.idle)
@@ -122,6 +128,9 @@ class Rule(NamedTuple):
       commits: `(view, worker) -> bool[]`, whether the message of this worker, counted already, brings a commit; each
         does if it is not said.
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
+      accepts: `(view, worker) -> bool[]`, whether the message of this worker, which has arrived and is not counted yet,
+        counts for a commit; one that does not is ignored, and its worker goes on. Each does if it is not said. It is
+        not for rules that say `by_worker`, `split` or `stop`.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
       num_units: the units of a turn, a number or `(view) -> int32[W]`.
@@ -155,6 +164,7 @@ class Rule(NamedTuple):
 
     commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
     ready: Callable[[View], jax.Array] = _all_may_begin
+    accepts: Callable[[View, jax.Array], jax.Array] = _accepts_each
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _has_old_version
     num_units: int | Callable[[View], jax.Array] = 1

@@ -60,17 +60,18 @@ class SharedQueue(Queue):
         Those of the download for who receives, those of the upload for all others.
         """
         dtype, shape = self.work.durations.dtype, state.phase.shape
-        server_seconds = jnp.asarray(self.network.server, dtype)
 
-        def seconds_of(phase: int, link_seconds: Any) -> jax.Array:
+        def seconds_of(phase: int, link_seconds: Any, server_seconds: Any) -> jax.Array:
             """float[W]: seconds of a gradient where all workers in this phase share the server's link.
 
-            `link_seconds` are the seconds on a worker's own link.
+            `link_seconds` are the seconds on a worker's own link, `server_seconds` those on the shared one.
             """
             own_seconds = jnp.broadcast_to(jnp.asarray(link_seconds, dtype), shape)
-            return shared_seconds(state.phase == phase, own_seconds, server_seconds)
+            return shared_seconds(state.phase == phase, own_seconds, jnp.asarray(server_seconds, dtype))
 
-        download, upload = seconds_of(RECEIVING, self.network.download), seconds_of(SENDING, self.network.upload)
+        network = self.network
+        download = seconds_of(RECEIVING, network.download, network.server)
+        upload = seconds_of(SENDING, network.upload, network.upload_seconds_of_server)
         return jnp.where(state.phase == RECEIVING, download, upload)
 
     def _with_transfers_until(self, state: State, now: jax.Array) -> State:

@@ -1,0 +1,254 @@
+"""The first K pushes, and nobody is cut off: of gradients (Dutta et al. 2018; softsync, Zhang et al. 2016), or FedBuff.
+
+The server commits at the K-th push, before it takes the next one. Times are left open: anybody may push next. How old a
+version that a worker works on is, is one bit, since no rule asks for more: staleness has no bound where nobody is cut
+off.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
+from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
+from gcjax.specifications.rounds import commits_all, has_read, has_worked
+
+
+class Arrivals(NamedTuple):
+    """The state.
+
+    Attributes:
+      version: int[], the commits so far.
+      read: int[W], the version that each worker has read last; -1 at first.
+      busy: int[W], the units that each still has to do before it pushes; 0 if it has begun none.
+      work: int[W], the units of each that are in no commit yet.
+    """
+
+    version: Numbers
+    read: Numbers
+    busy: Numbers
+    work: Numbers
+
+
+@comparable
+def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
+    """K-async: a commit takes one gradient each of K workers, who then read a newer version than before.
+
+    Args:
+      num_workers: W.
+      num_contributions: K, at most W.
+    """
+    return _specification_without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
+
+
+@comparable
+def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2, may_wait: bool = False) -> Specification:
+    """K-batch-async: a commit takes K gradients, and nobody waits; the latter shows in times only, so in runs.
+
+    Args:
+      num_workers: W.
+      num_contributions: K.
+      may_wait: whether workers may wait all the same before they begin, as under a rule that bounds the staleness.
+    """
+    return _specification_without_cancelling(
+        "k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait
+    )
+
+
+@comparable
+def staleness_aware(num_workers: int = 3, *, num_contributions: int = 1) -> Specification:
+    """Staleness-aware: a commit takes K gradients, and nobody waits; the factors are left out.
+
+    Args:
+      num_workers: W.
+      num_contributions: K.
+    """
+    return _specification_without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
+
+
+@comparable
+def delay_adaptive(num_workers: int = 3) -> Specification:
+    """Delay-adaptive: a commit takes one gradient, and nobody waits; the factors are left out (Koloskova et al. 2022).
+
+    Args:
+      num_workers: W.
+    """
+    return _specification_without_cancelling("delay_adaptive", num_workers, 1, one_per_worker=False)
+
+
+@comparable
+def fedbuff(num_workers: int = 3, *, num_local_steps: int = 2, num_contributions: int = 2) -> Specification:
+    """FedBuff: a commit takes K pushes of H steps each, and nobody waits; the factors are left out.
+
+    A worker begins each push with the newest version (Nguyen et al. 2022).
+
+    Args:
+      num_workers: W.
+      num_local_steps: H.
+      num_contributions: K.
+    """
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    return _specification_without_cancelling(
+        "fedbuff", num_workers, num_contributions, one_per_worker=False, num_units=num_local_steps
+    )
+
+
+def _specification_without_cancelling(
+    name: str,
+    num_workers: int,
+    num_contributions: int,
+    *,
+    one_per_worker: bool,
+    may_wait: bool = False,
+    num_units: int = 1,
+) -> Specification:
+    """A commit takes K = `num_contributions` pushes; the other workers go on with the version that they have read.
+
+    `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit; `num_units`: of a
+    push.
+    """
+    check_num_contributions(num_workers, num_contributions, one_per_worker)
+    members = partial(
+        _not_cancelling_with_members, name, num_workers, num_contributions, one_per_worker, may_wait, num_units
+    )
+    everybody = zeros(num_workers) == 0
+    return members(everybody)._replace(members=members)
+
+
+def _not_cancelling_with_members(
+    name: str,
+    num_workers: int,
+    num_contributions: int,
+    one_per_worker: bool,
+    may_wait: bool,
+    num_units: int,
+    alive: Any,
+) -> Specification:
+    """The same if the workers `alive bool[W]` take part."""
+    program = _Program(
+        num_contributions=num_contributions,
+        one_per_worker=one_per_worker,
+        may_wait=may_wait or one_per_worker,
+        num_units=num_units,
+        alive=alive,
+    )
+    zero, two_values = zeros(num_workers), zeros(num_workers) + 2
+    begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
+    push = Action("push", program.push, event=UNIT, matches=has_worked)
+
+    def own_entries(worker: Any) -> Arrivals:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Arrivals(version=False, read=is_own, busy=is_own, work=is_own)
+
+    contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
+    if one_per_worker:
+        contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
+    elif num_units > 1:
+        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {num_units} steps"
+    return Specification(
+        f"{name}({num_workers} workers, takes {num_contributions})",
+        num_workers,
+        initial=Arrivals(version=np.int32(0), read=zero - 1, busy=zero, work=zero),
+        sizes=Arrivals(version=2, read=two_values, busy=zero + num_units + 1, work=zero + program.max_work + 1),
+        worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
+        claim=f"a commit takes {contents}",
+        server=Role(
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
+            frame=lambda server: Arrivals(version=True, read=False, busy=False, work=True),
+            rule=program.server_rule,
+            only_actions=True,
+        ),
+        num_servers=1,
+        invariant=lambda state: program.has_room(state) & (state.read <= state.version).all(),
+        step_property=program.step_property,
+        canonicalise=program.canonicalise,
+    )
+
+
+class _Program(NamedTuple):
+    """Workers and a server that commits K pushes, if `one_per_worker` of K different workers; nobody is cut off.
+
+    A push has `num_units`. Of different workers it takes fewer once all who take part, `alive bool[W]`, have pushed.
+    """
+
+    num_contributions: int
+    one_per_worker: bool
+    may_wait: bool
+    num_units: int
+    alive: Any
+
+    def is_full(self, state: Arrivals) -> jax.Array:
+        """bool[]: whether there are as many pushes as a commit takes."""
+        is_full = (state.work // self.num_units).sum() == self.num_contributions
+        return is_full | (self.one_per_worker & all_have_pushed(state, self.alive))
+
+    def has_room(self, state: Arrivals) -> jax.Array:
+        """bool[]: whether there are no more pushes, counting those that have begun to arrive, than a commit takes."""
+        num_begun = -(-state.work // self.num_units)  # rounded up
+        return num_begun.sum() <= self.num_contributions
+
+    @property
+    def max_work(self) -> int:
+        """The most units of a worker in a commit."""
+        return (1 if self.one_per_worker else self.num_contributions) * self.num_units
+
+    def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
+        busy = state.busy.at[worker].set(self.num_units)
+        after = state._replace(read=state.read.at[worker].set(state.version), busy=busy)
+        # With one push per worker, who has pushed waits for the commit.
+        return after, (state.busy[worker] == 0) & (~np.bool_(self.one_per_worker) | (state.work[worker] == 0))
+
+    def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state with one unit more of a push, and whether it may be: the next commit has room for the push."""
+        after = state._replace(busy=state.busy.at[worker].add(-1), work=state.work.at[worker].add(1))
+        return after, (state.busy[worker] > 0) & self.has_room(after)
+
+    def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes what it has begun, or begins with the newest version."""
+        num_pushed = after.work[worker] - before.work[worker]
+        busy_before, busy_after = before.busy[worker], after.busy[worker]
+        has_room = (after.work[worker] <= self.max_work) & self.has_room(after)
+        same_read = after.read[worker] == before.read[worker]
+        does_unit = (busy_before > 0) & (busy_after == busy_before - 1)
+        pushes = does_unit & (num_pushed == 1) & has_room & same_read
+        may_begin = (before.work[worker] == 0) if self.one_per_worker else True
+        reads_newest = after.read[worker] == before.version
+        begins = (busy_before == 0) & (busy_after == self.num_units) & (num_pushed == 0) & may_begin & reads_newest
+        return pushes | begins
+
+    def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state after a commit of all pushes, and whether there are K."""
+        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
+        return after, self.is_full(state)
+
+    def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits exactly K pushes."""
+        return (after.version == before.version + 1) & (after.work == 0).all() & self.is_full(before)
+
+    def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
+        """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
+        is_complete = self.is_full(before) & (before.work <= self.max_work).all()
+        commits_k = is_complete | (after.version == before.version)
+        begins = after.busy > before.busy
+        if not self.one_per_worker:
+            return commits_k
+        begins_on_newer_version = ~begins | (after.read > before.read)
+        return commits_k & begins_on_newer_version.all()
+
+    def canonicalise(self, state: Arrivals) -> Arrivals:
+        """The state with version 1, and each worker's read as newest (1) or older (0)."""
+        read = (state.read >= state.version).astype(jnp.int32)
+        return state._replace(version=jnp.ones_like(state.version), read=read)
+
+    def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
+        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
+        reads = has_read(before, after, event) & (after.busy[event.worker] == self.num_units)
+        return reads & (np.bool_(self.may_wait) | ~event.waited)

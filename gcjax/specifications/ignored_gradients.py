@@ -1,0 +1,162 @@
+"""Rennala SGD (Tyurin, Richtárik 2023), Ringmaster ASGD (Maranjyan, Tyurin, Richtárik 2025): old gradients are ignored.
+
+A gradient that is ignored, or cut off, leaves no trace but that its worker begins anew. Times are left open: anybody
+may be next. Of the delays of Ringmaster only those up to R matter, so that its states are kept with version R.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.rounds import commits_all, has_read, has_worked, specification_of_rounds
+
+
+class Delays(NamedTuple):
+    """The state.
+
+    Attributes:
+      version: int[], the commits so far.
+      read: int[W], the version that each worker has read last.
+      busy: int[W], whether each is computing.
+      work: int[W], whether a push of each waits for its commit.
+    """
+
+    version: Numbers
+    read: Numbers
+    busy: Numbers
+    work: Numbers
+
+
+@comparable
+def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
+    """Rennala SGD: a commit takes B gradients, all on the version that it replaces.
+
+    Args:
+      num_workers: W.
+      num_contributions: B.
+    """
+    _validate.integer("num_contributions", num_contributions, minimum=1)
+    specification = specification_of_rounds(
+        f"rennala({num_workers} workers, takes {num_contributions})",
+        num_workers,
+        max_work=num_contributions,
+        has_room=lambda state: state.work.sum() < num_contributions,
+        has_enough=lambda state: state.work.sum() == num_contributions,
+        also_holds=lambda state: state.work.sum() <= num_contributions,
+        claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
+    )
+    return specification._replace(members=lambda alive: specification)
+
+
+@comparable
+def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool = False) -> Specification:
+    """Ringmaster ASGD: a commit takes one gradient, of a version that fewer than R commits have replaced.
+
+    Args:
+      num_workers: W.
+      delay_threshold: R.
+      cuts_off: whether workers are cut off whose gradient would be ignored; else nobody ever waits.
+    """
+    check_num_workers(num_workers)
+    _validate.integer("delay_threshold", delay_threshold, minimum=1)
+    program, zero = _Program(delay_threshold, may_wait=cuts_off), zeros(num_workers)
+    begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
+    push = Action("push", program.push, event=UNIT, matches=has_worked)
+
+    def own_entries(worker: Any) -> Delays:
+        """What the worker may change."""
+        is_own = is_own_entry(num_workers, worker)
+        return Delays(version=False, read=is_own, busy=is_own, work=is_own)
+
+    specification = Specification(
+        f"ringmaster({num_workers} workers, R = {delay_threshold}{', cuts off' * cuts_off})",
+        num_workers,
+        initial=Delays(version=np.int32(0), read=zero, busy=zero, work=zero),
+        sizes=Delays(version=delay_threshold + 1, read=zero + delay_threshold + 1, busy=zero + 2, work=zero + 2),
+        worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
+        claim=f"a commit takes one gradient, of a version that fewer than {delay_threshold} commits have replaced",
+        server=Role(
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
+            frame=lambda server: Delays(version=True, read=False, busy=False, work=True),
+            rule=program.server_rule,
+            only_actions=True,
+        ),
+        num_servers=1,
+        invariant=lambda state: (state.work.sum() <= 1) & (state.read <= state.version).all(),
+        step_property=program.step_property,
+        canonicalise=program.canonicalise,
+    )
+    return specification._replace(members=lambda alive: specification)
+
+
+class _Program(NamedTuple):
+    """Workers, and a server that commits each push, whose delay is below `delay_threshold`.
+
+    `may_wait`: whether a worker may begin later than with its last message.
+    """
+
+    delay_threshold: int
+    may_wait: bool
+
+    def is_too_old(self, state: Delays) -> jax.Array:
+        """bool[W]: whose version is R commits old, or more."""
+        return state.version - state.read >= self.delay_threshold
+
+    def begin(self, state: Delays, worker: jax.Array) -> tuple[Delays, jax.Array]:
+        """The state in which the worker computes on the newest version; it may if idle, or if its delay is too long."""
+        after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
+        is_idle = (state.busy[worker] == 0) & (state.work[worker] == 0)
+        drops_gradient = (state.busy[worker] == 1) & self.is_too_old(state)[worker]
+        return after, is_idle | drops_gradient
+
+    def push(self, state: Delays, worker: jax.Array) -> tuple[Delays, jax.Array]:
+        """The state in which the worker's push waits for its commit, and whether it may push."""
+        after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
+        is_new_enough = ~self.is_too_old(state)[worker]
+        return after, (state.busy[worker] == 1) & is_new_enough & (state.work.sum() == 0)
+
+    def worker_rule(self, before: Delays, after: Delays, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes what is new enough, or begins with the newest version."""
+        num_pushed = after.work[worker] - before.work[worker]
+        delay = before.version - before.read[worker]
+        stops = (before.busy[worker] == 1) & (after.busy[worker] == 0)
+        same_read = after.read[worker] == before.read[worker]
+        pushes = stops & (num_pushed == 1) & same_read & (delay < self.delay_threshold) & (before.work.sum() == 0)
+        reads_newest = (after.busy[worker] == 1) & (after.read[worker] == before.version) & (num_pushed == 0)
+        leaves_nothing = (before.busy[worker] == 0) | (delay >= self.delay_threshold)
+        return pushes | (reads_newest & leaves_nothing)
+
+    def commit(self, state: Delays, server: jax.Array) -> tuple[Delays, jax.Array]:
+        """The state after a commit of the push, and whether there is one."""
+        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
+        return after, state.work.sum() == 1
+
+    def server_rule(self, before: Delays, after: Delays, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits one push."""
+        return (after.version == before.version + 1) & (after.work == 0).all() & (before.work.sum() == 1)
+
+    def step_property(self, before: Delays, after: Delays, component: jax.Array) -> jax.Array:
+        """bool[]: whether what a commit takes has a delay below R, and nobody drops a gradient that has."""
+        has_push, delay = before.work > 0, before.version - before.read
+        takes_new = ~has_push | (delay < self.delay_threshold)
+        is_commit = after.version > before.version
+        begins_anew = (before.busy == 1) & (after.busy == 1) & (after.read != before.read)
+        drops_old = ~begins_anew | (delay >= self.delay_threshold)
+        return (~is_commit | takes_new.all()) & drops_old.all()
+
+    def canonicalise(self, state: Delays) -> Delays:
+        """The state with version R, and each worker's read with its delay, or R if that is longer."""
+        delay = jnp.minimum(state.version - state.read, self.delay_threshold)
+        newest = jnp.full_like(state.version, self.delay_threshold)
+        return state._replace(version=newest, read=newest - delay)
+
+    def begins(self, before: Delays, after: Delays, event: Event) -> jax.Array:
+        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
+        reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
+        return reads & (np.bool_(self.may_wait) | ~event.waited)
