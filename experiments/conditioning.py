@@ -64,6 +64,9 @@ FAMILIES: dict[str, Family] = {
         n, num_stragglers=s, num_blocks=L, rng_key=key
     ),
     "partial": lambda n, s, L, key: codes.partial(assignments.cyclic(n, load=s + L), num_blocks=L, rng_key=key),
+    "partial, harmonic": lambda n, s, L, key: codes.partial(
+        assignments.cyclic(n, load=s + L), num_blocks=L, rows="harmonic"
+    ),
 }
 
 

@@ -15,12 +15,16 @@ from gcjax.codes.cyclic_mds import cyclic_mds
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.graph_codes import graph_code
 from gcjax.codes.heterogeneous import heterogeneous
+from gcjax.codes.independent_set import independent_set
+from gcjax.codes.majority import majority
 from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
 from gcjax.codes.partial import partial
 from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
+from gcjax.codes.stochastic import stochastic
 from gcjax.codes.two_part import two_part
+from gcjax.codes.unbiased import unbiased
 from gcjax.codes.uncoded import ignore_stragglers, uncoded
 from gcjax.codes.whole import whole_workers
 from gcjax.registry import Entry
@@ -38,13 +42,17 @@ TABLE: dict[str, Entry] = {
     "graph_code": Entry(graph_code, "Glasgow and Wootters 2021"),
     "heterogeneous": Entry(heterogeneous, "Wang et al. 2019"),
     "ignore_stragglers": Entry(ignore_stragglers, "Chen et al. 2016"),
+    "independent_set": Entry(independent_set, "Su et al. 2023"),
+    "majority": Entry(majority, "Chen et al. 2018"),
     "multi_message": Entry(multi_message, "Ozfatura et al. 2020"),
     "one_step": Entry(one_step, "Charles et al. 2017"),
     "optimal_decoding": Entry(optimal_decoding, "Charles et al. 2017"),
     "partial": Entry(partial, "Ramamoorthy et al. 2024"),
     "reed_solomon": Entry(reed_solomon, "Halbawi et al. 2018"),
     "side_by_side": Entry(side_by_side, ""),
+    "stochastic": Entry(stochastic, "Bitar et al. 2020"),
     "two_part": Entry(two_part, "Tandon et al. 2017"),
+    "unbiased": Entry(unbiased, "Song and Choi 2025"),
     "uncoded": Entry(uncoded, ""),
     "whole_workers": Entry(whole_workers, ""),
 }
@@ -73,14 +81,18 @@ __all__ = [
     "heterogeneous",
     "holders",
     "ignore_stragglers",
+    "independent_set",
+    "majority",
     "multi_message",
     "one_step",
     "optimal_decoding",
     "partial",
     "reed_solomon",
     "side_by_side",
+    "stochastic",
     "stopping",
     "two_part",
+    "unbiased",
     "uncoded",
     "whole_workers",
 ]

@@ -25,14 +25,16 @@ from gcjax.codes.base import (
     default_float,
     gather_by_chunk,
     holders,
-    host_generator,
 )
 from gcjax.codes.chunk_systems import min_norm_solver
+from gcjax.codes.decoding_rows import harmonic_rows, random_rows
 from gcjax.equality import comparable
 
 
 @comparable
-def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array | None = None) -> GradientCode:
+def partial(
+    assignment: Assignment, *, num_blocks: int = 1, rows: str = "random", rng_key: jax.Array | None = None
+) -> GradientCode:
     """The partial-straggler code: exact when every chunk has L finished holders, best approximation before.
 
     M = 1. A plan costs O(N·R·L²), without a LAPACK call.
@@ -40,13 +42,15 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     Args:
       assignment: who holds what, in which order; see `gcjax.codes.assignments.order_chunks`.
       num_blocks: L; a message has d/L numbers.
-      rng_key: draws the rows r_w; needed for L > 1.
+      rows: "random", as in the paper, or "harmonic": evenly spread ones, with which rounding errors grow less
+        (`gcjax.codes.decoding_rows`).
+      rng_key: draws random rows r_w; needed for them for L > 1.
 
     Returns:
       The code; with every chunk's finished holders h, `residual` is `sqrt(sum over chunks of max(0, L - h))`.
 
     Raises:
-      ValueError: if L > 1 and there is no key.
+      ValueError: if random rows are asked for, L > 1 and there is no key.
 
     Example:
       >>> code = gcjax.codes.partial(gcjax.codes.assignments.cyclic(4, load=2))
@@ -57,10 +61,10 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
       1.0
     """
     _validate.integer("num_blocks", num_blocks, minimum=1)
-    rows = _unit_rows(assignment.num_workers, num_blocks, rng_key)
     chunk_holders = holders(assignment)
+    worker_rows = _decoding_rows(assignment, chunk_holders, num_blocks, rows, rng_key)
     solve_chunk_systems = min_norm_solver(
-        np.where((chunk_holders.workers >= 0)[..., None], rows[chunk_holders.workers], 0.0)
+        np.where((chunk_holders.workers >= 0)[..., None], worker_rows[chunk_holders.workers], 0.0)
     )
     flat_positions = _flat_positions(assignment, chunk_holders)
     ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((chunk_holders.workers < 0).any())
@@ -78,7 +82,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         encode = solution.reshape(-1, num_blocks)[flat_positions + traced_zero]
         if ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
-        decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)
+        decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(worker_rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
@@ -114,14 +118,17 @@ def _flat_positions(assignment: Assignment, chunk_holders: Holders) -> np.ndarra
     return position_of_slot
 
 
-def _unit_rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:
+def _decoding_rows(
+    assignment: Assignment, chunk_holders: Holders, num_blocks: int, rows: str, rng_key: jax.Array | None
+) -> np.ndarray:
     """float64[W, L]: the server's fixed rows, of length one."""
+    if _validate.choice("rows", rows, ("random", "harmonic")) == "harmonic":
+        return harmonic_rows(assignment, chunk_holders, num_blocks)
     if num_blocks == 1:
-        return np.ones((num_workers, 1))
+        return np.ones((assignment.num_workers, 1))
     if rng_key is None:
         raise ValueError(
             f"partial needs rng_key to draw its rows when num_blocks > 1; got num_blocks={num_blocks} and no key. "
-            "Pass rng_key=jax.random.key(0)."
+            'Pass rng_key=jax.random.key(0), or rows="harmonic", which draws nothing.'
         )
-    rows = host_generator(rng_key).normal(size=(num_workers, num_blocks))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return random_rows(assignment.num_workers, num_blocks, rng_key)

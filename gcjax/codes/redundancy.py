@@ -157,9 +157,9 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
     """The residual with everybody's full work, by rounding weights and coefficients to JAX's default float type alone.
 
     Args:
-      coefficients: float[W, M, K, L].
+      coefficients: float[W, M, K, L]: of message m of worker w the factor of block l of its k-th chunk.
       assignment: who holds what.
-      redundancy: the weights.
+      redundancy: all decoding weights with which the full work gives the sum.
     """
     dtype, num_blocks = default_float(), coefficients.shape[3]
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)
@@ -177,21 +177,27 @@ def straggler_residuals(
     """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
     Args:
-      coefficients: float[W, M, K, L].
+      coefficients: float[W, M, K, L]: of message m of worker w the factor of block l of its k-th chunk.
       assignment: who holds what.
-      redundancy: the weights.
+      redundancy: all decoding weights with which the full work gives the sum.
       masks: bool[masks, W], True for a straggler: as many in each as the redundancy makes up for.
     """
-    num_blocks, chunk_holders = coefficients.shape[3], holders(assignment)
-    encode = coefficients.astype(default_float()).astype(np.float64)
+    _, _, _, num_blocks = coefficients.shape
+    chunk_holders = holders(assignment)  # of each chunk its workers, and the slots that it has at them, [N, holders]
+    encode = _rounded(coefficients)
     residuals = []
     is_held = chunk_holders.workers[..., None, None] >= 0
     for is_straggler in masks:
-        weights = _weights_without(redundancy, is_straggler)
-        products_by_slot = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
+        decode = _rounded(_weights_without(redundancy, is_straggler))  # [W, M, L]
+        products_by_slot = np.einsum("wma,wmkb->wkab", decode, encode)  # [W, K, L, L]
         products_by_holder = np.where(is_held, products_by_slot[chunk_holders.workers, chunk_holders.slots], 0)
         residuals.append(np.linalg.norm(products_by_holder.sum(axis=1) - np.eye(num_blocks)))
     return np.array(residuals)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """The values as float64, rounded to the type in which a run has them: float32, or float64 with 64-bit types."""
+    return values.astype(default_float()).astype(np.float64)
 
 
 def _weights_without(redundancy: Redundancy, is_straggler: np.ndarray) -> np.ndarray:

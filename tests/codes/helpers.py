@@ -27,6 +27,7 @@ def exact_codes():
         ("partial L=2", codes.partial(cyclic, num_blocks=2, rng_key=KEY), 1),
         ("partial L=3", codes.partial(cyclic, num_blocks=3, rng_key=KEY), 0),
         ("partial graph L=2", codes.partial(graph, num_blocks=2, rng_key=KEY), 2),
+        ("partial L=3 harmonic", codes.partial(graph, num_blocks=3, rows="harmonic"), 1),
         ("partial uneven", codes.partial(uneven, num_blocks=2, rng_key=KEY), 0),
         ("frc by least squares", least_squares_frc(), 2),
         ("one step", codes.whole_workers(codes.one_step(assignments.cyclic(5, load=3))), 0),
@@ -60,6 +61,7 @@ def exact_codes():
             0,
         ),
         ("whole uneven", all_or_nothing(), 0),
+        ("majority", codes.majority(8, num_wrong=1, num_stragglers=1), 1),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]
 

@@ -3,6 +3,7 @@
 from gcjax.codes.assignments.bernoulli import bernoulli
 from gcjax.codes.assignments.block_designs import block_design
 from gcjax.codes.assignments.conversions import edges, from_graph, from_matrix
+from gcjax.codes.assignments.pairwise_balanced import pairwise_balanced
 from gcjax.codes.assignments.proportional import proportional
 from gcjax.codes.assignments.regular import cyclic, random_regular, repetition
 from gcjax.codes.ordering.known_speeds import order_by_speed
@@ -18,6 +19,7 @@ TABLE: dict[str, Entry] = {
     "from_matrix": Entry(from_matrix, ""),
     "order_by_speed": Entry(order_by_speed, ""),
     "order_chunks": Entry(order_chunks, "Ramamoorthy et al. 2024"),
+    "pairwise_balanced": Entry(pairwise_balanced, "Bitar et al. 2020"),
     "proportional": Entry(proportional, "Wang et al. 2019"),
     "random_order": Entry(random_order, "Ramamoorthy et al. 2024"),
     "random_regular": Entry(random_regular, "Raviv et al. 2018"),
@@ -34,6 +36,7 @@ __all__ = [
     "from_matrix",
     "order_by_speed",
     "order_chunks",
+    "pairwise_balanced",
     "proportional",
     "random_order",
     "random_regular",

@@ -1,0 +1,62 @@
+"""The rows with which the server multiplies the messages of a partial-straggler code, for L blocks.
+
+A chunk decodes from any L finished holders if any L of their rows are independent, and rounding errors grow with the
+condition of those L rows. Random rows are independent, but some are nearly parallel. Harmonic rows (ours for this code)
+are evenly spread: points on the circle, in the L functions cos and sin of which no combination vanishes at L points.
+Workers that share a chunk have different points; others may have the same one, so that there are few points, far apart.
+"""
+
+import jax
+import numpy as np
+
+from gcjax.codes.base import Assignment, Holders, host_generator
+
+
+def random_rows(num_workers: int, num_blocks: int, rng_key: jax.Array) -> np.ndarray:
+    """float64[W, L]: independent normal numbers, scaled to rows of length one."""
+    rows = host_generator(rng_key).normal(size=(num_workers, num_blocks))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def harmonic_rows(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> np.ndarray:
+    """float64[W, L]: rows of length one, of which those of any L holders of a chunk are independent.
+
+    With C points, row j has the entries `sqrt(2/L) cos(f t)` and `sqrt(2/L) sin(f t)` at `t = 2 pi j / C`, for the L/2
+    frequencies f = 1/2, 3/2, ... if L is even; if it is odd, for f = 1, 2, ..., and the constant `sqrt(1/L)`.
+    """
+    points = worker_colours(assignment, chunk_holders)
+    angles = 2 * np.pi * points / (points.max() + 1)
+    is_odd = num_blocks % 2
+    frequencies = np.arange(num_blocks // 2) + (1 if is_odd else 0.5)
+    phases = angles[:, None] * frequencies[None]
+    constant = np.full((points.size, is_odd), np.sqrt(0.5))
+    return np.sqrt(2 / num_blocks) * np.concatenate([constant, np.cos(phases), np.sin(phases)], axis=1)
+
+
+def worker_colours(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
+    """int[W]: a number for each worker, so that workers that share a chunk have different ones.
+
+    Positions in runs of about equal length, at least R, where that suffices and takes no more numbers, as for cyclic
+    assignments and repetition; otherwise greedily, worker by worker, each time the least number that fits.
+    """
+    num_workers, most_holders = assignment.num_workers, chunk_holders.workers.shape[1]
+    runs = np.array_split(np.arange(num_workers), max(num_workers // most_holders, 1))
+    in_runs, greedy = np.concatenate([run - run[0] for run in runs]), _greedy_colours(assignment, chunk_holders)
+    return in_runs if _differ(in_runs, chunk_holders) and in_runs.max() <= greedy.max() else greedy
+
+
+def _greedy_colours(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
+    """int[W]: for each worker the least number that no worker before it has with whom it shares a chunk."""
+    colours = np.full(assignment.num_workers, -1)
+    for worker, chunks in enumerate(assignment.chunks):
+        sharing_workers = chunk_holders.workers[chunks[chunks >= 0]].ravel()
+        taken = colours[sharing_workers[sharing_workers >= 0]]
+        colours[worker] = np.setdiff1d(np.arange(taken.size + 1), taken)[0]
+    return colours
+
+
+def _differ(colours: np.ndarray, chunk_holders: Holders) -> bool:
+    """Whether the holders of every chunk have different colours int[W]."""
+    own_of_padding = -1 - np.arange(chunk_holders.workers.shape[1])
+    of_holders = np.where(chunk_holders.workers >= 0, colours[chunk_holders.workers], own_of_padding[None])
+    return bool((np.diff(np.sort(of_holders, axis=1), axis=1) > 0).all())

@@ -1,0 +1,98 @@
+"""Gradient codes that ignore as many stragglers as there are (Su, Sukhnandan, Li 2023: IS-GC).
+
+Workers that share a chunk are in conflict. Of the workers that have arrived the server takes a largest set without a
+conflict (a maximum independent set of the conflict graph), whose sums make the sum of all their chunks, each once.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.codes.assignments.regular import cyclic, repetition
+from gcjax.codes.base import GradientCode, default_float
+from gcjax.codes.fixed import fixed_code
+from gcjax.equality import comparable
+
+
+@comparable
+def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", average: bool = False) -> GradientCode:
+    """The sum of as many chunks as the workers without a conflict have, scaled up to all (IS-GC). N = W, L = M = 1.
+
+    With g workers in the set every one of them has the weight `N / (g K)`. Any number may be missing. The sum is exact
+    where g K = N. Decoding takes O(W), with the average O(W²/K).
+
+    Args:
+      num_workers: n = W = N.
+      load: K.
+      placement: "cyclic": worker w holds chunks w, ..., w + K - 1; or "fractional": groups of K workers hold the same
+        K chunks.
+      average: with cyclic placement there may be several largest sets. One is always taken by default, as from one
+        starting point of the released code, so that some chunks may count more often than others; if True, their mean
+        over all starting points, which treats all chunks alike.
+
+    Raises:
+      ValueError: if the load exceeds the workers, or is that of groups and does not divide them.
+
+    Example:
+      >>> code = gcjax.codes.independent_set(5, load=2)
+      >>> code.plan([0, 2, 2, 0, 2]).decode[:, 0, 0].tolist()  # workers 1 and 2 share chunk 2
+      [0.0, 1.25, 0.0, 0.0, 1.25]
+    """
+    _validate.choice("placement", placement, ("cyclic", "fractional"))
+    is_cyclic = placement == "cyclic"
+    assignment = (cyclic if is_cyclic else repetition)(num_workers, load=load)
+
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        """float[W, 1, 1]: N / (g K) for the g workers of the set, or the mean of that over sets."""
+        is_finished = progress >= load
+        if is_cyclic:
+            weights, set_size = _largest_sets(is_finished, load, average=average)
+        else:
+            weights = _first_of_groups(is_finished.reshape(-1, load))
+            set_size = weights.sum(dtype=jnp.int32)
+        scale = num_workers / (load * set_size.clip(1)).astype(encode.dtype)
+        return (weights.astype(encode.dtype) * scale)[:, None, None]
+
+    def completion(arrivals: jax.Array) -> jax.Array:
+        """When every group has its first worker; or with a cyclic placement, when one in every K workers is there."""
+        if not is_cyclic:
+            return arrivals.reshape(-1, load).min(axis=1).max()
+        if num_workers % load:
+            return jnp.full((), jnp.inf, arrivals.dtype)
+        return arrivals.reshape(-1, load).max(axis=0).min()
+
+    return fixed_code(assignment, np.ones((num_workers, load)), decode=decode, completion=completion)
+
+
+def _first_of_groups(is_finished: jax.Array) -> jax.Array:
+    """bool[W]: the first worker of each group that has finished, of `is_finished bool[groups, K]`."""
+    return ((jnp.cumsum(is_finished, axis=1) == 1) & is_finished).reshape(-1)
+
+
+def _largest_sets(is_finished: jax.Array, load: int, *, average: bool) -> tuple[jax.Array, jax.Array]:
+    """Shares float[W] of the workers in a largest set without a conflict, and the size int32[] of such a set.
+
+    From a start on, around the circle, each time the next finished worker that shares nothing with the last one: that
+    is a largest set with the start in it. One of the K workers from the first finished one on is in a largest set of
+    all. With `average`, the mean over all starts that lead to as many.
+    """
+    num_workers = is_finished.size
+    positions = jnp.arange(2 * num_workers + load, dtype=jnp.int32)  # on the circle, of which they go around twice
+    nowhere = 3 * num_workers
+    is_there = is_finished[positions % num_workers]
+    next_there = jax.lax.cummin(jnp.where(is_there, positions, nowhere), reverse=True)
+    starts = positions[:num_workers] if average else jnp.argmax(is_finished).astype(jnp.int32) + positions[:load]
+
+    def next_members(members: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        """For each start the next member, and this one."""
+        return next_there.at[members + load].get(mode="fill", fill_value=nowhere), members
+
+    first_members = jnp.where(is_there[starts], starts, nowhere)
+    _, members = jax.lax.scan(next_members, first_members, None, length=num_workers // load)  # [members, starts]
+    is_member = members + load <= starts[None] + num_workers  # the last one must not reach the start
+    sizes = is_member.sum(axis=0, dtype=jnp.int32)
+    is_best = (sizes == sizes.max()) if average else jnp.arange(load) == jnp.argmax(sizes)
+    start_shares = is_best.astype(default_float()) / is_best.sum(dtype=jnp.int32).astype(default_float())
+    member_shares = jnp.where(is_member, start_shares[None], 0)
+    return jnp.zeros(num_workers, default_float()).at[members % num_workers].add(member_shares), sizes.max()

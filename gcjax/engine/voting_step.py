@@ -1,0 +1,148 @@
+"""A training step that is right although some workers send wrong messages (Chen, Wang, Charles, Papailiopoulos 2018).
+
+Letters: W workers, U workers of one device, K chunks a worker holds, N chunks, G groups, d parameters.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from gcjax.codes.assignments.regular import repetition
+from gcjax.codes.base import GradientCode, check_progress
+from gcjax.engine.coded_step import check_batch, pad_workers
+from gcjax.engine.collectives import exchange_slices, gather_slices
+from gcjax.engine.gradients import mean
+from gcjax.engine.layout import Layout
+from gcjax.engine.losses import losses_of
+from gcjax.engine.messages import assembled, worker_messages
+from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
+
+
+class VotingInfo(NamedTuple):
+    """What a step with votes tells a person.
+
+    Attributes:
+      decided: bool[G], the groups of which enough workers have arrived, and more than half of those sent the same. The
+        others are not in the gradient, which is exact iff all are decided and right.
+      outvoted: bool[W], the workers of decided groups that have sent something else than most.
+    """
+
+    decided: jax.Array
+    outvoted: jax.Array
+
+
+def voting_value_and_grad(
+    loss: Callable[..., Any],
+    code: GradientCode,
+    mesh: Mesh,
+    axis: str = "workers",
+    *,
+    attack: Callable[[jax.Array], jax.Array] | None = None,
+) -> Callable[..., tuple[Any, Any, VotingInfo]]:
+    """As `coded_value_and_grad`, but the server compares messages: of each group, it takes what most have sent.
+
+    Messages count as equal if all their bits but the sign of zero are, as they are where the members of a group run the
+    same program on devices of one kind. Every device compares its slice of all messages: it sends d numbers for each of
+    its workers, and d once more.
+
+    Args:
+      loss: see `coded_value_and_grad`; without aux.
+      code: whose groups hold the same chunks in the same order, as those of `gcjax.codes.majority` do.
+      mesh: has the axis.
+      axis: of the workers.
+      attack: what wrong workers send, for simulations: `messages float[U, d] -> float[U, d]`, from what they should
+        send; see `gcjax.engine.wrong_messages`.
+
+    Returns:
+      A pure function `(params, batch, progress, *args, is_wrong=None) -> (value, gradient, info)`; `is_wrong` bool[W]
+      says whose messages the attack replaces. `gradient` is the mean of the N chunk gradients if `info.decided` is true
+      everywhere and in each group more than half of the messages are right; `value` is the mean loss of the chunks that
+      are in it.
+
+    Raises:
+      ValueError: if the code has no such groups, or the mesh no such axis; when called, if `is_wrong` comes without an
+        attack, or an argument does not fit the code.
+    """
+    _check_groups(code)
+    auto_mesh, load = mesh_with_axis(mesh, axis), code.assignment.load
+    num_workers, num_chunks, num_devices = code.assignment.num_workers, code.assignment.num_chunks, mesh.shape[axis]
+    of_chunk = losses_of(loss, False).of_chunk
+
+    def on_device(
+        params: Any, args: tuple[Any, ...], arrived: jax.Array, is_enough: jax.Array, batch: Any, encode: jax.Array,
+        is_wrong: jax.Array,
+    ) -> tuple[Any, Any, VotingInfo]:  # fmt: skip
+        """What a device computes; `batch`, `encode`, `is_wrong` are those of its workers, [U, ...]."""
+        messages, (losses, _) = worker_messages(lambda p, c: of_chunk(p, c, *args), params, batch, encode, has_aux=True)
+        sums = messages[:, 0]  # [U, d], of the only message
+        if attack is not None:
+            sums = jnp.where(is_wrong[:, None], attack(sums), sums)
+        own_slice = exchange_slices(sums, axis, None).reshape(-1, -(-sums.shape[1] // num_devices))[:num_workers]
+        by_group = own_slice.reshape(-1, load, own_slice.shape[1])  # [G, K, slice]: K is the size of a group, too
+        num_different = (by_group[:, :, None] != by_group[:, None]).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
+        is_winner, info = _votes(jax.lax.psum(num_different, axis) == 0, arrived.reshape(-1, load), is_enough)
+        # The others times 0 would be NaN where they sent an infinity.
+        slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
+        gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : sums.shape[1]]
+        losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]
+        weights = is_winner.reshape(-1, 1).astype(losses.dtype)
+        value = mean((losses_of_all * weights).sum(), weights.sum() * load)
+        return assembled(gradient_sum / num_chunks, params), value, info
+
+    def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:
+        """(value, gradient, info)."""
+        coding = code.plan(progress)
+        is_enough = jnp.any(coding.decode.reshape(-1, load) != 0, axis=1)  # bool[G]
+        batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
+        everywhere = Layout(auto_mesh).replicate((coding.encode, is_wrong))
+        encode, wrong = pad_leading_axis(everywhere, num_devices)
+        cut_by_worker = on_each_device(on_device, auto_mesh, axis, num_shared=4)
+        arrived = code.sent(progress)[:, 0]
+        gradient, value, info = cut_by_worker(params, args, arrived, is_enough, batch, encode, wrong)
+        return value, gradient, info
+
+    compiled_step = jax.jit(step)
+
+    def checked_step(params: Any, batch: Any, progress: Any, *args: Any, is_wrong: Any = None) -> Any:
+        """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
+        check_batch(batch, code, auto_mesh, axis)
+        if is_wrong is not None and attack is None:
+            raise ValueError("is_wrong needs an attack: pass attack=... to voting_value_and_grad; got none.")
+        wrong = jnp.zeros(num_workers, bool) if is_wrong is None else jnp.asarray(is_wrong)
+        if wrong.shape != (num_workers,) or wrong.dtype != bool:
+            raise ValueError(f"is_wrong must be bool[{num_workers}]; got {wrong.dtype}{list(wrong.shape)}.")
+        return compiled_step(params, batch, check_progress(code.assignment, progress), wrong, args)
+
+    return checked_step
+
+
+def _votes(agree: jax.Array, arrived: jax.Array, is_enough: jax.Array) -> tuple[jax.Array, VotingInfo]:
+    """bool[G, K], the first of those who sent what most of their group did, where the group decides; and the info.
+
+    Shapes: `agree` bool[G, K, K], who sent the same as whom; `arrived` bool[G, K]; `is_enough` bool[G].
+    """
+    votes = jnp.where(arrived, (agree & arrived[:, None]).sum(axis=2, dtype=jnp.int32), 0)  # [G, K]
+    num_arrived = arrived.sum(axis=1, dtype=jnp.int32)
+    decided = is_enough & (2 * votes.max(axis=1) > num_arrived)
+    winner = votes.argmax(axis=1)  # int[G]
+    is_winner = (jnp.arange(votes.shape[1])[None] == winner[:, None]) & decided[:, None]
+    agrees_with_winner = jnp.take_along_axis(agree, winner[:, None, None], axis=1)[:, 0]
+    outvoted = arrived & decided[:, None] & ~agrees_with_winner
+    return is_winner, VotingInfo(decided, outvoted.reshape(-1))
+
+
+def _check_groups(code: GradientCode) -> None:
+    """Raises `ValueError` unless each group of workers holds the same chunks, and each of them sends one message."""
+    if isinstance(code, GradientCode) and code.num_blocks == code.num_messages == 1 and code.whole_workers:
+        assignment = code.assignment
+        if assignment.num_workers % assignment.load == 0:
+            groups = repetition(assignment.num_workers, load=assignment.load)
+            if groups == assignment:
+                return
+    raise ValueError(
+        "voting_value_and_grad needs a code of groups that hold the same chunks, for example "
+        f"gcjax.codes.majority(6, num_wrong=1, num_stragglers=0); got {code!r}."
+    )

@@ -1,0 +1,68 @@
+"""Workers that send wrong messages, for simulations: who they are in each round, and what they send.
+
+The attacks are those of the released code of DRACO (Chen, Wang, Charles, Papailiopoulos 2018).
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _validate
+from gcjax.equality import comparable
+
+Attack = Callable[[jax.Array], jax.Array]
+"""`messages float[U, d] -> float[U, d]`: what workers send instead of these."""
+
+
+def wrong_workers(
+    rng_key: jax.Array, *, num_rounds: int, num_workers: int, num_wrong: int, persistent: bool = False
+) -> jax.Array:
+    """bool[num_rounds, W]: whose messages are wrong in each round, as many in every one, any as likely as any other.
+
+    Args:
+      rng_key: draws them.
+      num_rounds: at least 1.
+      num_workers: W.
+      num_wrong: at most W.
+      persistent: whether they are the same in all rounds.
+
+    Raises:
+      ValueError: if a number is out of its bounds.
+    """
+    _validate.integer("num_rounds", num_rounds, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_wrong", num_wrong, minimum=0, maximum=num_workers)
+    first = jnp.arange(num_workers) < num_wrong
+    keys = jax.random.split(_validate.rng_key(rng_key), 1 if persistent else num_rounds)
+    rounds = jax.vmap(lambda key: jax.random.permutation(key, first))(keys)
+    return jnp.broadcast_to(rounds, (num_rounds, num_workers))
+
+
+@comparable
+def reversed_gradient(scale: float = 100.0) -> Attack:
+    """What they should send, times minus the scale.
+
+    Args:
+      scale: above 0; 100 in the released code.
+    """
+    _validate.single_number("scale", scale, above=True)
+    return lambda messages: -scale * messages
+
+
+@comparable
+def constant(value: float = -100.0) -> Attack:
+    """The same number everywhere, so that all of them send the same.
+
+    Args:
+      value: -100 in the released code.
+    """
+    _validate.single_number("value", value, minimum=-float("inf"))
+    return lambda messages: jnp.full_like(messages, value)
+
+
+__all__ = [
+    "constant",
+    "reversed_gradient",
+    "wrong_workers",
+]
