@@ -7,7 +7,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gcjax import advice, codes, engine, processes, protocols, stragglers, study, tasks, testing, watching
+    from gcjax import (
+        advice,
+        codes,
+        compression,
+        engine,
+        processes,
+        protocols,
+        stragglers,
+        study,
+        tasks,
+        testing,
+        watching,
+    )
     from gcjax.equality import comparable
     from gcjax.registry import register
     from gcjax.watching.watch import watch
@@ -18,6 +30,7 @@ __all__ = [
     "advice",
     "codes",
     "comparable",
+    "compression",
     "engine",
     "processes",
     "protocols",
@@ -33,6 +46,7 @@ __all__ = [
 _MODULES = (
     "advice",
     "codes",
+    "compression",
     "engine",
     "processes",
     "protocols",

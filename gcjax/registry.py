@@ -22,6 +22,7 @@ _TABLE_OF_KIND = {
     "straggler": ("gcjax.stragglers", "TABLE"),
     "network": ("gcjax.stragglers", "NETWORKS"),
     "absences": ("gcjax.stragglers", "ABSENCES"),
+    "compression": ("gcjax.compression", "TABLE"),
     "trace": ("gcjax.stragglers", "TRACES"),
     "task": ("gcjax.tasks", "TABLE"),
     "optimizer": ("optax", ""),
@@ -47,7 +48,9 @@ _OPTAX_NAMES = (
 )
 
 # What these make depends on nothing but the arguments; a task may read a file.
-_COMPARABLE_KINDS = ("code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "optimizer")
+_COMPARABLE_KINDS = (
+    "code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "compression", "optimizer"
+)  # fmt: skip
 
 NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
 
@@ -119,8 +122,8 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     registered again, since its cell or module is run once more, takes its own place.
 
     Args:
-      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, absences, trace,
-        task, optimizer, study or experiment.
+      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, absences,
+        compression, trace, task, optimizer, study or experiment.
       name: what it is called; the name of the function by default.
       paper: where it comes from (authors, year).
 

@@ -27,7 +27,7 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 # Test folders in which JAX promotes neither types nor ranks silently.
-STRICT = {"codes", "engine", "protocols", "stragglers", "tasks"}
+STRICT = {"codes", "compression", "engine", "protocols", "stragglers", "tasks"}
 
 hypothesis.settings.register_profile("gcjax", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("gcjax")

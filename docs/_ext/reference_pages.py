@@ -30,6 +30,7 @@ TITLES = {
     "gcjax.codes": "Codes",
     "gcjax.codes.assignments": "Assignments",
     "gcjax.codes.stopping": "Stopping rules",
+    "gcjax.compression": "Compressions",
     "gcjax.engine.live": "Deadline rules",
     "gcjax.protocols": "Protocols",
     "gcjax.specifications": "Specifications",

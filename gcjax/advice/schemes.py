@@ -19,11 +19,16 @@ BASELINE = "bsp"
 SAME_TIMES = {
     "backup_workers": "k_sync, with K = W - b",
     "cyclic_mds": "cyclic_repetition: any W - s workers decode",
+    "delay_adaptive": "asp, which it weighs otherwise",
     "diloco": "local_sgd with as many local steps; its paper takes some hundreds",
     "expander": "one_step, of which it is the case of a graph",
     "ignore_stragglers": "k_sync, with K = W - s",
+    "independent_set": "one_step, which waits as long and adds up more",
+    "majority": "fractional_repetition, whose groups need one worker and not most of them",
     "reed_solomon": "cyclic_repetition, with one chunk a worker",
     "staleness_aware": "k_batch_async with as many contributions, which it weighs otherwise",
+    "stochastic": "one_step, with loads that are about equal",
+    "unbiased": "one_step, which waits as long and weighs otherwise",
     "uncoded": "bsp",
     "whole_workers": "the code that it is given, where workers send whole loads; cyclic_repetition's do",
 }
@@ -82,6 +87,7 @@ def _synchronous(job: Job) -> Iterator[Row]:
     yield BASELINE, "", protocols.bsp
     yield "k_sync", f"K={num_workers - 1}", lambda: protocols.k_sync(num_contributions=num_workers - 1)
     yield "k_batch_sync", f"K={num_workers}", lambda: protocols.k_batch_sync(num_contributions=num_workers)
+    yield "rennala", f"B={num_workers}", lambda: protocols.rennala(num_contributions=num_workers)
     yield "anytime_minibatch", f"{job.median:.3g} s, 4 units a step", lambda: Scheme(
         "anytime_minibatch", f"{job.median:.3g} s, 4 units a step",
         protocols.anytime_minibatch(seconds=job.median), units_per_step=4,
@@ -103,6 +109,7 @@ def _asynchronous(job: Job) -> Iterator[Row]:
     )  # fmt: skip
     yield "k_async", f"K={num_workers - 1}", lambda: protocols.k_async(num_contributions=num_workers - 1)
     yield "k_batch_async", f"K={num_workers}", lambda: protocols.k_batch_async(num_contributions=num_workers)
+    yield "ringmaster", f"R={num_workers}", lambda: protocols.ringmaster(delay_threshold=num_workers)
     yield "grouped", f"{num_groups} groups by speed", lambda: protocols.grouped(groups=of_speed)
     yield (
         "progressive_groups",
@@ -121,6 +128,12 @@ def _local(job: Job) -> Iterator[Row]:
     num_workers = job.num_workers
     yield "local_sgd", "H=4", lambda: protocols.local_sgd(num_local_steps=4)
     yield "elastic_averaging", "H=4", lambda: protocols.elastic_averaging(num_local_steps=4)
+    yield (
+        "fedbuff",
+        f"H=4, K={num_workers}",
+        lambda: protocols.fedbuff(num_local_steps=4, num_contributions=num_workers),
+    )
+    yield "async_local_sgd", "H=4", lambda: protocols.async_local_sgd(num_local_steps=4)
     yield "stsyn", f"H=4, K={num_workers - 1}", lambda: protocols.stsyn(num_local_steps=4, num_waited=num_workers - 1)
     yield "worker_busy", "", protocols.worker_busy
     yield "worker_busy", "eager", lambda: protocols.worker_busy(eager=True)

@@ -59,7 +59,11 @@ def _seconds_to_target(row: SchemeAdvice, seconds: np.ndarray, study: Study, pro
     units_per_step, unit_share = simulation.units(scheme, study.num_workers)
     stragglers = replay(trace=np.repeat(seconds * unit_share, units_per_step, axis=0), start="recorded")
     own_optimizer = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name == scheme.name}
-    one_study = dataclasses.replace(study, num_units=study.num_units * units_per_step, optimizers=own_optimizer or None)
+    own_compression = {name: own for name, own in (study.compressions or {}).items() if name == scheme.name}
+    one_study = dataclasses.replace(
+        study, num_units=study.num_units * units_per_step, optimizers=own_optimizer or None,
+        compressions=own_compression or None,
+    )  # fmt: skip
     plan_of_one = plan(one_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
     with tempfile.TemporaryDirectory() as folder:
         results = run(plan_of_one, out=Path(folder), progress=progress)

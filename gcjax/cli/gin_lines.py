@@ -24,6 +24,7 @@ _USE_LINES = {
     "straggler": "compare.stragglers = @{0}()",
     "network": "compare.network = @{0}()",
     "absences": "compare.absences = @{0}()",
+    "compression": "study.compressions = {{'bsp': @{0}()}}",
     "trace": "replay.trace = @{0}()",
     "task": "study.task = @{0}()",
     "optimizer": "study.optimizer = @{0}()",
@@ -46,6 +47,8 @@ _EXAMPLES = {
     "replication": 2,
     "slowdown": 5.0,
     "staleness": 1,
+    "straggler_probabilities": 0.2,
+    "straggler_probability": 0.2,
     "warmup_steps": 100,
     "window": 2,
 }

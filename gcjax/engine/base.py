@@ -25,6 +25,9 @@ class State(NamedTuple):
       local: the parameters that workers work on, if they take steps of their own (see `gcjax.engine.local_work`).
       window: int32[], the window of a protocol that looks at the loss.
       controls: what such a protocol has chosen for each window.
+      compression: the states of the senders of compressed messages, every leaf `[W, ...]`; `[W·M, ...]` under a code
+        with M messages a worker. None without compression, and where workers take steps of their own, whose state is
+        in `local`.
     """
 
     commit: jax.Array
@@ -34,6 +37,7 @@ class State(NamedTuple):
     local: Any = None
     window: Any = None
     controls: Any = None
+    compression: Any = None
 
 
 class Trajectory(NamedTuple):
@@ -42,7 +46,7 @@ class Trajectory(NamedTuple):
     Attributes:
       commit: int32[V], commits made before the evaluation; -1 where the run ended earlier.
       time: float[V] virtual seconds; inf where the run ended earlier.
-      metrics: name -> float[V]; NaN where the run ended earlier.
+      metrics: name -> float[V]; inf where the run ended earlier.
     """
 
     commit: jax.Array
@@ -54,7 +58,7 @@ class Info(NamedTuple):
     """What happened in each commit.
 
     Attributes:
-      loss: float[E], the training loss that the commit's gradients belong to; NaN for commits not made.
+      loss: float[E], the training loss that the commit's gradients belong to; inf for commits not made.
       residual: float[E], the distance of the decoded coefficients from the exact sum, computed from them, whatever the
         code says of itself (0 without a code).
       staleness: int32[E], the largest staleness among the commit's contributions; -1 for commits not made.
@@ -113,7 +117,7 @@ class Run(NamedTuple):
     def final(self, metric: str) -> jax.Array:
         """A metric at the last evaluation that was made: that of `params`, if the run has come to its end.
 
-        The last entries of `trajectory.metrics` are NaN where the run ended with fewer commits than were possible.
+        The last entries of `trajectory.metrics` are inf where the run ended with fewer commits than were possible.
 
         Args:
           metric: one of the task's.

@@ -113,7 +113,7 @@ def coded_value_and_grad(
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
-        _check_batch(batch, code, auto_mesh, axis)
+        check_batch(batch, code, auto_mesh, axis)
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 
     return checked_step
@@ -275,7 +275,7 @@ def _losses_with_args(losses: Losses, args: tuple[Any, ...]) -> Losses:
     )
 
 
-def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
+def check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
     """Raises a `ValueError` unless every leaf is [W, K, ...], or [padded_workers, K, ...] sharded over the axis."""
     num_workers, load, num_devices = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
     padded_workers = num_workers + -num_workers % num_devices

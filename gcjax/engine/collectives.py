@@ -21,9 +21,9 @@ def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
     flat, unravel = ravel_pytree(tree)
     one_row = flat[None]
     # A reduce-scatter and an all-gather, so that the sum itself is not rounded to `message_dtype` at every addition.
-    own_slices = _exchange_slices(one_row, axis, message_dtype).astype(accumulation_dtype(flat.dtype))
+    own_slices = exchange_slices(one_row, axis, message_dtype).astype(accumulation_dtype(flat.dtype))
     own_slice_of_sum = own_slices.sum(axis=0)
-    flat_sum = _gather_slices(own_slice_of_sum, axis, message_dtype)[0, : flat.size]
+    flat_sum = gather_slices(own_slice_of_sum, axis, message_dtype)[0, : flat.size]
     return unravel(flat_sum.astype(flat.dtype))
 
 
@@ -45,13 +45,13 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
         return all_sum(decoded_blocks(decode, messages), axis, message_dtype)
     # A device gets its slice of all messages [n, rows, slice], decodes it to [L, slice], and the slices are gathered.
     message_rows = messages.reshape(num_messages, width)
-    own_slices = _exchange_slices(message_rows, axis, message_dtype).astype(messages.dtype)
+    own_slices = exchange_slices(message_rows, axis, message_dtype).astype(messages.dtype)
     decode_of_all = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, rows, L]
     own_slice_of_blocks = decoded_blocks(decode_of_all, own_slices)
-    return _gather_slices(own_slice_of_blocks, axis, message_dtype)[:, :width].astype(messages.dtype)
+    return gather_slices(own_slice_of_blocks, axis, message_dtype)[:, :width].astype(messages.dtype)
 
 
-def _exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
+def exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
     """[n, rows, ceil(width / n)]: this device's slice of the [rows, width] of each of the n devices along the axis."""
     num_rows, width = rows.shape
     num_devices = jax.lax.axis_size(axis)  # n
@@ -62,7 +62,7 @@ def _exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Arra
     return unpack(jax.lax.all_to_all(packed, axis, split_axis=0, concat_axis=0, tiled=True))
 
 
-def _gather_slices(own_slice: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
+def gather_slices(own_slice: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
     """The rows [L, width], put together from the slices [L, width / n] of the n devices along the axis."""
     packed, unpack = _pack_to_send(own_slice, message_dtype)
     return unpack(jax.lax.all_gather(packed, axis, axis=1, tiled=True))

@@ -17,6 +17,7 @@ from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine import version_ring as rings
 from gcjax.engine.base import Info, State
 from gcjax.engine.coded_step import mesh_estimate
+from gcjax.engine.compressed_messages import coded_messages, gradient_of_sums, sum_of_estimates, unit_messages
 from gcjax.engine.gradients import (
     CommitGradient,
     Contribution,
@@ -38,7 +39,7 @@ class CommitMaker(NamedTuple):
 
     Attributes:
       program: what is compiled.
-      gradient: of a commit of plain or coded gradients.
+      gradient: of a commit of plain or coded gradients; with compression its messages, instead of their sum.
       local_work: of a commit of local work; None if workers push gradients.
       wavefront_spread: how the commits of a wavefront are spread over devices.
       commits: of the schedule.
@@ -63,7 +64,7 @@ class CommitMaker(NamedTuple):
 
 def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Schedule) -> CommitMaker:
     """What commits of a schedule are made with: gradients of the protocol's kind, spread as the layout says."""
-    task, protocol, optimizer, options = program
+    task, protocol, optimizer, options, compression = program
     spread, num_workers, num_contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
     # Contributions to one commit are spread over the devices; where there is only one, commits are.
     spreads_contributions = num_contributions > 1
@@ -72,8 +73,12 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.local is not None:
         work_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if work_at_once else None
-        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread)
-    if protocol.code is None:
+        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread, compression)
+    if compression is not None and protocol.code is None:
+        gradient = unit_messages(task, contribution_spread)
+    elif compression is not None and protocol.code is not None:
+        gradient = coded_messages(task, protocol.code, contribution_spread)
+    elif protocol.code is None:
         gradient = unit_gradients(task, protocol.one_version, contribution_spread, skip_padding=protocol.padded)
     else:
         estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
@@ -158,6 +163,9 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     As before if `active`, bool[], is false, as it can only be under vmap.
     """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
+    if maker.program.compression is not None and maker.local_work is None:
+        contribution, states = _with_sum_of_estimates(maker, state, contribution)
+        state = state._replace(compression=select_active(active, states, state.compression))
     updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
     new_params = optax.apply_updates(state.params, updates)
     params = options.layout.constrain_params(select_active(active, new_params, state.params))
@@ -176,3 +184,11 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     )
     num_commits = state.commit + active.astype(state.commit.dtype)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info
+
+
+def _with_sum_of_estimates(maker: CommitMaker, state: State, contribution: Contribution) -> tuple[Contribution, Any]:
+    """The contribution with what the server gets of its messages as gradient, and the states of all senders."""
+    compression, code = maker.program.compression, maker.program.protocol.code
+    assert compression is not None
+    sums, states = sum_of_estimates(compression, maker.batch_key, contribution.gradient, state.compression)
+    return contribution._replace(gradient=gradient_of_sums(sums, state.params, code)), states

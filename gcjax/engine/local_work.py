@@ -14,6 +14,8 @@ import numpy as np
 import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
+from gcjax.compression.base import Compression
+from gcjax.engine.compressed_messages import compressed
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
 from gcjax.engine.new_processes import NOTHING_READ, begun_anew
 from gcjax.engine.spread import Spread
@@ -30,12 +32,14 @@ class Local(NamedTuple):
       opt_state: of the optimizer of the local steps.
       version: int32[], the version that was read last; -1 before the first.
       new_processes: what begins anew on the way, see `gcjax.engine.new_processes`; None if nothing does.
+      compression: the state of the compression of what is pushed; None without one.
     """
 
     params: Any
     opt_state: Any
     version: jax.Array
     new_processes: Any = None
+    compression: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -72,6 +76,7 @@ class LocalRule(NamedTuple):
       optimizer: of the local steps.
       owner: int32[W], see `owner_of_workers`.
       worker_spread: how the workers of a commit work at the same time; None if one after the other.
+      compression: of what is pushed; None for none.
     """
 
     task: Task
@@ -79,6 +84,7 @@ class LocalRule(NamedTuple):
     optimizer: optax.GradientTransformation
     owner: jax.Array
     worker_spread: Spread | None
+    compression: Compression | None
 
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, Local]]
@@ -118,6 +124,7 @@ def local_commits(
     optimizer: optax.GradientTransformation,
     num_workers: int,
     worker_spread: Spread | None,
+    compression: Compression | None = None,
 ) -> LocalCommit:
     """The function that makes commits of local work.
 
@@ -128,11 +135,13 @@ def local_commits(
       num_workers: W.
       worker_spread: how the workers of a commit work at the same time; one after the other if None, as always where a
         commit has fewer contributions than workers.
+      compression: of what is pushed; None for none.
     """
     owner = jnp.asarray(owner_of_workers(local, num_workers))
     rule = LocalRule(
-        task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, worker_spread=worker_spread
-    )
+        task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, worker_spread=worker_spread,
+        compression=compression,
+    )  # fmt: skip
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
         """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
@@ -290,6 +299,10 @@ def _change_of_contribution(
         rule, inputs, steps, gradient_points, params_before_steps, local.opt_state
     )
     change, params = rule.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
+    if rule.compression is not None:
+        owner, first_unit = rule.owner[steps.worker.max().clip(0)], steps.unit.max().clip(0)  # the max, as -1 pads
+        change, state = compressed(rule.compression, change, local.compression, inputs.rng_key, owner, first_unit)
+        local = local._replace(compression=state)
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     return weighted_change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
 

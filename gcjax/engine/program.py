@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from gcjax.compression.base import Compression
 from gcjax.engine import version_ring as rings
 from gcjax.engine.layout import Layout
 from gcjax.protocols.base import Protocol
@@ -33,6 +34,7 @@ class Program(NamedTuple):
     protocol: Protocol
     optimizer: optax.GradientTransformation
     options: Options
+    compression: Compression | None = None
 
 
 def server_optimizer(program: Program) -> optax.GradientTransformation:

@@ -14,8 +14,10 @@ import optax
 from jax.sharding import Mesh
 
 from gcjax import _validate
+from gcjax.compression.base import Compression, validated
 from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
+from gcjax.engine.compressed_messages import check_same_states, compressed_network
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import Layout, MeshOptions, layout
 from gcjax.engine.new_processes import first_units, with_new_processes
@@ -67,6 +69,7 @@ def run(
     params: Any = None,
     network: Network | Links | None = None,
     absences: Absences | None = None,
+    compression: Compression | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
@@ -90,6 +93,8 @@ def run(
       params: the initial parameters; made by the task if None.
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous by default.
       absences: when workers are away; never if None.
+      compression: of the messages that workers send, which then take as long as their compressed size says; the
+        parameters that they receive stay whole. What is in no commit counts as not sent. None for none.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
@@ -126,7 +131,7 @@ def run(
     _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
-    network = _network(network, task, params, num_workers=durations.shape[1])
+    network = _network(network, task, params, durations.shape[1], compression, protocol)
     absences = checked_absences(absences, durations)
     protocol = with_absences(protocol, absences)
     inputs = durations, rng_key, params, network, absences, task.data, resume.run
@@ -141,7 +146,8 @@ def run(
     if resume.run is not None:
         max_commits = num_commits or schedule.time.shape[0]
         check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
-    program = Program(task._replace(data=None), protocol, optimizer, options)
+        check_same_states(resume.run.state, compression, protocol.code)
+    program = Program(task._replace(data=None), protocol, optimizer, options, compression)
     arrays = Arrays(
         schedule=schedule, data=task.data, rng_key=rng_key, params=params,
         durations_and_network=None if protocol.adaptive is None else (durations, network),
@@ -158,6 +164,7 @@ def replay(
     rng_key: jax.Array,
     memberships: Sequence[Membership] = (),
     params: Any = None,
+    compression: Compression | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     wavefront_width: int | None = None,
@@ -179,6 +186,7 @@ def replay(
       memberships: who came and went, for example `gcjax.parameter_server.LiveRun.memberships`: the own parameters of a
         worker, and its optimizer state, begin anew with another process.
       params: the initial parameters; made by the task if None.
+      compression: as in that run. Its workers must not have begun anew, and the replay not in the midst.
       num_commits: stop after so many commits; all of the record if None.
       eval_every: commits between two evaluations; a hundredth of the commits if None.
       wavefront_width: as in `run`.
@@ -209,6 +217,8 @@ def replay(
             f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
         )
     _validate.rng_key(rng_key)
+    if compression is not None:
+        _check_from_beginning(validated(compression), memberships, start)
     check_shapes(schedule, schedule.start.shape)
     check_structure(schedule, protocol)
     if protocol.code is None:  # a worker that comes back can have read a newer version than others in its commit
@@ -219,7 +229,7 @@ def replay(
         ring_size=_ring_size(None, protocol, schedule, traced=False, run=None),
         wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
-    program = Program(task._replace(data=None), protocol, optimizer, options)
+    program = Program(task._replace(data=None), protocol, optimizer, options, compression)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
     if start is not None:
         initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
@@ -229,6 +239,15 @@ def replay(
         return _concrete_run(program, arrays, Resume(), progress)
     run = _concrete_run(program, arrays, Resume(run=_begin_with_new_processes(program, arrays, memberships)), progress)
     return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
+
+
+def _check_from_beginning(compression: Compression, memberships: Sequence[Membership], start: Start | None) -> None:
+    """Raises a `ValueError` if the states of a compression are not known: those of a start, or of new processes."""
+    if start is not None or any(membership.anew for membership in memberships):
+        raise ValueError(
+            "a replay with compression must begin at the beginning, with workers that do not begin anew, since nobody "
+            f"has recorded the states of their compression; got start={start is not None} for {compression}."
+        )
 
 
 def _begin_with_new_processes(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
@@ -345,11 +364,20 @@ def _may_be_positive(num_evals: int | jax.Array) -> bool:
     return not isinstance(num_evals, int) or num_evals != 0
 
 
-def _network(network: Network | Links | None, task: Task, params: Any, num_workers: int) -> Network:
-    """The network for the parameters and the workers of a run."""
+def _network(
+    network: Network | Links | None,
+    task: Task,
+    params: Any,
+    num_workers: int,
+    compression: Compression | None,
+    protocol: Protocol,
+) -> Network:
+    """The network for the parameters, the workers and the compressed messages of a run."""
+    if params is None and (isinstance(network, Links) or compression is not None):
+        params = jax.eval_shape(task.init, jax.random.key(0))
     if isinstance(network, Links):
-        network = network.of(jax.eval_shape(task.init, jax.random.key(0)) if params is None else params)
-    return checked_network(network, num_workers)
+        network = network.of(params)
+    return compressed_network(checked_network(network, num_workers), compression, params, protocol.code)
 
 
 def _with_schedule(

@@ -13,6 +13,7 @@ from gcjax._shared_loops import max_over_runs
 from gcjax.engine import version_ring as rings
 from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
+from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.local_work import initial_local
 from gcjax.engine.program import Program, ring_slots_of, server_optimizer
@@ -39,7 +40,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
         params = program.task.init(init_key)
     ring_overflows = info.versions_alive > program.options.ring_size
     params = rings.nan_if(ring_overflows | reads_future, params)
-    state = _initial_state(program, schedule, program.options.layout.constrain_params(params))
+    state = _initial_state(program, schedule, program.options.layout.constrain_params(params), rng_key)
     run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
     initial_evaluation = jnp.zeros((), jnp.int32)
     return _constrain_layout(program, evaluate(program, data, schedule, initial_evaluation, run))
@@ -53,7 +54,7 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
     past_versions = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
-    no_losses = jnp.full(max_commits, jnp.nan, schedule.time.dtype)
+    no_losses = jnp.full(max_commits, jnp.inf, schedule.time.dtype)
     no_residuals = jnp.zeros(max_commits, schedule.time.dtype)
     is_made = jnp.arange(max_commits, dtype=jnp.int32) < num_commits
     return Info(
@@ -65,8 +66,8 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
     )
 
 
-def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
-    """The state before the first commit: version 0 in the ring, new optimizer states, and initial local parameters."""
+def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: jax.Array) -> State:
+    """The state before the first commit: version 0 in the ring, and all other states as they begin."""
     protocol, ring_slots = program.protocol, ring_slots_of(program, schedule)
     ring = None if ring_slots is None else rings.new_ring(params, program.options.ring_size, ring_slots[0])
     local = None
@@ -74,10 +75,25 @@ def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
         local = initial_local(protocol.local, program.optimizer, params, schedule.start.shape[1])
     opt_state = server_optimizer(program).init(params)
     state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
+    state = _with_compression_states(program, schedule, state, rng_key)
     if protocol.adaptive is None:
         return state
     controls = protocol.adaptive.initial(protocol.adaptive.num_windows)
     return state._replace(window=jnp.zeros((), jnp.int32), controls=controls)
+
+
+def _with_compression_states(program: Program, schedule: Schedule, state: State, rng_key: jax.Array) -> State:
+    """The state before the first commit with those of a compression, if there is one, of all senders."""
+    compression, code = program.compression, program.protocol.code
+    if compression is None:
+        return state
+    shapes, (_, batch_key) = message_shapes(state.params, code), _init_and_batch_keys(rng_key)
+    if state.local is not None:
+        num_owners = state.local.version.shape[0]
+        states = initial_states(compression, batch_key, shapes, num_owners)
+        return state._replace(local=state.local._replace(compression=states))
+    number = num_senders(schedule.start.shape[1], code)
+    return state._replace(compression=initial_states(compression, batch_key, shapes, number))
 
 
 def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
@@ -90,7 +106,7 @@ def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: A
     return Trajectory(
         commit=jnp.full(num_evals, -1, jnp.int32),
         time=jnp.full(num_evals, jnp.inf, schedule.time.dtype),
-        metrics={name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in metric_shapes.items()},
+        metrics={name: jnp.full(num_evals, jnp.inf, shape.dtype) for name, shape in metric_shapes.items()},
     )
 
 
@@ -168,7 +184,10 @@ def _constrain_layout(program: Program, run: Run) -> Run:
     params = layout.constrain_params(state.params)
     ring = None if state.ring is None else layout.constrain_params(state.ring, num_leading_axes=1)
     opt_state = layout.constrain_opt_state(server_optimizer(program), state.opt_state, params)
-    state = state._replace(params=params, ring=ring, opt_state=opt_state, local=layout.cut_by_worker(state.local))
+    state = state._replace(
+        params=params, ring=ring, opt_state=opt_state, local=layout.cut_by_worker(state.local),
+        compression=layout.replicate(state.compression),
+    )  # fmt: skip
     return Run(state, layout.replicate(run.info), layout.replicate(run.trajectory))
 
 

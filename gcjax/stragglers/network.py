@@ -35,6 +35,8 @@ class Network(NamedTuple):
         their arrival; what it sends in answer leaves after that. Exact under protocols with a rule, which the event
         queue then simulates. Under the others it is added to the latency of what is sent to the server, and messages
         do not wait for each other. None for a server that takes no time.
+      server_upload: seconds that a message towards the server takes on the server's link, if it is not as large as the
+        parameters, which take `server`; None if it is.
     """
 
     latency: Seconds = 0.0
@@ -42,12 +44,14 @@ class Network(NamedTuple):
     download: Seconds = 0.0
     server: Seconds | None = None
     service: Seconds | None = None
+    server_upload: Seconds | None = None
 
     def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
         given_values = {name: value for name, value in self._asdict().items() if not _is_left_out(name, value)}
         network = self._replace(**{name: _valid_seconds(name, value) for name, value in given_values.items()})
         _check_one_link("server", network.server)
+        _check_one_link("server_upload", network.server_upload)
         _check_service(network)
         for name in ("latency", "upload", "download"):
             shape = np.shape(getattr(network, name))
@@ -62,9 +66,21 @@ class Network(NamedTuple):
         del params
         return self
 
+    def with_smaller_messages(self, share: float) -> "Network":
+        """The network where a message towards the server has this share of its size; the parameters are as large."""
+        if self.server is None:
+            return self._replace(upload=self.upload * share)
+        return self._replace(upload=self.upload * share, server_upload=self.upload_seconds_of_server * share)
+
+    @property
+    def upload_seconds_of_server(self) -> Any:
+        """Seconds that a message of size 1 towards the server takes on the server's link; None if none is shared."""
+        return self.server if self.server_upload is None else self.server_upload
+
     def send_seconds(self, fraction: Seconds = 1.0) -> Seconds:
         """Seconds for sending `fraction` of a full gradient while nobody else sends, and for the server to take it."""
-        link_seconds = self.upload if self.server is None else jnp.maximum(self.upload, self.server)
+        server_seconds = self.upload_seconds_of_server
+        link_seconds = self.upload if server_seconds is None else jnp.maximum(self.upload, server_seconds)
         return self.latency + fraction * link_seconds + (0.0 if self.service is None else self.service)
 
     def receive_seconds(self) -> Seconds:
@@ -78,24 +94,29 @@ class Network(NamedTuple):
           ready: float[W], when each worker begins to send; inf if it does not.
           size: float[W] or a number, in full gradients.
         """
-        arrivals = self._arrivals(ready, size, self.upload)
+        arrivals = self._arrivals(ready, size, self.upload, self.upload_seconds_of_server)
         return arrivals if self.service is None else arrivals + jnp.asarray(self.service, ready.dtype)
 
     def received(self, ready: jax.Array) -> jax.Array:
         """float[W]: when the parameters have arrived at workers that ask for them at `ready float[W]`."""
-        return self._arrivals(ready, 1.0, self.download)
+        return self._arrivals(ready, 1.0, self.download, self.server)
 
-    def _arrivals(self, ready: jax.Array, size: Seconds, link_seconds: Seconds) -> jax.Array:
-        """float[W]: when messages arrive that begin at `ready`; `link_seconds`: of one of size 1, on its own link."""
+    def _arrivals(
+        self, ready: jax.Array, size: Seconds, link_seconds: Seconds, server_seconds: Seconds | None
+    ) -> jax.Array:
+        """float[W]: when messages arrive that begin at `ready`.
+
+        `link_seconds` and `server_seconds` are those of one of size 1, on its own link and on the server's.
+        """
         size, link_seconds, latency = (
             jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link_seconds, self.latency)
         )
-        if self.server is None:
+        if server_seconds is None:
             return ready + (latency + size * link_seconds)
-        return shared_arrivals(ready, size, link_seconds, jnp.asarray(self.server, ready.dtype)) + latency
+        return shared_arrivals(ready, size, link_seconds, jnp.asarray(server_seconds, ready.dtype)) + latency
 
 
-OPTIONAL = ("server", "service")
+OPTIONAL = ("server", "service", "server_upload")
 """The entries of a network that can be None."""
 
 

@@ -9,6 +9,7 @@ import optax
 from jax.sharding import Mesh
 
 from gcjax import _validate, analysis, engine
+from gcjax.compression import Compression
 from gcjax.tasks import Task
 
 _MAX_COUNT = 2**31 - 1  # of a count that JAX computes with
@@ -22,6 +23,7 @@ class Study:
       task: what is trained.
       optimizer: on the server, the same for all schemes.
       optimizers: scheme -> its own optimizer, instead of `optimizer`.
+      compressions: scheme -> the compression of its messages; the messages of the others are whole.
       num_workers: W.
       num_units: T, the units of work sampled for each worker. A scheme ends when a worker has used them up.
       num_seeds: S; each has its own durations, initial parameters and batches, the latter two in all conditions.
@@ -44,6 +46,7 @@ class Study:
     task: Task
     optimizer: optax.GradientTransformation
     optimizers: dict[str, optax.GradientTransformation] | None = None
+    compressions: dict[str, Compression] | None = None
     num_workers: int
     num_units: int
     num_seeds: int = 5
@@ -96,6 +99,10 @@ class Study:
     def optimizer_of(self, scheme: str) -> optax.GradientTransformation:
         """The optimizer of a scheme: its own, or the one that all others share."""
         return (self.optimizers or {}).get(scheme, self.optimizer)
+
+    def compression_of(self, scheme: str) -> Compression | None:
+        """The compression of a scheme's messages; None for none."""
+        return (self.compressions or {}).get(scheme)
 
     def checkpoints(self, out: Path, *names: str) -> engine.Checkpoints:
         """Where the checkpoints of one run go, in the folder `out` that the study writes.

@@ -18,7 +18,7 @@ _BYTES_OF_FLOAT = 4
 
 
 def check_schemes(study: Study, schemes: Iterable[str]) -> None:
-    """Checks that there are schemes, that each can have a folder of its name, and that optimizers are those of schemes.
+    """Checks that there are schemes, each with a name for a folder, and that what a scheme has of its own is of one.
 
     Raises:
       ValueError: if not.
@@ -29,9 +29,10 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
     for name in names:
         if len(file_name(name)) > _MAX_NAME_BYTES:
             raise ValueError(f"a scheme's name must fit into a file's name; got {name[:60]!r} and more. Shorten it.")
-    for name in study.optimizers or {}:
-        if name not in names:
-            raise ValueError(f"optimizers must be those of schemes, {', '.join(names)}; got one for '{name}'.")
+    for own, of_schemes in {"optimizers": study.optimizers, "compressions": study.compressions}.items():
+        for name in of_schemes or {}:
+            if name not in names:
+                raise ValueError(f"{own} must be those of schemes, {', '.join(names)}; got one for '{name}'.")
 
 
 def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:

@@ -16,11 +16,14 @@ import optax
 
 from gcjax import config, engine, memory
 from gcjax.analysis import is_stalled
+from gcjax.compression import Compression
+from gcjax.engine.compressed_messages import compressed_network
 from gcjax.engine.identity import run_identity
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.protocols.base import with_absences
+from gcjax.stragglers import Network
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
 from gcjax.tasks import Task
@@ -52,7 +55,8 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     Raises:
       ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
-    schedule_arguments = inputs.durations, inputs.network, inputs.absences
+    network = _network_of(scheme, protocol, study, inputs)
+    schedule_arguments = inputs.durations, network, inputs.absences
     schedule_shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *schedule_arguments)
     memory.check(f"schedules of '{scheme}'", memory.size(schedule_shapes), "Lower num_units, num_workers or num_seeds.")
     schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *schedule_arguments))
@@ -64,6 +68,12 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
 def _compiled_schedules(schedule_of_run: Callable[..., Schedule], *arguments: Any) -> Schedule:
     """The schedules of all runs, from a function of one run and its arguments with a leading axis of runs each."""
     return jax.vmap(schedule_of_run)(*arguments)
+
+
+def _network_of(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Network:
+    """The networks of all runs, every field [runs, ...], for messages as large as those of the scheme."""
+    params = jax.eval_shape(study.task.init, jax.random.key(0))
+    return compressed_network(inputs.network, study.compression_of(scheme), params, protocol.code)
 
 
 def _check_units_last(scheme: str, schedule: Schedule, study: Study) -> None:
@@ -112,8 +122,8 @@ def train(
     max_commits = None if protocol.adaptive is not None else eval_every * study.num_evals
     truncated_protocol = with_absences(_truncated_protocol(protocol, seconds), inputs.absences)
     training = _Training(
-        protocol=truncated_protocol, optimizer=study.optimizer_of(scheme), num_commits=max_commits,
-        eval_every=eval_every,
+        protocol=truncated_protocol, optimizer=study.optimizer_of(scheme), compression=study.compression_of(scheme),
+        num_commits=max_commits, eval_every=eval_every,
     )  # fmt: skip
     train_all = _train_in_one_program if study.mesh is None else _train_on_mesh
     runs = train_all(training, scheme, study, inputs, out, report)
@@ -147,6 +157,7 @@ class _Training(NamedTuple):
 
     protocol: Protocol
     optimizer: optax.GradientTransformation
+    compression: Compression | None
     num_commits: int | None
     eval_every: int
 
@@ -236,7 +247,8 @@ def _train_in_one_program(
         )
     adaptive = training.protocol.adaptive
     if adaptive is not None:  # the schedule that the losses led to
-        schedule = _compiled_schedules(adaptive.schedule, inputs.durations, inputs.network, runs.state.controls)
+        network = _network_of(scheme, training.protocol, study, inputs)
+        schedule = _compiled_schedules(adaptive.schedule, inputs.durations, network, runs.state.controls)
         _check_units_last(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
     end_time = time.perf_counter()

@@ -17,6 +17,7 @@ from gcjax.watching.joining import empty_rows, joined
 from gcjax.watching.timeline import COLUMNS
 
 _NAMES = ("worker", *COLUMNS)
+_STEP_COLUMN = _NAMES.index("unit")
 _HEAD = ",".join(_NAMES) + "\n"
 _LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d[-+.e\d]{0,30})?){5}\n")
 _NUM_BEGINNING = 200
@@ -83,14 +84,16 @@ class SharedFolder:
 
     def all_rows(self) -> np.ndarray:
         """The rows of all runs, later ones last; what a later run has measured again is left out of earlier ones."""
-        starts = sorted({int(file.name.split(".")[-3]) for file in self.path.glob(f"{self.name}.*.*.csv")})
+        first_steps = sorted({_first_step(file) for file in self.path.glob(f"{self.name}.*.*.csv")})
         rows = empty_rows()
-        for start in starts:
-            parts = [_rows_of_lines(file.read_bytes()) for file in self._files(start)]
-            rows = np.concatenate([rows[rows[:, 1] < start], *parts])
+        for first_step in first_steps:
+            rows_of_run = [_rows_of_lines(file.read_bytes()) for file in self._files(first_step)]
+            rows_before = rows[rows[:, _STEP_COLUMN] < first_step]
+            rows = np.concatenate([rows_before, *rows_of_run])
         return rows
 
     def _files(self, start: int) -> list[Path]:
+        """The files of the run whose first step has this number, one of each process."""
         return sorted(self.path.glob(f"{self.name}.{start}.*.csv"))
 
     def _new_rows(self, file: Path) -> np.ndarray:
@@ -104,6 +107,12 @@ class SharedFolder:
         end = data.rfind(b"\n") + 1
         self._offsets[file] = beginning, offset + end
         return _rows_of_lines(data[:end])
+
+
+def _first_step(file: Path) -> int:
+    """The number of a run's first step, from the name of a file of the run: NAME.START.WORKER.csv."""
+    start, _worker, _csv = file.name.split(".")[-3:]
+    return int(start)
 
 
 def _rows_of_lines(data: bytes) -> np.ndarray:

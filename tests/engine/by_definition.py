@@ -22,6 +22,25 @@ class Sgd(NamedTuple):
         return x - self.rate * (gradient + self.momentum * velocity if self.nesterov else velocity), velocity
 
 
+class DelayedNesterov(NamedTuple):
+    """Momentum of the mean of N gradients, and no momentum in between."""
+
+    rate: float
+    momentum: float
+    period: int
+
+    def start(self, x):
+        return 0, np.zeros_like(x), np.zeros_like(x)
+
+    def step(self, x, gradient, state):
+        count, velocity, total = state[0] + 1, state[1], state[2] + gradient
+        x = x - self.rate * gradient / self.period
+        if count % self.period:
+            return x, (count, velocity, total)
+        velocity = self.momentum * velocity + total / self.period
+        return x - self.rate * self.momentum * velocity, (count, velocity, np.zeros_like(x))
+
+
 class AdamW(NamedTuple):
     rate: float
     decay: float
@@ -39,10 +58,11 @@ class Rule(NamedTuple):
     """What the workers of a protocol do; `inner` and `outer` are the optimizers, that of the run if "run"."""
 
     inner: Sgd | AdamW | str = "run"
-    outer: Sgd | str | None = None  # the changes are added if None
+    outer: Sgd | DelayedNesterov | str | None = None  # the changes are added if None
     elastic: bool = False
     summed: bool = False  # gradients of one version are added up
     in_flight: bool = False
+    begins_anew: bool = False  # after a push a worker has what it had before its steps
     owner: tuple[int, ...] | None = None  # the group of each worker
 
 
@@ -107,6 +127,7 @@ def trained(schedule, rule, optimizer, batches, x):
             else:
                 change = -sum_of_gradients if rule.summed else mine - base
             total = total + weight * change
+            mine = base if rule.begins_anew else mine
             local[me], read[me] = mine, version
         if outer is None:
             versions.append(versions[-1] + total)

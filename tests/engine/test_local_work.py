@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import stopping
 from gcjax.protocols import Schedule
-from tests.engine.by_definition import AdamW, Rule, Sgd, trained, units
+from tests.engine.by_definition import AdamW, DelayedNesterov, Rule, Sgd, trained, units
 from tests.engine.test_run import assert_close
 from tests.parameters import one_in, some
 
@@ -46,6 +46,16 @@ PROTOCOLS = {
     "grouped elastic": (
         protocols.grouped(groups=GROUPS, num_local_steps=2, merge="elastic"),
         Rule(owner=GROUP_OF, elastic=True),
+    ),
+    "fedbuff": (  # as many contributions as workers, who can have several of them
+        protocols.fedbuff(num_local_steps=2, num_contributions=W, weigh_staleness=True),
+        Rule(begins_anew=True),
+    ),
+    "async_local_sgd": (
+        protocols.async_local_sgd(
+            num_local_steps=2, dynamic=True, weight=1.0, outer=protocols.delayed_nesterov(0.7, num_gradients=3)
+        ),
+        Rule(outer=DelayedNesterov(0.7, 0.9, 3)),
     ),
     "adacomm": (protocols.adacomm(num_local_steps=3, seconds=11.0, num_windows=4), Rule()),
     "adsp": (protocols.adsp(seconds=4.0, num_windows=3, min_interval=0.5), Rule()),
@@ -91,6 +101,7 @@ FIRST = (
     "worker_busy eager overlap",
     "grouped elastic",
     "adacomm",
+    "fedbuff",
 )
 
 
@@ -126,6 +137,12 @@ ROUNDS_OF_TWO = PROTOCOLS["local_sgd"][0]
 IDENTITIES = {
     "one local step is BSP": (protocols.local_sgd(num_local_steps=1), protocols.bsp(), SGD, durations),
     "nobody is faster: WBSP is BSP": (PROTOCOLS["worker_busy"][0], protocols.bsp(), SGD, equal),
+    "FedBuff of the changes of single steps": (
+        protocols.fedbuff(num_local_steps=1, num_contributions=3),
+        protocols.k_batch_async(num_contributions=3),
+        PLAIN,
+        durations,
+    ),
     "DiLoCo adding the changes": (
         protocols.diloco(num_local_steps=2, outer=optax.sgd(1.0)),
         ROUNDS_OF_TWO,

@@ -352,7 +352,7 @@ def test_the_final_metric_is_that_of_the_last_parameters(name, x64):
     finals = batch.final("train_loss")
     assert finals.shape == (3,) and np.isfinite(finals).all()
     if name == "asp":  # the trajectory has room for more evaluations
-        assert np.isnan(batch.trajectory.metrics["train_loss"][:, -1]).any()
+        assert np.isposinf(batch.trajectory.metrics["train_loss"][:, -1]).any()
     for key, value in zip(keys, finals, strict=True):
         run = train(key)
         assert_close(run.final("train_loss"), task.metrics(run.params, task.data)["train_loss"])
@@ -432,7 +432,8 @@ def test_ring_that_overflows_is_an_error_and_never_a_result():
     task = regression()
     jitted = jax.jit(lambda d: engine.run(task, PROTOCOLS["asp"], SGD, d, rng_key=KEY, ring_size=2))
     run = jitted(durations())
-    assert all(np.isnan(x).all() for x in jax.tree.leaves((run.params, run.trajectory.metrics)))
+    assert all(np.isnan(x).all() for x in jax.tree.leaves(run.params))
+    assert not any(np.isfinite(x).any() for x in run.trajectory.metrics.values())
     with pytest.raises(ValueError, match="keeps 2 past versions"):
         engine.check(run)
     enough = int(run.info.versions_alive)
@@ -489,3 +490,13 @@ def test_bad_input(change, message):
     } | change
     with pytest.raises(ValueError, match=message):
         gcjax.engine.run(**arguments, rng_key=KEY)
+
+
+@pytest.mark.promotes
+@pytest.mark.parametrize("name", ["asp", "deadline", "adacomm"])
+def test_a_run_has_no_numbers_that_a_check_for_nans_complains_of(name):
+    """Not even for commits and evaluations that are not made."""
+    protocol = PROTOCOLS.get(name) or protocols.adacomm(num_local_steps=2, seconds=2.0, num_windows=2)
+    with jax.debug_nans(True):
+        run = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, eval_every=3)
+    assert np.isposinf(run.info.loss[int(run.info.num_commits) :]).all()

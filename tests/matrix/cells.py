@@ -13,7 +13,7 @@ from tests.matrix.environments import ROOT
 
 QUICK = (
     "tests/codes/test_codes.py", "tests/protocols/test_closed_forms.py", "tests/stragglers/test_iid.py",
-    "tests/tasks/test_regression.py", "tests/cli/test_json.py",
+    "tests/tasks/test_regression.py", "tests/cli/test_json.py", "tests/engine/test_base.py",
 )  # fmt: skip
 SETTINGS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "float32, 8 devices": ({}, ("tests/engine/test_mesh.py",)),

@@ -1,0 +1,99 @@
+"""The type of compressions: a worker's message becomes smaller, and the server gets an estimate of it.
+
+Letters: d numbers of a message.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jax.flatten_util import ravel_pytree
+
+from gcjax import _validate
+
+INDEX_BYTES = 4
+"""The size of the place of a number in a message."""
+
+
+class Compression(NamedTuple):
+    """A compression of messages: pure functions over pytrees of floats, as an optax optimizer is.
+
+    Attributes:
+      init: `(rng_key, message) -> state`, the state of a worker before its first message; () if there is none. Only
+        shapes and dtypes of the message count.
+      compress: `(message, state, rng_key) -> (estimate, state)`: what the server makes of what is sent, a pytree like
+        the message, and the worker's state after it.
+      num_bytes: `message -> int`, the bytes that are sent for it; only shapes and dtypes count.
+      is_linear: whether, for the same key, the estimate of a weighted sum of messages is the weighted sum of their
+        estimates.
+      same_key: whether all workers get the same key for the units of the same number, and so make the same random
+        choices; otherwise each has its own.
+      is_contraction: whether what is lost is smaller than the message, `E|message - estimate|^2 < |message|^2` unless
+        that is 0. `error_feedback` needs it.
+    """
+
+    init: Callable[[jax.Array, Any], Any]
+    compress: Callable[[Any, Any, jax.Array], tuple[Any, Any]]
+    num_bytes: Callable[[Any], int]
+    is_linear: bool = False
+    same_key: bool = False
+    is_contraction: bool = False
+
+
+def stateless(
+    compress: Callable[[jax.Array, jax.Array], jax.Array], num_bytes: Callable[[int, int], int], **properties: bool
+) -> Compression:
+    """A compression of all numbers of a message as one vector, without a state.
+
+    Args:
+      compress: pure function `(float[d], rng_key) -> float[d]`.
+      num_bytes: `(d, bytes of a number) -> int`, the bytes of a message.
+      **properties: those fields of `Compression` that say what it is.
+    """
+
+    def init(rng_key: jax.Array, message: Any) -> Any:
+        """No state."""
+        del rng_key, message
+        return ()
+
+    def compress_message(message: Any, state: Any, rng_key: jax.Array) -> tuple[Any, Any]:
+        """The estimate of a message, and no state."""
+        flat, unravel = ravel_pytree(message)
+        return unravel(compress(flat, rng_key)), state
+
+    def bytes_of_message(message: Any) -> int:
+        """The bytes that are sent for a message."""
+        flat = jax.eval_shape(lambda message: ravel_pytree(message)[0], message)
+        return num_bytes(flat.size, flat.dtype.itemsize)
+
+    return Compression(init, compress_message, bytes_of_message, **properties)
+
+
+def num_kept(share: float, num_numbers: int) -> int:
+    """How many of so many numbers a share is, to the nearest; at least one."""
+    return max(1, round(share * num_numbers))
+
+
+def check_share(share: float) -> None:
+    """Raises a `ValueError` unless the share of the numbers that are kept is one number in (0, 1]."""
+    _validate.single_number("share", share, above=True, maximum=1.0)
+
+
+def whole_bytes(message: Any) -> int:
+    """The bytes of a message that is not compressed; arrays, or their shapes and dtypes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
+
+
+def blocks_of(flat: jax.Array, block_size: int) -> jax.Array:
+    """float[blocks, block_size]: the blocks of float[d], the last one padded with zeros."""
+    return jax.numpy.pad(flat, (0, -flat.size % block_size)).reshape(-1, block_size)
+
+
+def validated(compression: Any) -> Compression:
+    """The compression; a `ValueError` if it is none."""
+    if not isinstance(compression, Compression):
+        hint = " Was the factory called?" if callable(compression) else ""
+        raise ValueError(
+            f"compression must be a Compression, for example gcjax.compression.int8(); got {compression!r}.{hint}"
+        )
+    return compression

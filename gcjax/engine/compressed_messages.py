@@ -1,0 +1,262 @@
+"""Commits of compressed messages: what each worker sends goes through its compression before it is added up.
+
+The messages of a commit are computed as without compression, many at once; they are compressed one after the other in
+the order of the commits, as each worker's state changes with what it sends.
+
+Letters: W workers, L blocks, M messages a worker sends in a round.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from gcjax.codes.base import Coding, GradientCode
+from gcjax.compression.base import Compression, validated, whole_bytes
+from gcjax.engine.base import State
+from gcjax.engine.gradients import (
+    Chunks,
+    CommitGradient,
+    Contribution,
+    Estimate,
+    Inputs,
+    Units,
+    chunk_batch,
+    coded_gradients,
+    mean,
+    unit_inputs,
+)
+from gcjax.engine.messages import assembled, chunk_weights, worker_messages
+from gcjax.engine.spread import Spread
+from gcjax.protocols.schedule import Commits
+from gcjax.stragglers.network import Network
+from gcjax.tasks.base import Task
+
+_KEY_OF_MESSAGES = 0x6D657373
+"""Folded into the key of the batches, where no worker and no chunk has so large a number."""
+
+
+class Messages(NamedTuple):
+    """What workers send for a commit, before it is compressed.
+
+    Attributes:
+      values: a pytree, every leaf [messages, ...].
+      sender: int32[messages], whose state a message is compressed with: the worker, or w·M + m where a worker has M
+        messages; -1 where nothing is sent.
+      unit: int32[messages], the unit or the round that the message is about.
+      weight: float[messages, L], the factor of the message in each block of what the commit applies.
+    """
+
+    values: Any
+    sender: jax.Array
+    unit: jax.Array
+    weight: jax.Array
+
+
+def num_senders(num_workers: int, code: GradientCode | None) -> int:
+    """How many states there are: one a worker, or one for each of its messages in a round."""
+    return num_workers if code is None else num_workers * code.num_messages
+
+
+def message_shapes(params: Any, code: GradientCode | None) -> Any:
+    """The shapes and dtypes of one message: those of the parameters, or of one block of all of them, flattened."""
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), params)
+    if code is None or code.num_blocks == 1:
+        return shapes
+    flat = jax.eval_shape(lambda params: ravel_pytree(params)[0], shapes)
+    return jax.ShapeDtypeStruct((-(-flat.size // code.num_blocks),), flat.dtype)
+
+
+def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, number: int) -> Any:
+    """The states of so many senders before their first message, every leaf [number, ...]: all are the same.
+
+    Args:
+      compression: of the run.
+      batch_key: of the run's batches.
+      shapes: of a message.
+      number: of the senders.
+    """
+    zero_message = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    state = compression.init(jax.random.fold_in(batch_key, _KEY_OF_MESSAGES), zero_message)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *jnp.shape(x))), state)
+
+
+def check_same_states(state: State, compression: Compression | None, code: GradientCode | None) -> None:
+    """Raises a `ValueError` unless the state of a run has the states of the senders under this compression."""
+    states, number = state.compression, None
+    if state.local is not None:
+        states, number = state.local.compression, state.local.version.shape[0]
+    expected = None
+    if compression is not None:
+        shapes = message_shapes(state.params, code)
+        leaves = jax.tree.leaves(states)
+        number = number or (leaves[0].shape[0] if leaves else 1)
+        expected = jax.eval_shape(lambda: initial_states(validated(compression), jax.random.key(0), shapes, number))
+    if _shapes(states) != _shapes(expected):
+        raise ValueError(
+            "resume must be a run with the same compression; the states of its messages are "
+            f"{_shapes(states)}, those of this compression {_shapes(expected)}."
+        )
+
+
+def _shapes(tree: Any) -> str:
+    """The structure of a pytree with the dtypes and shapes of its arrays, as text."""
+    return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree))
+
+
+def compressed(
+    compression: Compression, message: Any, state: Any, batch_key: jax.Array, sender: jax.Array, unit: jax.Array
+) -> tuple[Any, Any]:
+    """(estimate, state): what the server gets of one message, and the state of its sender after it.
+
+    The random choices are decided by the sender and the unit, or by the unit alone if all workers make the same.
+    """
+    key = jax.random.fold_in(batch_key, _KEY_OF_MESSAGES)
+    if not compression.same_key:
+        key = jax.random.fold_in(key, sender)
+    return compression.compress(message, state, jax.random.fold_in(key, unit))
+
+
+def sum_of_estimates(
+    compression: Compression, batch_key: jax.Array, messages: Messages, states: Any
+) -> tuple[Any, Any]:
+    """Compresses the messages of a commit, one after the other.
+
+    Args:
+      compression: of the run.
+      batch_key: of the run's batches.
+      messages: of the commit.
+      states: of all senders, every leaf [senders, ...].
+
+    Returns:
+      The weighted sums of the estimates, every leaf [L, ...], and the states of all senders after them.
+    """
+
+    def add_message(carry: tuple[Any, Any], message: Messages) -> tuple[tuple[Any, Any], None]:
+        """The sums with the estimate of one message, of which all fields lack the first axis, and the states."""
+        sums, states = carry
+        is_sent, sender = message.sender >= 0, message.sender.clip(0)
+        state = jax.tree.map(lambda x: x[sender], states)
+        estimate, new_state = compressed(compression, message.values, state, batch_key, sender, message.unit)
+        states = jax.tree.map(
+            lambda x, new, old: x.at[sender].set(jnp.where(is_sent, new, old)), states, new_state, state
+        )
+        weight = jnp.where(is_sent, message.weight, 0)  # [L]
+
+        def add_leaf(sum_of_leaf: jax.Array, x: jax.Array) -> jax.Array:
+            """[L, ...]: the sums of one leaf with its estimate."""
+            return sum_of_leaf + weight.astype(x.dtype).reshape(-1, *(1,) * x.ndim) * x[None]
+
+        return (jax.tree.map(add_leaf, sums, estimate), states), None
+
+    num_blocks = messages.weight.shape[1]
+    zero_sums = jax.tree.map(lambda x: jnp.zeros((num_blocks, *x.shape[1:]), x.dtype), messages.values)
+    (sums, states), _ = jax.lax.scan(add_message, (zero_sums, states), messages)
+    return sums, states
+
+
+def gradient_of_sums(sums: Any, params: Any, code: GradientCode | None) -> Any:
+    """A pytree like the parameters from the sums of `sum_of_estimates`: their only block, or all blocks assembled."""
+    if code is None or code.num_blocks == 1:
+        return jax.tree.map(lambda x: x[0], sums)
+    return assembled(sums, params)
+
+
+def unit_messages(task: Task, spread: Spread) -> CommitGradient:
+    """The function that gives the gradients of a commit's contributions, each by itself, as `Messages`.
+
+    Args:
+      task: what is trained.
+      spread: how they are spread over devices; the results are on all of them.
+    """
+
+    def loss_and_gradient(inputs: Inputs, unit: Units) -> tuple[jax.Array, Any]:
+        """Loss and gradient of one unit, at the version that it read."""
+        worker, number, version = unit.worker.clip(0), unit.unit.clip(0), unit.version.clip(0)  # -1 pads
+        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, worker, number)
+        return jax.value_and_grad(task.loss)(inputs.versions.read(version), batch, key)
+
+    def messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        """The messages of commit number `commit`, and their mean loss."""
+        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
+        losses, gradients = spread.map_entries(loss_and_gradient, inputs, units)
+        weight = jnp.where(units.worker >= 0, units.weight, 0)
+        loss_weight = weight.astype(losses.dtype)
+        mean_loss = mean((losses * loss_weight).sum(), loss_weight.sum())
+        no_residual = jnp.zeros((), weight.dtype)  # nothing is decoded
+        return Contribution(
+            Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None]), mean_loss, no_residual
+        )
+
+    return messages
+
+
+def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGradient:
+    """The function that gives the messages of a coded round, with the weights by which they are decoded.
+
+    Arguments are those of `unit_messages`, and the code.
+    """
+    contribution_of = coded_gradients(code, _messages_of_round(task, code, spread))
+
+    def messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        """The messages of commit number `commit`; those that nobody sends have no sender."""
+        contribution = contribution_of(inputs, commits, commit)
+        is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [W·M]
+        sender = jnp.where(is_sent, contribution.gradient.sender, -1)
+        return contribution._replace(gradient=contribution.gradient._replace(sender=sender))
+
+    return messages
+
+
+def _messages_of_round(task: Task, code: GradientCode, spread: Spread) -> Estimate:
+    """`(params, chunks, coding) -> (Messages, loss)`: those of all W·M messages of a round, whether sent or not."""
+
+    def messages_of_worker(
+        shared: tuple[Any, Chunks], work: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        """float[M, width] and float[K], the messages of one worker and the losses of its chunks."""
+        params, chunks = shared
+        chunk_of_slot, encode = work  # [K], [M, K, L]
+
+        def loss(params: Any, chunk: jax.Array) -> jax.Array:
+            """The task's loss on the batch of chunk number `chunk`."""
+            return task.loss(params, *chunk_batch(task, chunks, chunk))
+
+        messages, losses = worker_messages(loss, params, chunk_of_slot.clip(0)[None], encode[None])
+        return messages[0], losses[0]
+
+    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
+        """The messages, with the weights of the coding; batches are drawn from `chunks`."""
+        work = jnp.asarray(code.assignment.chunks), coding.encode
+        messages, losses = spread.map_entries(messages_of_worker, (params, chunks), work)
+        loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
+        rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width]
+        values = rows.astype(ravel_pytree(params)[0].dtype)
+        if code.num_blocks == 1:
+            values = jax.vmap(lambda row: assembled(row[None], params))(rows)
+        sender = jnp.arange(rows.shape[0], dtype=jnp.int32)
+        messages_of_round = Messages(
+            values, sender=sender, unit=jnp.full_like(sender, chunks.round),
+            weight=coding.decode.reshape(-1, code.num_blocks),
+        )  # fmt: skip
+        return messages_of_round, mean((losses * loss_weights).sum(), loss_weights.sum())
+
+    return estimate
+
+
+def compressed_network(
+    network: Network, compression: Compression | None, params: Any, code: GradientCode | None
+) -> Network:
+    """The network in which messages towards the server have their compressed size; the same one without compression.
+
+    Args:
+      network: for messages that are not compressed.
+      compression: of the run; None for none.
+      params: arrays, or their shapes and dtypes.
+      code: of the protocol; None for none.
+    """
+    if compression is None:
+        return network
+    shapes = message_shapes(params, code)
+    return network.with_smaller_messages(validated(compression).num_bytes(shapes) / whole_bytes(shapes))

@@ -1,0 +1,211 @@
+"""Every compression against its definition in NumPy, and what is said of it: linear, unbiased, a contraction."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import compression as C
+from tests.compression.compressions import ALL, CONTRACTIONS, PLAIN
+
+KEY = jax.random.key(5)
+
+
+def message(seed=0, dtype=None):
+    """A matrix, a vector and a number: 45 numbers."""
+    rng = np.random.default_rng(seed)
+    tree = {"matrix": rng.normal(size=(8, 4)), "vector": rng.normal(size=12), "number": rng.normal()}
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype or jnp.result_type(float)), tree)
+
+
+def flat(tree):
+    return np.asarray(jax.flatten_util.ravel_pytree(tree)[0])
+
+
+def estimate(compression, x, key=KEY):
+    return compression.compress(x, compression.init(KEY, x), key)[0]
+
+
+def test_every_entry_of_the_table_has_an_instance():
+    assert {name.split()[0] for name in PLAIN} | {"error_feedback"} == set(C.TABLE)
+
+
+def test_top_k_keeps_the_largest(x64):
+    x = flat(message())
+    kept = np.argsort(-np.abs(x))[:9]  # a fifth of 45
+    wanted = np.zeros_like(x)
+    wanted[kept] = x[kept]
+    compression = C.top_k(share=0.2)
+    np.testing.assert_array_equal(flat(estimate(compression, message())), wanted)
+    assert compression.num_bytes(message()) == 9 * (8 + 4)
+
+
+@pytest.mark.parametrize("rescale", [True, False])
+def test_random_k_keeps_some(rescale, x64):
+    compression, x = C.random_k(share=0.2, rescale=rescale), flat(message())
+    found = flat(estimate(compression, message()))
+    kept = found != 0
+    assert kept.sum() == 9
+    np.testing.assert_allclose(found[kept], x[kept] * (45 / 9 if rescale else 1), rtol=1e-15)
+    assert compression.num_bytes(message()) == 9 * 8
+    assert (flat(estimate(compression, message(), jax.random.key(6))) != found).any()
+
+
+def test_int8_is_rounding_to_a_scale_of_each_block(x64):
+    x = flat(message())
+    blocks = np.pad(x, (0, 3)).reshape(6, 8)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / 127
+    wanted = (np.round(blocks / scale) * scale).ravel()[:45]
+    np.testing.assert_allclose(flat(estimate(PLAIN["int8"], message())), wanted, rtol=1e-14)
+    assert PLAIN["int8"].num_bytes(message()) == 45 + 6 * 8
+
+
+def test_sign_has_the_mean_magnitude_of_each_array(x64):
+    for x, found in zip(*map(jax.tree.leaves, (message(), estimate(C.sign(), message()))), strict=True):
+        x = np.asarray(x)
+        np.testing.assert_allclose(found, np.where(x >= 0, 1, -1) * np.abs(x).mean(), rtol=1e-14)
+    assert C.sign().num_bytes(message()) == (4 + 8) + (1 + 8) + (2 + 8)  # matrix, number, vector
+
+
+def test_qsgd_rounds_to_neighbouring_levels(x64):
+    x, found = flat(message()), flat(estimate(PLAIN["qsgd"], message()))
+    norm = np.repeat(np.linalg.norm(np.pad(x, (0, 3)).reshape(3, 16), axis=1), 16)[:45]
+    level, found_level = np.abs(x) / norm, np.abs(found) / norm
+    np.testing.assert_allclose(found_level, found_level.round(), atol=1e-12)
+    assert (np.abs(found_level - level) < 1).all()
+    assert (np.sign(found)[found != 0] == np.sign(x)[found != 0]).all()
+    assert PLAIN["qsgd"].num_bytes(message()) == 3 * 8 + -(-45 * 2 // 8)
+
+
+@pytest.mark.parametrize("name", ["qsgd", "qsgd of many levels", "random_k"])
+def test_unbiased(name, x64):
+    """The mean of many estimates is the message, up to six standard errors."""
+    x, keys = message(), jax.random.split(KEY, 4000)
+    estimates = jax.vmap(lambda key: jax.flatten_util.ravel_pytree(estimate(PLAIN[name], x, key))[0])(keys)
+    standard_error = np.asarray(estimates.std(axis=0)) / np.sqrt(len(keys))
+    assert (np.abs(np.asarray(estimates.mean(axis=0)) - flat(x)) <= 6 * standard_error + 1e-12).all()
+
+
+def test_random_k_is_unbiased_over_all_sets_of_places(x64):
+    """Two of four places: the six sets are about as frequent, and each place is in half of them."""
+    x = jnp.asarray([1.0, 2.0, 3.0, 4.0])
+    estimates = np.asarray(jax.vmap(lambda key: estimate(C.random_k(share=0.5), x, key))(jax.random.split(KEY, 3000)))
+    sets, counts = np.unique(estimates, axis=0, return_counts=True)
+    assert len(sets) == 6
+    assert counts.min() > 400
+    np.testing.assert_allclose(sets.mean(axis=0), x)
+
+
+def test_powersgd_is_exact_for_a_matrix_of_its_rank(x64):
+    rng = np.random.default_rng(1)
+    x = {
+        "matrix": jnp.asarray(rng.normal(size=(9, 2)) @ rng.normal(size=(2, 7))),
+        "vector": jnp.asarray(rng.normal(size=7)),
+    }
+    found = estimate(C.powersgd(rank=2), x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), found, x)
+    assert np.abs(flat(estimate(C.powersgd(rank=1), x)) - flat(x)).max() > 0.1
+    assert C.powersgd(rank=2).num_bytes(x) == ((9 + 7) * 2 + 7) * 8
+
+
+def test_powersgd_comes_to_the_best_matrix_of_its_rank(x64):
+    """With the same message again and again it is power iteration: the warm start."""
+    matrix = jnp.asarray(np.random.default_rng(2).normal(size=(8, 6)))
+    left, values, right = np.linalg.svd(matrix)
+    best = values[0] * np.outer(left[:, 0], right[0])
+    compression = C.powersgd(rank=1)
+    state = compression.init(KEY, matrix)
+    distances = []
+    for _ in range(200):
+        found, state = compression.compress(matrix, state, KEY)
+        distances.append(np.abs(found - best).max())
+    assert distances[0] > 0.01
+    assert distances[-1] < 1e-9
+
+
+def test_powersgd_sends_small_matrices_and_tensors(x64):
+    tensor = {"small": jnp.ones((2, 2)), "kernel": jnp.ones((3, 3, 4, 5))}
+    assert C.powersgd(rank=1).num_bytes(tensor) == (4 + 36 + 5) * 8
+    np.testing.assert_allclose(estimate(C.powersgd(rank=1), tensor)["kernel"], tensor["kernel"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_what_was_sent_and_what_is_left_add_up(name, x64):
+    compression = C.error_feedback(CONTRACTIONS[name])
+    state, sent, total = compression.init(KEY, message()), 0.0, 0.0
+    for step in range(12):
+        x = message(step)
+        received, state = compression.compress(x, state, jax.random.fold_in(KEY, step))
+        sent, total = sent + flat(received), total + flat(x)
+        np.testing.assert_allclose(sent + flat(state.residual), total, atol=1e-12)
+    assert np.abs(flat(state.residual)).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_contractions_and_no_others(name, x64):
+    """The mean over keys of the squared loss, of messages that are hard in several ways."""
+    compression, keys = PLAIN[name], jax.random.split(KEY, 200)
+    worst = 0.0
+    for x in (message(), jax.tree.map(jnp.ones_like, message()), jax.tree.map(lambda x: x**9, message())):
+        estimates = jax.vmap(lambda key, x=x: jax.flatten_util.ravel_pytree(estimate(compression, x, key))[0])(keys)
+        losses = ((np.asarray(estimates) - flat(x)) ** 2).sum(axis=1)
+        worst = max(worst, losses.mean() / (flat(x) ** 2).sum())
+    assert (worst < 1) == compression.is_contraction, worst
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_linear_and_no_others(name, x64):
+    compression, x, y = PLAIN[name], message(1), message(2)
+    combined = estimate(compression, jax.tree.map(lambda a, b: 2.5 * a - b, x, y))
+    difference = flat(combined) - (2.5 * flat(estimate(compression, x)) - flat(estimate(compression, y)))
+    assert (np.abs(difference).max() < 1e-12) == compression.is_linear
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_types_shapes_and_zeros(name, dtype):
+    compression, x = ALL[name], message(dtype=dtype)
+    state = compression.init(KEY, x)
+    found, after = compression.compress(x, state, KEY)
+    shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), tree) for tree in (x, found, state, after)]
+    assert shapes[0] == shapes[1]
+    assert shapes[2] == shapes[3]
+    zero = jax.tree.map(jnp.zeros_like, x)
+    for _ in range(2):
+        found, state = compression.compress(zero, state, KEY)
+        assert (flat(found) == 0).all()
+    found, _ = compression.compress(x, state, KEY)  # and it goes on after zeros
+    assert (flat(found) != 0).any()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_fewer_bytes_by_shapes_alone(name):
+    shapes = jax.eval_shape(message)
+    assert 0 < ALL[name].num_bytes(shapes) < 45 * 4
+    assert isinstance(ALL[name].num_bytes(shapes), int)
+
+
+def test_equal_factories_make_equal_compressions():
+    assert C.error_feedback(C.top_k(share=0.1)) == C.error_feedback(C.top_k(share=0.1))
+    assert C.qsgd(levels=2) != C.qsgd(levels=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: C.top_k(share=0.0), "share must be above 0 and at most 1; got 0"),
+        (lambda: C.random_k(share=1.5), "share must be above 0 and at most 1; got 1.5"),
+        (lambda: C.top_k(share=(0.1, 0.2)), "share must be one number"),
+        (lambda: C.qsgd(levels=0), "levels must be a whole number at least 1; got 0"),
+        (lambda: C.qsgd(levels=1, bucket_size=0), "bucket_size must be a whole number at least 1"),
+        (lambda: C.int8(block_size=2.5), "block_size must be a whole number at least 1; got 2.5"),
+        (lambda: C.powersgd(rank=0), "rank must be a whole number at least 1; got 0"),
+        (lambda: C.error_feedback(C.sign), "compression must be a Compression.*Was the factory called"),
+        (lambda: C.error_feedback(C.random_k(share=0.1)), r"can lose more. Take random_k\(..., rescale=False\)"),
+        (lambda: C.error_feedback(C.qsgd(levels=1, bucket_size=4)), "loses less than the message"),
+        (lambda: C.error_feedback(C.error_feedback(C.sign())), "loses less than the message"),
+    ],
+)
+def test_bad_input(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
