@@ -129,7 +129,7 @@ class _ConfigLines:
             if literal_type in accepted_types:
                 return repr(_EXAMPLES.get(parameter, parameter if literal is None else literal))
         for accepted_type in accepted_types:
-            text = self._collection_text(parameter, accepted_type, owner, named_entries)
+            text = self._example_of_collection(parameter, accepted_type, owner, named_entries)
             if text is not None:
                 return text
         for accepted_type in accepted_types:
@@ -142,7 +142,7 @@ class _ConfigLines:
         array_types = (Any, Parameter.empty, jax.Array, np.ndarray)
         return repr(_MATRIX) if any(accepted_type in array_types for accepted_type in accepted_types) else "None"
 
-    def _collection_text(
+    def _example_of_collection(
         self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
     ) -> str | None:
         """An example of a dict or a list with one item, or of a pair, as gin writes it; None for another annotation.
@@ -161,12 +161,12 @@ class _ConfigLines:
             return "{'name': " + self._example_text(parameter, value_type, owner, named_entries) + "}"
         if issubclass(collection_type, Sequence):
             item_type = item_types[0]
-            pair = _pair_text(item_type)
+            pair = _example_of_pair(item_type)
             return pair or f"[{self._example_text(parameter, item_type, owner, named_entries)}]"
         return None
 
 
-def _pair_text(item_type: Any) -> str:
+def _example_of_pair(item_type: Any) -> str:
     """Two numbers, or two groups of two workers, as gin writes them; empty for items of another type."""
     if item_type is int:
         return "(1, 2)"

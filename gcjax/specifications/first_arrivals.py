@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Specification, check_num_workers, zeros
+from gcjax.specifications.base import Specification, check_num_workers
 from gcjax.specifications.rounds import specification_of_rounds
 
 
@@ -66,8 +66,8 @@ def _specification_with_cancelling(
     """
     check_num_contributions(num_workers, num_contributions, one_per_worker)
     members = partial(_cancelling_with_members, name, num_workers, num_contributions, one_per_worker)
-    everybody = zeros(num_workers) == 0
-    return members(everybody)._replace(members=members)
+    all_alive = np.ones(num_workers, bool)
+    return members(all_alive)._replace(members=members)
 
 
 def _cancelling_with_members(

@@ -117,8 +117,8 @@ def _specification_without_cancelling(
     members = partial(
         _not_cancelling_with_members, name, num_workers, num_contributions, one_per_worker, may_wait, num_units
     )
-    everybody = zeros(num_workers) == 0
-    return members(everybody)._replace(members=members)
+    all_alive = np.ones(num_workers, bool)
+    return members(all_alive)._replace(members=members)
 
 
 def _not_cancelling_with_members(

@@ -95,8 +95,8 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
     """Rounds of H steps of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    everybody = zeros(num_workers) == 0
-    specification = averaging_with_members(name, num_workers, num_local_steps, alive=everybody)
+    all_alive = np.ones(num_workers, bool)
+    specification = averaging_with_members(name, num_workers, num_local_steps, alive=all_alive)
     return specification._replace(members=partial(averaging_with_members, name, num_workers, num_local_steps))
 
 

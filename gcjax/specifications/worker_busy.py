@@ -4,9 +4,9 @@ A round lasts from one reason to read to the next: from commit to commit, or, in
 one fixed worker, the trigger. What is asked of both: all that read in a round read the same version. The eager variant
 does not give that.
 
-`start` is the version with which the round began. How long a step takes is left open: anybody may push next. States are
-finite since only the order of versions counts, all versions from before this round count as one, and a third push
-before a commit as the second.
+`round_version` is the version with which the round began. How long a step takes is left open: anybody may push next.
+States are finite since only the order of versions counts, all versions from before this round count as one, and a third
+push before a commit as the second.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Busy(NamedTuple):
 
     Attributes:
       version: int[], the newest that can be read.
-      start: int[], the version with which this round has begun.
+      round_version: int[], the version with which this round has begun.
       work: int[W], the pushes of each worker since the last commit.
       read: int[W], the version that each has read last.
       busy: int[W], whether each is in a local step.
@@ -40,7 +40,7 @@ class Busy(NamedTuple):
     """
 
     version: Numbers
-    start: Numbers
+    round_version: Numbers
     work: Numbers
     read: Numbers
     busy: Numbers
@@ -61,8 +61,8 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
       overlap: whether communication and computing overlap.
     """
     check_num_workers(num_workers)
-    everybody = zeros(num_workers) == 0
-    specification = _with_members(num_workers, overlap, alive=everybody)
+    all_alive = np.ones(num_workers, bool)
+    specification = _with_members(num_workers, overlap, alive=all_alive)
     return specification._replace(members=partial(_with_members, num_workers, overlap))
 
 
@@ -76,12 +76,12 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a commit of all pushes, with which a round begins, and whether everybody has pushed."""
         new_version = state.version + 1
-        after = state._replace(version=new_version, start=new_version, work=jnp.zeros_like(state.work))
+        after = state._replace(version=new_version, round_version=new_version, work=jnp.zeros_like(state.work))
         return after, all_have_pushed(state)
 
     def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
         """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
-        begins_round = (after.version == before.version + 1) & (after.start == after.version)
+        begins_round = (after.version == before.version + 1) & (after.round_version == after.version)
         return begins_round & all_have_pushed(before) & (after.work == 0).all()
 
     def step_property(before: Busy, after: Busy, component: jax.Array) -> jax.Array:
@@ -94,7 +94,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
 
     server = Role(
         actions=(Action("commit", commit, event=COMMIT, matches=_commits_all_that_has_arrived),),
-        frame=lambda server: Busy(version=True, start=True, work=True, read=False, busy=False, due=False),
+        frame=lambda server: Busy(version=True, round_version=True, work=True, read=False, busy=False, due=False),
         rule=server_rule,
         only_actions=True,
     )
@@ -139,20 +139,21 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
     def push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a push, which is a version at once, and whether the worker is in a step.
 
-        If it is the push of the worker `trigger`, a round begins with this version, `start`.
+        If it is the push of the worker `trigger`, a round begins with this version.
         """
         after, enabled = _push(state, worker)
         version = state.version + 1
-        round_version = jnp.where(worker == trigger, version, state.start)
-        return after._replace(version=version, start=round_version), enabled
+        round_version = jnp.where(worker == trigger, version, state.round_version)
+        return after._replace(version=version, round_version=round_version), enabled
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
         """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
         num_pushes = after.work[worker] - before.work[worker]
         makes_version = (num_pushes >= 0) & (num_pushes <= 1) & (after.version == before.version + num_pushes)
         begins_round = (num_pushes == 1) & (worker == trigger)
-        round_version = jnp.where(begins_round, after.version, before.start)
-        return makes_version & (after.start == round_version) & _keeps_read_or_reads_newest(before, after, worker)
+        round_version = jnp.where(begins_round, after.version, before.round_version)
+        may_read = _keeps_read_or_reads_newest(before, after, worker)
+        return makes_version & (after.round_version == round_version) & may_read
 
     begin = Action("pull", _pull), Action("go on", _go_on)
     frame = _worker_frame(num_workers, may_change_versions=True)
@@ -163,9 +164,9 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
 def one_version(state: Busy) -> jax.Array:
     """bool[]: whether all that have read in this round have read the same version.
 
-    The round began with version `state.start`, so they are those whose `state.read int[W]` is no older.
+    The round began with version `state.round_version`, so they are those whose `state.read int[W]` is no older.
     """
-    round_version = state.start
+    round_version = state.round_version
     has_read_in_round = state.read >= round_version
     newest_read = jnp.max(jnp.where(has_read_in_round, state.read, round_version))
     return (~has_read_in_round | (state.read == newest_read)).all()
@@ -180,21 +181,21 @@ def _push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 def _pull(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     """The state in which the worker begins a step with the newest version, and whether it may.
 
-    It may if it is idle and has not read in this round, which began with version `start`.
+    It may if it is idle and has not read in this round, which began with `round_version`.
     """
     after, is_idle = _begin(state, worker)
-    has_not_read_in_round = state.read[worker] < state.start
+    has_not_read_in_round = state.read[worker] < state.round_version
     return after, is_idle & has_not_read_in_round
 
 
 def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     """The state in which the worker begins a step with what it has read, and whether it may.
 
-    It may if it is idle and has read in this round, which began with version `start`.
+    It may if it is idle and has read in this round, which began with `round_version`.
     """
     is_idle = state.busy[worker] == 0
     after = state._replace(busy=state.busy.at[worker].set(1))
-    has_read_in_round = state.read[worker] >= state.start
+    has_read_in_round = state.read[worker] >= state.round_version
     return after, is_idle & has_read_in_round
 
 
@@ -252,14 +253,14 @@ _PUSH = Action("push", _push, UNIT, has_worked)
 def _worker_frame(
     num_workers: int, *, may_change_versions: bool = False, may_change_due: bool = False
 ) -> Callable[[jax.Array], Busy]:
-    """What a worker may change: its own entries, not all of them `due`, and perhaps `version` and `start`."""
+    """What a worker may change: its own entries, not all of them `due`, and perhaps both versions."""
 
     def frame(worker: jax.Array) -> Busy:
         """For each array of a state, the entries that the worker may change: bool[W], or one bool for all."""
         own_entry = is_own_entry(num_workers, worker)
         return Busy(
             version=may_change_versions,
-            start=may_change_versions,
+            round_version=may_change_versions,
             work=own_entry,
             read=own_entry,
             busy=own_entry,
@@ -326,7 +327,7 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     num_committed = np.where(has_commit, num_arrived[(last_commit_event - 1).clip(0)], 0)  # int[events, W]
     return Busy(
         version=version,
-        start=state.start + (version - state.version),
+        round_version=state.round_version + (version - state.version),
         work=num_arrived - num_committed,
         read=latest_values(is_begin, events.version, state.read),
         busy=latest_values(is_begin | is_unit, is_begin, state.busy),
@@ -344,13 +345,13 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
     """The parts that both variants share: the states, and that all that read in a round read the same version."""
     zero, zero_per_worker = np.int32(0), zeros(num_workers)
     all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2
-    num_version_ranks, num_start_ranks, num_read_ranks = 4, 2, 3  # of canonical states, at most
+    num_version_ranks, num_round_ranks, num_read_ranks = 4, 2, 3  # of canonical states, at most
     return Specification(
         name,
         num_workers,
         initial=Busy(
             version=zero,
-            start=zero,
+            round_version=zero,
             work=zero_per_worker,
             read=zero_per_worker,
             busy=all_busy,
@@ -358,7 +359,7 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
         ),
         sizes=Busy(
             version=num_version_ranks,
-            start=num_start_ranks,
+            round_version=num_round_ranks,
             work=zero_per_worker + MAX_WORK + 1,
             read=zero_per_worker + num_read_ranks,
             busy=two_values,
@@ -373,10 +374,10 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
 
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
     """The state with versions replaced by their ranks, those from before this round by one; pushes up to `MAX_WORK`."""
-    old_version = state.start - 1  # stands for all versions from before this round
+    old_version = state.round_version - 1  # stands for all versions from before this round
     read_or_old, due_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.due, old_version)
     workers_versions = [read_or_old, due_or_old] if overlap else [read_or_old]
-    versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.start, state.version])])
+    versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.round_version, state.version])])
     is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
 
     def rank_of(version: jax.Array) -> jax.Array:
@@ -385,7 +386,7 @@ def _canonical_state(overlap: bool, state: Busy) -> Busy:
 
     ranks = {
         "version": rank_of(state.version),
-        "start": rank_of(state.start),
+        "round_version": rank_of(state.round_version),
         "read": rank_of(read_or_old),
         "due": rank_of(due_or_old) * overlap,
     }

@@ -102,11 +102,15 @@ class Network(NamedTuple):
         return self._arrivals(ready, 1.0, self.download, self.server)
 
     def _arrivals(
-        self, ready: jax.Array, size: Seconds, link_seconds: Seconds, server_seconds: Seconds | None
+        self, ready: jax.Array, size: WorkerValues, link_seconds: WorkerValues, server_seconds: Seconds | None
     ) -> jax.Array:
-        """float[W]: when messages arrive that begin at `ready`.
+        """float[W]: when messages arrive that the workers begin to send at `ready float[W]`.
 
-        `link_seconds` and `server_seconds` are those of one of size 1, on its own link and on the server's.
+        Args:
+          ready: float[W], seconds.
+          size: of each message, in full gradients.
+          link_seconds: that a full gradient takes on each worker's own link.
+          server_seconds: that it takes on the server's link, which all share; None where nothing is shared.
         """
         size, link_seconds, latency = (
             jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link_seconds, self.latency)
