@@ -114,7 +114,6 @@ def validation(result: Result) -> tuple[Macros, Tables]:
         "ValidDamaged": fixed(num_damaged),
         "ValidCaught": fixed(num_caught),
         "ValidMissed": fixed(num_damaged - num_caught),
-        "ValidExplained": fixed(sum(row["explained"] for row in rows)),
         "ValidPerSort": fixed(damaged_per_sort),
     }
     lines = []

@@ -103,17 +103,8 @@ def test_schedules_are_the_same_or_not():
 def test_every_sort_of_damage_is_caught_and_the_record_itself_keeps_to_the_promise(monkeypatch):
     monkeypatch.setattr(promises, "RULES", {"ASP": protocols.asp})
     (row,) = promises.validated(num_units=8, num_damaged=3)["rows"]
-    assert row["keeps"] and row["events"] > 50 and row["explained"] == 0
+    assert row["keeps"] and row["events"] > 50
     assert all(row[sort] == [3, 3] for sort in promises.DAMAGE)
-
-
-def test_a_worker_that_is_there_twice_is_seen():
-    durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), jax.random.key(0), 10, 3)
-    schedule = jax.tree.map(np.asarray, protocols.bsp()(durations))
-    assert not promises._is_there_twice(schedule, 1)
-    worker = schedule.worker.copy()
-    worker[1] = worker[1, 0]
-    assert promises._is_there_twice(schedule._replace(worker=worker), 1)
 
 
 def test_what_is_computed_is_computed_once_and_says_where_it_comes_from(tmp_path, monkeypatch):
