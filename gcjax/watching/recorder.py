@@ -17,6 +17,9 @@ from gcjax.watching.timeline import COLUMNS, Event, measured
 
 _clock = time.perf_counter
 
+MAX_PAUSE, PAUSE_SHARE = 2e-3, 0.1
+"""Seconds, and share of the time from step to step, for which the thread looks away at most when a step has ended."""
+
 Entry = tuple[int | None, float, Outputs | None, Any, Sequence[Any], float]
 """What has returned: the number of the step (None for a local part), when it was called, how to wait for it, what it
 returned, the copies that were made of that, and when it returned."""
@@ -27,6 +30,10 @@ FAILURE: Entry = (-1, math.nan, None, None, (), math.nan)
 
 class Recorder:
     """Waits for what steps return on a thread of its own, so that the loop goes on, and notes when it is there.
+
+    When a step has ended the thread sleeps for a moment. In a loop that goes on at once it then does not wake up just
+    when the next step is called, where both would want the interpreter's lock. A step that ends in this moment is
+    recorded as ending after it.
 
     Attributes:
       put: takes an `Entry`; all that the loop's thread has to do.
@@ -64,6 +71,7 @@ class Recorder:
 
     def _run(self) -> None:
         local_end, is_lost = math.nan, False  # of the step under way; whether a local part's end is not known
+        last_call = -math.inf
         while (entry := self._queue.get()) is not None:
             unit, called, outputs, output, copies, returned = entry
             end = _end_time(outputs, output, copies, returned)
@@ -72,7 +80,16 @@ class Recorder:
                 local_end, is_lost = end, math.isnan(end)
             else:
                 self._events.append((unit, math.nan if is_lost else called, returned, local_end, end))
+                has_local_part = is_lost or not math.isnan(local_end)
                 local_end, is_lost = math.nan, False
+                if not has_local_part and self._queue.empty():  # a local part may end soon, which must not be missed
+                    time.sleep(_pause(called - last_call))
+                last_call = called
+
+
+def _pause(step_seconds: float) -> float:
+    """Seconds that the thread sleeps after a step, if so many passed between its call and that of the one before."""
+    return min(MAX_PAUSE, PAUSE_SHARE * step_seconds) if 0 < step_seconds < math.inf else 0.0
 
 
 def _end_time(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: float) -> float:

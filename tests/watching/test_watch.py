@@ -14,6 +14,7 @@ import pytest
 
 import gcjax
 from gcjax import watching
+from gcjax.watching import recorder
 from gcjax.watching.detection import WARNING
 from gcjax.watching.shared_folder import SharedFolder
 
@@ -324,3 +325,10 @@ def test_rows_that_could_not_be_written_are_written_later(tmp_path, monkeypatch)
             jax.block_until_ready(watched(jnp.zeros(2), 1.0))
         assert num_rows(watched, 6) == 6
     assert gcjax.stragglers.read_trace(folder / "step.csv").steps.tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "pause"), [(0.01, 0.001), (1.0, 0.002), (np.inf, 0.0), (np.nan, 0.0), (-1.0, 0.0)]
+)
+def test_the_thread_looks_away_for_a_tenth_of_a_step_at_most(step_seconds, pause):
+    assert recorder._pause(step_seconds) == pytest.approx(pause)
