@@ -15,14 +15,15 @@ import gcjax
 from benchmarks.timing import Row
 
 STEP_SECONDS = 0.01
-NUM_PAIRS = 300
+NUM_TURNS, STEPS_OF_TURN = 15, 20
 NUM_REPEATS = 7
 
 
 def watching() -> list[Row]:
-    """A compiled step of about 10 ms with and without `gcjax.watch`, in turn; by its time, and by processor time.
+    """A compiled step of about 10 ms with and without `gcjax.watch`, by its time and by processor time.
 
-    The step takes over its state and is waited for, as in a loop that prints its loss. It computes on one thread.
+    Loops of some steps take turns. The step takes over its state and is waited for, as in a loop that prints its loss.
+    It computes on one thread.
     """
     step = _step_of_10_ms()
     with tempfile.TemporaryDirectory() as folder, gcjax.watch(step, folder=folder, report=None) as watched_step:
@@ -103,15 +104,18 @@ def _initial_state() -> jax.Array:
 
 
 def _median_seconds(*steps: Callable[..., Any]) -> tuple[list[float], list[float]]:
-    """Median seconds of each step, and of the processor time of all threads; the steps take turns."""
+    """Median seconds of each step, and of the processor time of all threads; loops of each take turns."""
     wall_seconds: list[list[float]] = [[] for _ in steps]
     processor_seconds: list[list[float]] = [[] for _ in steps]
     state = _initial_state()
-    for _ in range(NUM_PAIRS):
+    for _ in range(NUM_TURNS):
         for step, own_wall_seconds, own_processor_seconds in zip(steps, wall_seconds, processor_seconds, strict=True):
-            wall_begin, processor_begin = time.perf_counter(), time.process_time()
-            state, loss = step(state)
-            loss.block_until_ready()
-            own_wall_seconds.append(time.perf_counter() - wall_begin)
-            own_processor_seconds.append(time.process_time() - processor_begin)
+            for index in range(STEPS_OF_TURN):
+                wall_begin, processor_begin = time.perf_counter(), time.process_time()
+                state, loss = step(state)
+                loss.block_until_ready()
+                wall_end, processor_end = time.perf_counter(), time.process_time()
+                if index > 1:  # the first ones still have what the last loop has left to do
+                    own_wall_seconds.append(wall_end - wall_begin)
+                    own_processor_seconds.append(processor_end - processor_begin)
     return list(map(statistics.median, wall_seconds)), list(map(statistics.median, processor_seconds))
