@@ -45,7 +45,8 @@ class Messages(NamedTuple):
       sender: int32[messages], whose state a message is compressed with: the worker, or w·M + m where a worker has M
         messages; -1 where nothing is sent.
       unit: int32[messages], the unit or the round that the message is about.
-      weight: float[messages, L], the factor of the message in each block of what the commit applies.
+      weight: float[messages, L], the factor of the message in each block of what the commit applies; 0 where nothing
+        is sent.
     """
 
     values: Any
@@ -142,11 +143,10 @@ def sum_of_estimates(
         states = jax.tree.map(
             lambda x, new, old: x.at[sender].set(jnp.where(is_sent, new, old)), states, new_state, state
         )
-        weight = jnp.where(is_sent, message.weight, 0)  # [L]
 
         def add_leaf(sum_of_leaf: jax.Array, x: jax.Array) -> jax.Array:
             """[L, ...]: the sums of one leaf with its estimate."""
-            return sum_of_leaf + weight.astype(x.dtype).reshape(-1, *(1,) * x.ndim) * x[None]
+            return sum_of_leaf + message.weight.astype(x.dtype).reshape(-1, *(1,) * x.ndim) * x[None]
 
         return (jax.tree.map(add_leaf, sums, estimate), states), None
 

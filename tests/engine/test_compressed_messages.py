@@ -31,6 +31,7 @@ PROTOCOLS = {
     "local_sgd": protocols.local_sgd(num_local_steps=2),
     "elastic": protocols.elastic_averaging(num_local_steps=2),
     "grouped": protocols.grouped(groups=((2, 0, 1), (3,)), merge="change"),
+    "progressive": protocols.progressive_groups(num_rounds=1),  # commits of fewer contributions than there is room for
     "adacomm": protocols.adacomm(num_local_steps=2, seconds=3.0, num_windows=3),
 }
 
@@ -97,7 +98,9 @@ def messages_of_commit(schedule, e, versions, code):
         yield w * code.num_messages + m, message, decode * float(schedule.weight[e, w])
 
 
-@pytest.mark.parametrize("name", some(["asp", "k_batch_async", "partial L=2"], ["bsp", "frc", "crc", "multi_message"]))
+@pytest.mark.parametrize(
+    "name", some(["progressive", "crc", "partial L=2"], ["bsp", "asp", "k_batch_async", "frc", "multi_message"])
+)
 def test_a_run_is_error_feedback_by_its_definition(name, x64):
     """Parameters, and what every sender still keeps, by a loop over the schedule in NumPy."""
     found = result(name, TOP_K)
@@ -209,7 +212,7 @@ def test_a_run_that_is_cut_goes_on_with_the_same_bits(name, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found.unscheduled, whole.unscheduled)
 
 
-@pytest.mark.parametrize("name", some(["asp", "local_sgd"], ["partial L=2", "bsp"]))
+@pytest.mark.parametrize("name", some(["progressive", "local_sgd"], ["asp", "partial L=2", "bsp"]))
 def test_vmap_over_seeds_is_the_loop_and_a_replay_is_the_run(name, x64):
     def one(key):
         return engine.run(
