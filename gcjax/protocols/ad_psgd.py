@@ -54,15 +54,20 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         neighbours = bipartite_neighbours(graph, schedule.start.shape[1])
         worker, unit = schedule.worker[commit, 0].clip(0), schedule.unit[commit, 0].clip(0)
         key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
-        num_neighbours = jnp.asarray(neighbours.sum(axis=1))[worker]
+        num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)[worker]
         in_order = np.argsort(~neighbours, axis=1, kind="stable")  # [W, W]: neighbours first
-        drawn = jax.random.randint(key_of_step, (), 0, num_neighbours.clip(1))
-        other = jnp.where(num_neighbours > 0, jnp.asarray(in_order)[worker, drawn], worker)
-        return jnp.stack([worker, other]).astype(jnp.int32), jnp.full((2, 2), 0.5, schedule.time.dtype)
+        drawn = jax.random.randint(key_of_step, (), 0, num_neighbours.clip(1), jnp.int32)
+        other = jnp.where(num_neighbours > 0, jnp.asarray(in_order, jnp.int32)[worker, drawn], worker)
+        return jnp.stack([worker, other]), jnp.full((2, 2), 0.5, schedule.time.dtype)
 
     return Protocol(
         schedule,
-        local=LocalWork(pull=own_params, mixing=Mixing(average, overlaps=True)),
+        local=LocalWork(pull=own_params, mixing=Mixing(average, _two_copies, overlaps=True)),
         rule=no_rule,
         specification=specifications.ad_psgd,
     )
+
+
+def _two_copies(schedule: Schedule) -> jax.Array:
+    """float[T, W]: what a worker and its neighbour send each other."""
+    return jnp.full_like(schedule.start, 2.0)

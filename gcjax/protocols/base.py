@@ -50,11 +50,13 @@ class Mixing(NamedTuple):
     Attributes:
       average: pure function `(schedule, commit int32[]) -> (worker int32[members], matrix float[members, members])`,
         who takes part in a commit, and how: the parameters of the k-th become `sum_j matrix[k, j] x_j`.
+      copies: pure function `schedule -> float[T, W]`, the copies of the parameters that are sent after each unit.
       overlaps: whether a worker's parameters can be averaged while it computes: its gradient is then taken at those
         with which it began, and its step is added to what the average has made of them.
     """
 
     average: Callable[[Schedule, jax.Array], tuple[jax.Array, jax.Array]]
+    copies: Callable[[Schedule], jax.Array]
     overlaps: bool = False
 
 

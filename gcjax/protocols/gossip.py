@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import mixing as matrices
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
-from gcjax.protocols.simulation.neighbours import exchange_of, neighbour_iterations
+from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, exchange_of, neighbour_iterations
 from gcjax.specifications import Specification
 from gcjax.stragglers.network import Network
 
@@ -24,10 +24,17 @@ def iterations_with_neighbours(
       promise: its specification.
     """
 
+    def exchange(num_workers: int) -> Callable[[jax.Array], Exchange]:
+        """What so many workers send each other."""
+        return exchange_of(matrices_of(num_workers) > 0)
+
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which everybody waits for those whom it hears."""
-        hears = matrices_of(durations.shape[1]) > 0
-        return neighbour_iterations(exchange_of(hears), durations, network)
+        return neighbour_iterations(exchange(durations.shape[1]), durations, network)
+
+    def copies(schedule: Schedule) -> jax.Array:
+        """float[T, W]: one for each who hears the worker."""
+        return copies_sent(exchange(schedule.start.shape[1]), schedule)
 
     def mix(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
         """All workers, int32[W], and the matrix of the iteration that the commit ends, float[W, W]."""
@@ -44,7 +51,7 @@ def iterations_with_neighbours(
         schedule,
         one_version=False,
         max_staleness=max_staleness,
-        local=LocalWork(pull=own_params, mixing=Mixing(mix)),
+        local=LocalWork(pull=own_params, mixing=Mixing(mix, copies)),
         rule=no_rule,
         specification=promise,
     )

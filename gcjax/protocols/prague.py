@@ -9,7 +9,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.groups import consecutive_groups, group_arrays
-from gcjax.protocols.simulation.neighbours import Exchange, neighbour_iterations
+from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, neighbour_iterations
 from gcjax.stragglers.network import Network
 
 
@@ -54,6 +54,11 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         num_workers = durations.shape[1]
         return neighbour_iterations(lambda iteration: exchange(iteration, num_workers), durations, network)
 
+    def copies(schedule: Schedule) -> jax.Array:
+        """float[T, W]: the share of an all-reduce."""
+        num_workers = schedule.start.shape[1]
+        return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
+
     def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
         """All workers, int32[W], and the matrix of the means of the groups, float[W, W]."""
         num_workers = schedule.start.shape[1]
@@ -64,7 +69,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     return Protocol(
         schedule,
         one_version=False,
-        local=LocalWork(pull=own_params, mixing=Mixing(average)),
+        local=LocalWork(pull=own_params, mixing=Mixing(average, copies)),
         rule=no_rule,
         specification=lambda num_workers: specifications.prague(num_workers, group_size=group_size),
     )

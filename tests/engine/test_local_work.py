@@ -46,7 +46,7 @@ def pair(e, rows):
     ((worker, unit, *_),) = rows
     key = jax.random.fold_in(jax.random.fold_in(KEY, worker), unit)
     others = [v for v in range(W) if (v - worker) % 2]
-    return (worker, others[int(jax.random.randint(key, (), 0, len(others)))]), [[0.5, 0.5], [0.5, 0.5]]
+    return (worker, others[int(jax.random.randint(key, (), 0, len(others), jnp.int32))]), [[0.5, 0.5], [0.5, 0.5]]
 
 
 def pairs(e, rows):

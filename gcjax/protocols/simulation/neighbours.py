@@ -40,6 +40,12 @@ def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
     return exchange
 
 
+def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -> jax.Array:
+    """float[T, W]: the copies of its parameters that each worker sends after each iteration."""
+    iterations = jnp.arange(schedule.start.shape[0], dtype=jnp.int32)
+    return jax.vmap(lambda iteration: exchange(iteration).sent)(iterations).astype(schedule.start.dtype)
+
+
 def neighbour_iterations(exchange: Callable[[jax.Array], Exchange], durations: jax.Array, network: Network) -> Schedule:
     """The schedule of iterations after each of which a worker waits for those whom it hears.
 
