@@ -125,12 +125,13 @@ def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) 
     return matrices
 
 
-def bipartite_neighbours(graph: Any, num_workers: int) -> np.ndarray:
-    """bool[W, W]: who can average with whom.
+def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = False) -> np.ndarray:
+    """bool[W, W]: who is a neighbour of whom.
 
     Args:
       graph: a name of `GRAPHS`, or bool[W, W], or an undirected `networkx.Graph`.
       num_workers: W.
+      bipartite: whether it must be.
 
     Raises:
       ValueError: if there is no such graph, or it is directed, or of other workers, or not bipartite.
@@ -143,12 +144,13 @@ def bipartite_neighbours(graph: Any, num_workers: int) -> np.ndarray:
         neighbours = metropolis_weights(graph) > 0
         np.fill_diagonal(neighbours, val=False)
     is_symmetric = neighbours.shape == (num_workers, num_workers) and np.array_equal(neighbours, neighbours.T)
-    if not is_symmetric or not nx.is_bipartite(nx.from_numpy_array(neighbours)):
-        given = repr(graph) if isinstance(graph, str) else "one"
+    given = f"{repr(graph) if isinstance(graph, str) else 'one'} of {len(neighbours)} workers"
+    if not is_symmetric:
+        raise ValueError(f"graph must be an undirected graph of {num_workers} workers, such as 'ring'; got {given}.")
+    if bipartite and not nx.is_bipartite(nx.from_numpy_array(neighbours)):
         raise ValueError(
-            f"graph must be an undirected, bipartite graph of {num_workers} workers, in which no circle of them can "
-            f"wait for each other; got {given} of {len(neighbours)} workers. 'bipartite' is one for any number, 'ring' "
-            "for an even one."
+            f"graph must be bipartite, so that no circle of workers can wait for each other; got {given}. 'bipartite' "
+            "is one for any number, 'ring' for an even one."
         )
     return neighbours
 

@@ -137,6 +137,7 @@ def _local(job: Job) -> Iterator[Row]:
     yield "async_local_sgd", "H=4", lambda: protocols.async_local_sgd(num_local_steps=4)
     yield "d_psgd", "ring", protocols.d_psgd
     yield "sgp", "one peer", protocols.sgp
+    yield "hop", "ring, b=1, g=2", protocols.hop
     yield "prague", "groups of 2", lambda: protocols.prague(group_size=min(2, num_workers), rng_key=jax.random.key(0))
     yield "stsyn", f"H=4, K={num_workers - 1}", lambda: protocols.stsyn(num_local_steps=4, num_waited=num_workers - 1)
     yield "worker_busy", "", protocols.worker_busy

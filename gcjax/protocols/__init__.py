@@ -23,6 +23,7 @@ from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
+from gcjax.protocols.hop import hop
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
@@ -57,6 +58,7 @@ TABLE: dict[str, Entry] = {
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
+    "hop": Entry(hop, "Luo et al. 2019"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
     "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
@@ -117,6 +119,7 @@ __all__ = [
     "fedbuff",
     "grouped",
     "groups_by_speed",
+    "hop",
     "k_async",
     "k_batch_async",
     "k_batch_sync",

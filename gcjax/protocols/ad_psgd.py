@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.mixing import bipartite_neighbours
+from gcjax.mixing import undirected_neighbours
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
@@ -44,14 +44,14 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which nobody waits, and each exchange is a commit."""
         num_workers = durations.shape[1]
-        bipartite_neighbours(graph, num_workers)
+        undirected_neighbours(graph, num_workers, bipartite=True)
         exchange_seconds = 2 * network.latency + network.upload + network.download
         timeline = bounded_staleness(durations, Network(upload=exchange_seconds), math.inf)
         return commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
 
     def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The worker of the commit and its neighbour, int32[2], and the matrix of their mean, float[2, 2]."""
-        neighbours = bipartite_neighbours(graph, schedule.start.shape[1])
+        neighbours = undirected_neighbours(graph, schedule.start.shape[1])
         worker, unit = schedule.worker[commit, 0].clip(0), schedule.unit[commit, 0].clip(0)
         key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
         num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)[worker]

@@ -18,7 +18,7 @@ from gcjax.specifications.ignored_gradients import rennala, ringmaster
 from gcjax.specifications.m_sgc import m_sgc
 from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
-from gcjax.specifications.neighbours import d_psgd, prague, sgp
+from gcjax.specifications.neighbours import d_psgd, hop, prague, sgp
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.rounds import adacomm, diloco, local_sgd
 from gcjax.specifications.sr_sgc import sr_sgc
@@ -44,6 +44,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
+    "hop": Entry(hop, "Luo et al. 2019"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
     "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
@@ -94,6 +95,7 @@ __all__ = [
     "explore",
     "fedbuff",
     "grouped",
+    "hop",
     "k_async",
     "k_batch_async",
     "k_batch_sync",

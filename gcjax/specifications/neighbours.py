@@ -12,9 +12,9 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.mixing import UNBOUNDED, iterations_ahead, mixing_matrices
+from gcjax.mixing import UNBOUNDED, iterations_ahead, mixing_matrices, undirected_neighbours
 from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.clocks import Clocks, push_event_arguments, replay_clocks
+from gcjax.specifications.clocks import Clocks, counted_from_slowest, push_event_arguments, replay_clocks
 from gcjax.specifications.thresholds import near_others
 
 
@@ -64,6 +64,58 @@ def prague(num_workers: int = 3, *, group_size: int = 2) -> Specification:
     num_groups = -(-num_workers // group_size)
     num_others = num_workers // num_groups - 1  # in the smallest group
     return near_others(name, num_workers, num_sampled=num_others, staleness=0, num_commits_of=jnp.min)
+
+
+@comparable
+def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Specification:
+    """Hop with backup workers: nobody is more than g + 1 iterations ahead of a neighbour, g the largest gap.
+
+    A worker begins an iteration when all of its neighbours but b have done the one before, and nobody of them is more
+    than g iterations behind (Luo et al. 2019).
+
+    Args:
+      num_workers: W.
+      graph: as in `gcjax.protocols.hop`.
+      num_backup: b.
+      max_gap: g.
+    """
+    neighbours = undirected_neighbours(graph, check_num_workers(num_workers))
+    _validate.integer("num_backup", num_backup)
+    _validate.integer("max_gap", max_gap, minimum=1)
+    distance = iterations_ahead(neighbours[None])[0]
+    is_connected = distance < UNBOUNDED
+    farthest = (max_gap + 1) * int(distance.max(where=is_connected, initial=0))
+    allowed = np.where(is_connected, distance * (max_gap + 1), UNBOUNDED)
+
+    def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
+        """The state with one iteration more of the worker, and whether it may do it."""
+        clock, is_neighbour = state.clock, jnp.asarray(neighbours)[worker]
+        num_behind = (is_neighbour & (clock < clock[worker])).sum()
+        is_near = ~is_neighbour | (clock >= clock[worker] - max_gap)
+        return Clocks(clock.at[worker].add(1)), (num_behind <= num_backup) & is_near.all()
+
+    def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker does one iteration, at most g ahead of neighbours, b of them behind it."""
+        lead = jnp.where(jnp.asarray(neighbours)[worker], before.clock[worker] - before.clock, 0)
+        has_heard_enough = (lead > 0).sum() <= num_backup
+        return (after.clock[worker] == before.clock[worker] + 1) & (lead.max() <= max_gap) & has_heard_enough
+
+    return Specification(
+        f"hop({num_workers} workers, {num_backup} backup, gap {max_gap})",
+        num_workers,
+        initial=Clocks(zeros(num_workers)),
+        sizes=Clocks(np.full(num_workers, farthest + 2)),
+        worker=Role(
+            actions=(Action("push", push, **push_event_arguments(num_commits_of=jnp.min)),),
+            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
+            rule=guarantee,
+        ),
+        claim=f"nobody is more than {max_gap + 1} iterations ahead of a neighbour",
+        invariant=lambda state: (state.clock[:, None] - state.clock[None] <= jnp.asarray(allowed)).all(),
+        explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
+        canonicalise=counted_from_slowest,
+        replay=replay_clocks,
+    )
 
 
 def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:

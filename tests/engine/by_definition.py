@@ -65,7 +65,9 @@ class Rule(NamedTuple):
     in_flight: bool = False
     begins_anew: bool = False  # after a push a worker has what it had before its steps
     owner: tuple[int, ...] | None = None  # the group of each worker
-    mix: Callable | None = None  # no server: `(commit, contributions) -> (workers, matrix)`, who averages with whom
+    mix: Callable | None = (
+        None  # no server: `(schedule, commit, contributions) -> (workers, matrix)`, who averages with whom
+    )
     meanwhile: bool = False  # others average with a worker while it computes
 
 
@@ -157,7 +159,7 @@ def _mixed(schedule, rule, optimizer, batches, x):
             own[w], states[w] = optimizer.step(own[w], gradient, states[w])
             found.append(loss)
         steps = [after - x for after, x in zip(own, before, strict=True)]
-        workers, matrix = rule.mix(e, rows)
+        workers, matrix = rule.mix(schedule, e, rows)
         mixing = before if rule.meanwhile else list(own)
         averages = [sum(matrix[k][j] * mixing[v] for j, v in enumerate(workers)) for k in range(len(workers))]
         weights = [sum(matrix[k][j] * weight[v] for j, v in enumerate(workers)) for k in range(len(workers))]

@@ -15,6 +15,7 @@ PROTOCOLS = {
     "sgp": protocols.sgp(),
     "ad_psgd": protocols.ad_psgd(rng_key=KEY),
     "prague": protocols.prague(group_size=2, rng_key=KEY),
+    "hop": protocols.hop(),
 }
 
 

@@ -35,13 +35,41 @@ def iterations(heard_by, durations, links, copies=None):
         ends.append(max(there))
         start = [max(there[v] for v in hears[w] | {w}) for w in workers]
         receiving = [links.latency[w] + received[w] * links.download[w] if received[w] else 0.0 for w in workers]
-    horizon, commits = min(start), []
-    for t in range(num_units):
-        if math.isinf(ends[t]) or ends[t] > horizon:
+    return _commits(times, ends, min(start))
+
+
+def _commits(times, ends, horizon):
+    """An iteration is a commit when all have sent; whoever begins has read what is committed by then."""
+    commits = []
+    for t, end in enumerate(ends):
+        if math.isinf(end) or end > horizon:
             break
-        begun = [min(t, sum(end <= times["start"][t][w] for end in ends)) for w in workers]
-        commits.append((ends[t], [(w, t, begun[w], 1) for w in workers]))
+        begun = [min(t, sum(other <= start for other in ends)) for start in times["start"][t]]
+        commits.append((end, [(w, t, version, 1) for w, version in enumerate(begun)]))
     return Expected(commits, horizon, times)
+
+
+def with_backup(heard_by, num_backup, max_gap, durations, links):
+    """Everybody waits for all but so many of those whom it hears, and for those who are too far behind."""
+    num_units, num_workers = durations.shape
+    workers, times, ends = range(num_workers), {name: [] for name in TIMES}, []
+    start, receiving = [0.0] * num_workers, [0.0] * num_workers
+    for t in range(num_units):
+        hears = [heard_by(t, w, num_workers) - {w} for w in workers]
+        begin = [start[w] + receiving[w] for w in workers]
+        end = [begin[w] + float(durations[t, w]) for w in workers]
+        there = [end[w] + (links.latency[w] + len(hears[w]) * links.upload[w] if hears[w] else 0.0) for w in workers]
+        for name, values in zip(TIMES, (start, begin, end, end, there), strict=True):
+            times[name].append(values)
+        ends.append(max(there))
+        start = []
+        for w in workers:
+            needed = sorted(there[v] for v in hears[w])[: max(len(hears[w]) - num_backup, 0)]
+            behind = [times["start"][t + 1 - max_gap][v] for v in hears[w]] if t + 1 >= max_gap else []
+            start.append(max([there[w], *needed, *behind]))
+        come = [sum(there[v] <= start[w] for v in hears[w]) for w in workers]
+        receiving = [links.latency[w] + come[w] * links.download[w] if come[w] else 0.0 for w in workers]
+    return _commits(times, ends, min(start))
 
 
 def path(t, w, num_workers):

@@ -184,6 +184,18 @@ CASES = {
         lambda w, e, parts: [0.5 / 2 / len(parts)] * len(parts),
         grouped(local_rounds=3),
     ),
+    "hop": Case(
+        lambda w: P.hop(),
+        mean,
+        lambda d, links: neighbours.with_backup(neighbours.ring, 1, 2, d, links),
+        stalls=True,
+    ),
+    "hop gap": Case(
+        lambda w: P.hop(graph=path(w) > 0, num_backup=2, max_gap=1),
+        mean,
+        lambda d, links: neighbours.with_backup(neighbours.path, 2, 1, d, links),
+        stalls=True,
+    ),
     "k_async": Case(lambda w: P.k_async(num_contributions=2), half, queue(rules.FirstK, 2, True, False)),
     "k_batch_async": Case(lambda w: P.k_batch_async(num_contributions=2), half, queue(rules.FirstK, 2, False, False)),
     "k_batch_sync": Case(lambda w: P.k_batch_sync(num_contributions=2), half, queue(rules.FirstK, 2, False, True)),

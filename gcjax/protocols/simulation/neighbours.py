@@ -46,7 +46,35 @@ def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -
     return jax.vmap(lambda iteration: exchange(iteration).sent)(iterations).astype(schedule.start.dtype)
 
 
-def neighbour_iterations(exchange: Callable[[jax.Array], Exchange], durations: jax.Array, network: Network) -> Schedule:
+def has_come(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:
+    """bool[W, W]: whether worker w has what it hears of worker v when it begins its next iteration.
+
+    Args:
+      hears: bool[W, W].
+      finish: float[W] seconds, when each has sent.
+      next_start: float[W] seconds, when each begins.
+    """
+    return hears & (finish[None] <= next_start[:, None])
+
+
+def _enough_heard(hears: jax.Array, finish: jax.Array, num_backup: int) -> jax.Array:
+    """float[W] seconds: when each has heard all whom it hears, but for so many; 0 if that is nobody."""
+    if num_backup == 0:
+        return jnp.max(jnp.where(hears, finish[None], 0), axis=1)
+    num_needed = hears.sum(axis=1) - num_backup
+    in_order = jnp.sort(jnp.where(hears, finish[None], jnp.inf), axis=1)
+    last_needed = jnp.take_along_axis(in_order, (num_needed - 1).clip(0)[:, None], axis=1)[:, 0]
+    return jnp.where(num_needed > 0, last_needed, 0)
+
+
+def neighbour_iterations(
+    exchange: Callable[[jax.Array], Exchange],
+    durations: jax.Array,
+    network: Network,
+    *,
+    num_backup: int = 0,
+    max_gap: int | None = None,
+) -> Schedule:
     """The schedule of iterations after each of which a worker waits for those whom it hears.
 
     With F[t, v] the time at which v has sent what it has after iteration t to all who hear it, worker w begins
@@ -61,6 +89,8 @@ def neighbour_iterations(exchange: Callable[[jax.Array], Exchange], durations: j
       exchange: pure function of an iteration, int32[].
       durations: float[T, W] seconds.
       network: the time of messages.
+      num_backup: b, of those whom it hears a worker waits for all but so many; what comes later is dropped.
+      max_gap: an iteration t begins once those who hear the worker have begun t - max_gap; no bound if None.
     """
     num_units, num_workers = durations.shape
     dtype = durations.dtype
@@ -74,24 +104,29 @@ def neighbour_iterations(exchange: Callable[[jax.Array], Exchange], durations: j
         return jnp.where(copies > 0, latency + copies.astype(dtype) * seconds, 0)
 
     def step(
-        state: tuple[jax.Array, jax.Array], iteration_and_seconds: tuple[jax.Array, jax.Array]
-    ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, ...]]:
+        state: tuple[jax.Array, ...], iteration_and_seconds: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         """One iteration, whose number and seconds `[W]` are given; all times `[W]`.
 
-        The state: when each begins it, and how long it then receives.
+        The state: when each begins it, and how long it then receives; and when each began the last `max_gap` ones.
         """
-        (start, receive_seconds), (iteration, seconds) = state, iteration_and_seconds
+        (start, receive_seconds, begun), (iteration, seconds) = state, iteration_and_seconds
         now = exchange(iteration)
         compute_start = start + receive_seconds
         compute_end = compute_start + seconds
         finish = compute_end + message_seconds(now.sent, upload)
-        last_heard = jnp.max(jnp.where(now.hears, finish, 0), axis=1)
-        next_state = jnp.maximum(finish, last_heard), message_seconds(now.received, download)
-        return next_state, (start, compute_start, compute_end, finish)
+        next_start = jnp.maximum(finish, _enough_heard(now.hears, finish, num_backup))
+        if max_gap is not None:
+            begun = begun.at[iteration % max_gap].set(start)
+            begun_by_those_who_hear = jnp.where(now.hears, begun[(iteration + 1) % max_gap][:, None], 0).max(axis=0)
+            next_start = jnp.maximum(next_start, begun_by_those_who_hear)
+        received = now.received if num_backup == 0 else has_come(now.hears, finish, next_start).sum(axis=1)
+        return (next_start, message_seconds(received, download), begun), (start, compute_start, compute_end, finish)
 
     nothing = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
     iterations = jnp.arange(num_units, dtype=jnp.int32)
-    (next_start, _), times = jax.lax.scan(step, (nothing, nothing), (iterations, durations))
+    none_begun = jnp.zeros((max_gap or 0, num_workers), dtype)
+    (next_start, _, _), times = jax.lax.scan(step, (nothing, nothing, none_begun), (iterations, durations))
     start, compute_start, compute_end, finish = times
     time, horizon = finish.max(axis=1), next_start.min()
     num_commits_before = jnp.searchsorted(time, start.ravel(), side="right").reshape(start.shape).astype(jnp.int32)
