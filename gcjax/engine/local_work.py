@@ -17,10 +17,10 @@ from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import compressed
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
-from gcjax.engine.mixing import averaged, mean_over_workers, mixed_params
+from gcjax.engine.mixing import after_mixing, mean_over_workers, without_mixing_meanwhile
 from gcjax.engine.new_processes import NOTHING_READ, begun_anew
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import LocalWork, Mixing, adopt_version
+from gcjax.protocols.base import LocalWork, adopt_version
 from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
 
@@ -163,7 +163,7 @@ def local_commits(
         before = all_local
         change_sum, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         if rule.local.mixing is not None:
-            all_local = _after_mixing(rule.local.mixing, schedule, index, before, all_local)
+            all_local = after_mixing(rule.local.mixing, schedule, index, before, all_local)
             change_sum = jax.tree.map(jnp.subtract, mean_over_workers(all_local.params), inputs.versions.params)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
@@ -172,29 +172,6 @@ def local_commits(
         return Contribution(server_gradient, mean_loss, no_residual), all_local
 
     return make_commit
-
-
-def _after_mixing(mixing: Mixing, schedule: Schedule, commit: jax.Array, before: Local, after: Local) -> Local:
-    """The local parameters of all workers once those in a commit have mixed theirs.
-
-    Args:
-      mixing: of the protocol.
-      schedule: the record.
-      commit: int32[].
-      before: the workers' before the steps of the commit.
-      after: the workers' after them.
-    """
-    worker, matrix = mixing.average(schedule, commit)
-    params = mixed_params(mixing, worker, matrix, before.params, after.params)
-    mixed = after._replace(params=params, share=averaged(worker, matrix, after.share))
-    if not mixing.overlaps:
-        return mixed
-    num_workers, contributors = schedule.start.shape[1], schedule.worker[commit]
-    begins_next = jnp.where(contributors >= 0, contributors, num_workers)  # -1 pads: out of bounds, dropped
-    begun = jax.tree.map(
-        lambda old, x: old.at[begins_next].set(x.at[begins_next].get(mode="clip"), mode="drop"), after.begun, params
-    )
-    return mixed._replace(begun=begun)
 
 
 def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
@@ -370,14 +347,8 @@ class _GradientPoints(NamedTuple):
                 lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
             )
         if local.mixing is not None:
-            return self._without_mixing_meanwhile(params)
+            return without_mixing_meanwhile(self.local, params)
         return params
-
-    def _without_mixing_meanwhile(self, params: Any) -> Any:
-        """The parameters as they would be if no others had come to them since the unit began, over their weight."""
-        if self.local.begun is not None:
-            params = jax.tree.map(lambda x, old, begun: begun + (x - old), params, self.local.params, self.local.begun)
-        return jax.tree.map(lambda x: x / self.local.share.astype(x.dtype), params)
 
 
 def _take_steps(

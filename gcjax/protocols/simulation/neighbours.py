@@ -126,7 +126,8 @@ def neighbour_iterations(
     nothing = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
     iterations = jnp.arange(num_units, dtype=jnp.int32)
     none_begun = jnp.zeros((max_gap or 0, num_workers), dtype)
-    (next_start, _, _), times = jax.lax.scan(step, (nothing, nothing, none_begun), (iterations, durations))
+    initial: tuple[jax.Array, ...] = nothing, nothing, none_begun
+    (next_start, _, _), times = jax.lax.scan(step, initial, (iterations, durations))
     start, compute_start, compute_end, finish = times
     time, horizon = finish.max(axis=1), next_start.min()
     num_commits_before = jnp.searchsorted(time, start.ravel(), side="right").reshape(start.shape).astype(jnp.int32)
