@@ -114,7 +114,7 @@ def test_who_is_never_heard_holds_up_nobody(x64):
 
 
 def test_copies_are_charged_and_counted(x64):
-    """Ring of five: two copies each way. One peer: one. Groups of four: 3/2. An exchange: one each way."""
+    """Ring: two copies. One peer: one. A group of four: 3/2. An exchange of two: one each."""
     network, ones = Network(latency=0.5, upload=2.0, download=4.0), np.ones((6, 4))
     seconds = {
         "ring": (protocols.d_psgd(), 2, 0.5 + 4, 0.5 + 8),
