@@ -17,6 +17,7 @@ from gcjax.advice.coded_schemes import Job, Row, coded_rows
 BASELINE = "bsp"
 
 SAME_TIMES = {
+    "ad_psgd": "asp, but for where messages go; neighbours average instead of a server",
     "backup_workers": "k_sync, with K = W - b",
     "cyclic_mds": "cyclic_repetition: any W - s workers decode",
     "delay_adaptive": "asp, which it weighs otherwise",
@@ -134,6 +135,10 @@ def _local(job: Job) -> Iterator[Row]:
         lambda: protocols.fedbuff(num_local_steps=4, num_contributions=num_workers),
     )
     yield "async_local_sgd", "H=4", lambda: protocols.async_local_sgd(num_local_steps=4)
+    yield "d_psgd", "ring", protocols.d_psgd
+    yield "sgp", "one peer", protocols.sgp
+    yield "hop", "ring, b=1, g=2", protocols.hop
+    yield "prague", "groups of 2", lambda: protocols.prague(group_size=min(2, num_workers), rng_key=jax.random.key(0))
     yield "stsyn", f"H=4, K={num_workers - 1}", lambda: protocols.stsyn(num_local_steps=4, num_waited=num_workers - 1)
     yield "worker_busy", "", protocols.worker_busy
     yield "worker_busy", "eager", lambda: protocols.worker_busy(eager=True)

@@ -14,7 +14,7 @@ from gcjax.analysis.metrics import costs
 from gcjax.analysis.store import Columns, select, stack
 from gcjax.codes.base import GradientCode
 from gcjax.engine.base import Trajectory
-from gcjax.protocols.base import Schedule
+from gcjax.protocols.base import Mixing, Schedule
 
 _PACKAGES = ("gcjax", "jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -28,6 +28,7 @@ def metric_columns(
     labels: Columns,
     code: GradientCode | None,
     num_params: int,
+    mixing: Mixing | None = None,
 ) -> Columns:
     """What every run of a scheme had reached and spent at each evaluation, a row each, one run after the other.
 
@@ -39,13 +40,14 @@ def metric_columns(
       labels: column -> [runs], what tells a run from the others, such as its `seed`.
       code: the code of the protocol, if it has one.
       num_params: d, the numbers in a full gradient.
+      mixing: how the workers of the protocol average their parameters, if they do.
     """
     columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
         is_padding = evaluations.commit < 0
         moments = evaluations.time[~is_padding].astype(np.float64)
-        run_costs = costs(run_schedule, durations[run], moments, code)._asdict()
+        run_costs = costs(run_schedule, durations[run], moments, code, mixing)._asdict()
         sent_full_gradients = run_costs.pop("messages")
         label_columns = {name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()}
         metric_values = {

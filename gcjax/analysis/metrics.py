@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import GradientCode
-from gcjax.protocols.base import Schedule
+from gcjax.protocols.base import Mixing, Schedule
 
 
 class Costs(NamedTuple):
@@ -45,7 +45,13 @@ class Costs(NamedTuple):
     max_staleness: np.ndarray
 
 
-def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: GradientCode | None = None) -> Costs:
+def costs(
+    schedule: Schedule,
+    durations: np.ndarray,
+    moments: np.ndarray,
+    code: GradientCode | None = None,
+    mixing: Mixing | None = None,
+) -> Costs:
     """What a run has spent up to each moment.
 
     Args:
@@ -53,6 +59,7 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
       durations: float[T, W], those that the schedule was made of; inf marks the units of failed workers.
       moments: float[V] seconds, finite; V is their number.
       code: the code of the protocol, if it has one.
+      mixing: how its workers average their parameters, if they do; it says how many copies they send.
     """
     host_schedule: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
@@ -76,7 +83,7 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
         communicating=communicating_share,
         waiting=1.0 - computing_share - communicating_share,
         chunks=_num_passed(completion, moments) / num_workers,
-        messages=_num_gradients_sent(host_schedule, moments, code) / num_workers,
+        messages=_num_gradients_sent(host_schedule, moments, code, mixing) / num_workers,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
     )
@@ -150,14 +157,22 @@ def _num_passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.sort(times, axis=None), moments, side="right")
 
 
-def _num_gradients_sent(schedule: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
+def _num_gradients_sent(
+    schedule: Any, moments: np.ndarray, code: GradientCode | None, mixing: Mixing | None
+) -> np.ndarray:
     """float[V]: what all workers together have sent up to each moment, in full gradients.
 
     Args:
       schedule: as NumPy arrays.
       moments: float[V] seconds.
       code: the code of the protocol, with L blocks a gradient; None if a message is a full gradient.
+      mixing: of workers that send each other copies of their parameters, which are as large; None for a server.
     """
+    if mixing is not None:
+        copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
+        arrival_order = np.argsort(schedule.finish, axis=None)
+        sent_in_first_arrivals = np.concatenate([[0.0], np.cumsum(copies.ravel()[arrival_order])])
+        return sent_in_first_arrivals[_num_passed(schedule.finish, moments)]
     if code is None:
         return _num_passed(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
     is_contribution, progress = schedule.worker >= 0, schedule.work.clip(0)  # [E, W]: here C = W

@@ -73,7 +73,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.local is not None:
         work_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if work_at_once else None
-        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread, compression)
+        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression)
     if compression is not None and protocol.code is None:
         gradient = unit_messages(task, contribution_spread)
     elif compression is not None and protocol.code is not None:

@@ -17,10 +17,11 @@ from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import compressed
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
+from gcjax.engine.mixing import after_mixing, mean_over_workers, without_mixing_meanwhile
 from gcjax.engine.new_processes import NOTHING_READ, begun_anew
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, adopt_version
-from gcjax.protocols.schedule import Commits
+from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
 
 
@@ -33,6 +34,8 @@ class Local(NamedTuple):
       version: int32[], the version that was read last; -1 before the first.
       new_processes: what begins anew on the way, see `gcjax.engine.new_processes`; None if nothing does.
       compression: the state of the compression of what is pushed; None without one.
+      share: float[], the weight by which the parameters are divided where a gradient is taken; None unless workers mix.
+      begun: the parameters with which the unit under way was begun; None unless others can change them meanwhile.
     """
 
     params: Any
@@ -40,6 +43,8 @@ class Local(NamedTuple):
     version: jax.Array
     new_processes: Any = None
     compression: Any = None
+    share: Any = None
+    begun: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -102,7 +107,10 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
 
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
-    return Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
+    all_local = Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
+    if local.mixing is None:
+        return all_local
+    return all_local._replace(share=jnp.ones(num_owners), begun=params if local.mixing.overlaps else None)
 
 
 def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
@@ -124,6 +132,7 @@ def local_commits(
     optimizer: optax.GradientTransformation,
     num_workers: int,
     worker_spread: Spread | None,
+    schedule: Schedule,
     compression: Compression | None = None,
 ) -> LocalCommit:
     """The function that makes commits of local work.
@@ -135,6 +144,7 @@ def local_commits(
       num_workers: W.
       worker_spread: how the workers of a commit work at the same time; one after the other if None, as always where a
         commit has fewer contributions than workers.
+      schedule: the record that says who mixes.
       compression: of what is pushed; None for none.
     """
     owner = jnp.asarray(owner_of_workers(local, num_workers))
@@ -150,7 +160,11 @@ def local_commits(
         has_all_workers = num_contributions == rule.local.passes * num_workers
         all_work_at_once = has_all_workers and rule.worker_spread is not None
         sum_changes = _changes_side_by_side if all_work_at_once else _changes_one_by_one
+        before = all_local
         change_sum, all_local, losses = sum_changes(rule, inputs, steps, all_local)
+        if rule.local.mixing is not None:
+            all_local = after_mixing(rule.local.mixing, schedule, index, before, all_local)
+            change_sum = jax.tree.map(jnp.subtract, mean_over_workers(all_local.params), inputs.versions.params)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
         server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
@@ -294,6 +308,7 @@ def _change_of_contribution(
         version_params=version_params,
         params_before_pull=local.params if rule.local.overlaps_pull else params_before_steps,
         pulls_under_way=pulls_under_way,
+        local=local,
     )
     params_after_steps, opt_state, loss = _take_steps(
         rule, inputs, steps, gradient_points, params_before_steps, local.opt_state
@@ -314,11 +329,13 @@ class _GradientPoints(NamedTuple):
       version_params: the parameters that were read.
       params_before_pull: the local parameters before they were.
       pulls_under_way: bool[], whether a pull comes while the first of the steps is under way.
+      local: of the owner, before the steps.
     """
 
     version_params: Any
     params_before_pull: Any
     pulls_under_way: jax.Array
+    local: Local
 
     def of_step(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
         """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`."""
@@ -329,6 +346,8 @@ class _GradientPoints(NamedTuple):
             return jax.tree.map(
                 lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
             )
+        if local.mixing is not None:
+            return without_mixing_meanwhile(self.local, params)
         return params
 
 

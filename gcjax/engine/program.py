@@ -37,6 +37,11 @@ class Program(NamedTuple):
     compression: Compression | None = None
 
 
+def reads_versions(protocol: Protocol) -> bool:
+    """Whether contributions are computed from versions of common parameters; not where workers mix their own."""
+    return protocol.local is None or protocol.local.mixing is None
+
+
 def server_optimizer(program: Program) -> optax.GradientTransformation:
     """The optimizer of the server: of a protocol of local work that which merges the changes, if it has its own."""
     local = program.protocol.local

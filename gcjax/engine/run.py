@@ -22,7 +22,7 @@ from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import Layout, MeshOptions, layout
 from gcjax.engine.new_processes import first_units, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
-from gcjax.engine.program import Options, Program
+from gcjax.engine.program import Options, Program, reads_versions
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin, versions_alive
@@ -131,6 +131,7 @@ def run(
     _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
+    _check_compressed(compression, protocol)
     network = _network(network, task, params, durations.shape[1], compression, protocol)
     absences = checked_absences(absences, durations)
     protocol = with_absences(protocol, absences)
@@ -218,6 +219,7 @@ def replay(
         )
     _validate.rng_key(rng_key)
     if compression is not None:
+        _check_compressed(compression, protocol)
         _check_from_beginning(validated(compression), memberships, start)
     check_shapes(schedule, schedule.start.shape)
     check_structure(schedule, protocol)
@@ -239,6 +241,15 @@ def replay(
         return _concrete_run(program, arrays, Resume(), progress)
     run = _concrete_run(program, arrays, Resume(run=_begin_with_new_processes(program, arrays, memberships)), progress)
     return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
+
+
+def _check_compressed(compression: Compression | None, protocol: Protocol) -> None:
+    """Raises a `ValueError` if messages are to be compressed that workers send to each other."""
+    if compression is not None and not reads_versions(protocol):
+        raise ValueError(
+            "only messages to a server can be compressed; workers of this protocol send their parameters to each "
+            f"other, and an average of estimates is no average of them. Got {compression}; leave it out."
+        )
 
 
 def _check_from_beginning(compression: Compression, memberships: Sequence[Membership], start: Start | None) -> None:
@@ -395,6 +406,8 @@ def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, tr
         return same_ring_size(run, ring_size)
     if ring_size is not None:
         return ring_size
+    if not reads_versions(protocol):
+        return 0
     num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         size = 0

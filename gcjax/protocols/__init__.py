@@ -3,16 +3,19 @@
 What a protocol of one's own is written with is in `gcjax.protocols.simulation`.
 """
 
+from gcjax.mixing import metropolis_weights
 from gcjax.protocols import simulation
+from gcjax.protocols.ad_psgd import ad_psgd
 from gcjax.protocols.adacomm import adacomm
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.async_local_sgd import async_local_sgd
-from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol
+from gcjax.protocols.base import Adaptive, LocalWork, Mixing, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.trace_validation import Conformance, check
+from gcjax.protocols.d_psgd import d_psgd
 from gcjax.protocols.delay_adaptive import delay_adaptive
 from gcjax.protocols.delayed_nesterov import delayed_nesterov
 from gcjax.protocols.dssp import dssp
@@ -20,14 +23,17 @@ from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
+from gcjax.protocols.hop import hop
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
+from gcjax.protocols.prague import prague
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
 from gcjax.protocols.rennala import rennala
 from gcjax.protocols.ringmaster import ringmaster
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
+from gcjax.protocols.sgp import sgp
 from gcjax.protocols.sr_sgc import sr_sgc
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
@@ -36,6 +42,7 @@ from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
 
 TABLE: dict[str, Entry] = {
+    "ad_psgd": Entry(ad_psgd, "Lian et al. 2018"),
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
@@ -44,22 +51,26 @@ TABLE: dict[str, Entry] = {
     "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
+    "hop": Entry(hop, "Luo et al. 2019"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
     "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
     "k_sync": Entry(k_sync, "Dutta et al. 2018"),
     "local_sgd": Entry(local_sgd, "Stich 2019"),
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
+    "prague": Entry(prague, "Luo et al. 2020"),
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
     "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
     "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
+    "sgp": Entry(sgp, "Assran et al. 2019"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
@@ -81,10 +92,12 @@ __all__ = [
     "Conformance",
     "Events",
     "LocalWork",
+    "Mixing",
     "Observed",
     "Protocol",
     "Schedule",
     "Timeline",
+    "ad_psgd",
     "adacomm",
     "adsp",
     "anytime_minibatch",
@@ -96,6 +109,7 @@ __all__ = [
     "coded",
     "commits",
     "contiguous_groups",
+    "d_psgd",
     "delay_adaptive",
     "delayed_nesterov",
     "diloco",
@@ -105,18 +119,22 @@ __all__ = [
     "fedbuff",
     "grouped",
     "groups_by_speed",
+    "hop",
     "k_async",
     "k_batch_async",
     "k_batch_sync",
     "k_sync",
     "local_sgd",
     "m_sgc",
+    "metropolis_weights",
+    "prague",
     "progressive_groups",
     "psp",
     "random_groups",
     "record",
     "rennala",
     "ringmaster",
+    "sgp",
     "simulation",
     "sr_sgc",
     "ssp",

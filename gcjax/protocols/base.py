@@ -34,6 +34,32 @@ def difference_from_base(params: Any, base: Any, version_params: Any, weight: ja
     return jax.tree.map(jnp.subtract, params, base), params
 
 
+def own_params(params: Any, version_params: Any) -> Any:
+    """The worker's own parameters: reading does not change them."""
+    del version_params
+    return params
+
+
+class Mixing(NamedTuple):
+    """How workers average their parameters with each other's, where there is no server.
+
+    The parameters of the run are then the mean of all workers' own. The averaging is also done to a weight of each
+    worker, at first 1, by which its parameters are divided where a gradient is taken (push-sum): it stays 1 where
+    rows add up to 1.
+
+    Attributes:
+      average: pure function `(schedule, commit int32[]) -> (worker int32[members], matrix float[members, members])`,
+        who takes part in a commit, and how: the parameters of the k-th become `sum_j matrix[k, j] x_j`.
+      copies: pure function `schedule -> float[T, W]`, the copies of the parameters that are sent after each unit.
+      overlaps: whether a worker's parameters can be averaged while it computes: its gradient is then taken at those
+        with which it began, and its step is added to what the average has made of them.
+    """
+
+    average: Callable[[Schedule, jax.Array], tuple[jax.Array, jax.Array]]
+    copies: Callable[[Schedule], jax.Array]
+    overlaps: bool = False
+
+
 class LocalWork(NamedTuple):
     """What a contribution is where workers take optimizer steps of their own and push what these changed.
 
@@ -56,6 +82,7 @@ class LocalWork(NamedTuple):
       parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
       passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
         comes from worker c % W.
+      mixing: how the workers of a commit average their parameters; None where they push them to a server.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -67,6 +94,7 @@ class LocalWork(NamedTuple):
     joint_steps: bool = False
     parameter_owners: Callable[[int], np.ndarray] | None = None
     passes: int = 1
+    mixing: Mixing | None = None
 
 
 class Observed(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.base import LocalWork, Protocol, Schedule, own_params
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
@@ -61,13 +61,7 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
 
 def elastic() -> LocalWork:
     """Local work that is tied to the server by an elastic force; its strength is the weight of a contribution."""
-    return LocalWork(pull=_own_params, push=_elastic_push)
-
-
-def _own_params(params: Any, version_params: Any) -> Any:
-    """The worker's own parameters: reading does not change them."""
-    del version_params
-    return params
+    return LocalWork(pull=own_params, push=_elastic_push)
 
 
 def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:

@@ -13,11 +13,12 @@ from gcjax.specifications.decodable_rounds import Decodable, coded
 from gcjax.specifications.elastic import elastic_averaging
 from gcjax.specifications.first_arrivals import backup_workers, k_batch_sync, k_sync
 from gcjax.specifications.first_pushes import delay_adaptive, fedbuff, k_async, k_batch_async, staleness_aware
-from gcjax.specifications.groups import adsp, asp, async_local_sgd, grouped, progressive_groups
+from gcjax.specifications.groups import ad_psgd, adsp, asp, async_local_sgd, grouped, progressive_groups
 from gcjax.specifications.ignored_gradients import rennala, ringmaster
 from gcjax.specifications.m_sgc import m_sgc
 from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
+from gcjax.specifications.neighbours import d_psgd, hop, prague, sgp
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.rounds import adacomm, diloco, local_sgd
 from gcjax.specifications.sr_sgc import sr_sgc
@@ -27,6 +28,7 @@ from gcjax.specifications.worker_busy import worker_busy, worker_busy_eager
 from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
 
 SPECIFICATIONS: dict[str, Entry] = {
+    "ad_psgd": Entry(ad_psgd, "Lian et al. 2018"),
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
@@ -35,22 +37,26 @@ SPECIFICATIONS: dict[str, Entry] = {
     "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
+    "hop": Entry(hop, "Luo et al. 2019"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
     "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
     "k_sync": Entry(k_sync, "Dutta et al. 2018"),
     "local_sgd": Entry(local_sgd, "Stich 2019"),
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
+    "prague": Entry(prague, "Luo et al. 2020"),
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
     "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
     "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
+    "sgp": Entry(sgp, "Assran et al. 2019"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "ssp_cached": Entry(ssp_cached, "Ho et al. 2013"),
@@ -71,6 +77,7 @@ __all__ = [
     "Role",
     "Specification",
     "Step",
+    "ad_psgd",
     "adacomm",
     "adsp",
     "anytime_minibatch",
@@ -80,6 +87,7 @@ __all__ = [
     "bsp",
     "check",
     "coded",
+    "d_psgd",
     "delay_adaptive",
     "diloco",
     "dssp",
@@ -87,16 +95,19 @@ __all__ = [
     "explore",
     "fedbuff",
     "grouped",
+    "hop",
     "k_async",
     "k_batch_async",
     "k_batch_sync",
     "k_sync",
     "local_sgd",
     "m_sgc",
+    "prague",
     "progressive_groups",
     "psp",
     "rennala",
     "ringmaster",
+    "sgp",
     "shown",
     "sr_sgc",
     "ssp",

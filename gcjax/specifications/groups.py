@@ -73,6 +73,18 @@ def asp(num_workers: int = 3) -> Specification:
 
 
 @comparable
+def ad_psgd(num_workers: int = 3) -> Specification:
+    """AD-PSGD: nobody waits, and a step is stale by at most the others' steps since its worker's own last one.
+
+    With whom a worker averages is left open (Lian et al. 2018).
+
+    Args:
+      num_workers: W.
+    """
+    return _groups_of_one("ad_psgd", num_workers)
+
+
+@comparable
 def adsp(num_workers: int = 3) -> Specification:
     """ADSP: nobody waits, and a push is stale by at most the pushes of others since its read.
 

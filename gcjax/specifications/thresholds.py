@@ -13,7 +13,13 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.clocks import Clocks, counted_from_slowest, push_event_arguments, replay_clocks
+from gcjax.specifications.clocks import (
+    Clocks,
+    NumCommits,
+    counted_from_slowest,
+    push_event_arguments,
+    replay_clocks,
+)
 
 
 class Granted(NamedTuple):
@@ -118,6 +124,22 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
       num_sampled: β, below W.
       staleness: s.
     """
+    name = f"psp({num_workers} workers, {num_sampled} sampled, staleness {staleness})"
+    return near_others(name, num_workers, num_sampled, staleness, num_commits_of=jnp.sum)
+
+
+def near_others(
+    name: str, num_workers: int, num_sampled: int, staleness: int, num_commits_of: NumCommits
+) -> Specification:
+    """Workers that go on if at least so many others are at most so far behind; for what is explored see `psp`.
+
+    Args:
+      name: of the protocol and its parameters.
+      num_workers: W.
+      num_sampled: the others.
+      staleness: how far behind they may be.
+      num_commits_of: the commits so far, which is the version that whoever begins reads.
+    """
     check_num_workers(num_workers)
     _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint="A worker looks at others.")
     _validate.integer("staleness", staleness)
@@ -139,12 +161,12 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
         return (after.clock[worker] == before.clock[worker] + 1) & (num_near >= num_sampled)
 
     return Specification(
-        f"psp({num_workers} workers, {num_sampled} sampled, staleness {staleness})",
+        name,
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 1)),
         worker=Role(
-            actions=(Action("push", push, **push_event_arguments(num_commits_of=jnp.sum)),),
+            actions=(Action("push", push, **push_event_arguments(num_commits_of=num_commits_of)),),
             frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
             rule=guarantee,
         ),

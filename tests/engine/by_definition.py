@@ -3,6 +3,7 @@
 The task is linear regression, so that gradients and optimizers can be written out.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -64,6 +65,10 @@ class Rule(NamedTuple):
     in_flight: bool = False
     begins_anew: bool = False  # after a push a worker has what it had before its steps
     owner: tuple[int, ...] | None = None  # the group of each worker
+    mix: Callable | None = (
+        None  # no server: `(schedule, commit, contributions) -> (workers, matrix)`, who averages with whom
+    )
+    meanwhile: bool = False  # others average with a worker while it computes
 
 
 class Result(NamedTuple):
@@ -95,6 +100,8 @@ def trained(schedule, rule, optimizer, batches, x):
       batches: of all units.
       x: the initial parameters.
     """
+    if rule.mix is not None:
+        return _mixed(schedule, rule, optimizer, batches, x)
     inner = optimizer if rule.inner == "run" else rule.inner
     outer = optimizer if rule.outer == "run" else rule.outer
     versions, losses = [x], []
@@ -136,6 +143,32 @@ def trained(schedule, rule, optimizer, batches, x):
             versions.append(after)
         losses.append(loss / counted if counted else 0.0)
     return Result(versions[-1], losses, local)
+
+
+def _mixed(schedule, rule, optimizer, batches, x):
+    """A run without a server: a gradient at what its worker began with, over its weight; then the average."""
+    num_workers = schedule.start.shape[1]
+    own, begun, states = [x] * num_workers, [x] * num_workers, [optimizer.start(x)] * num_workers
+    weight, losses = [1.0] * num_workers, []
+    for e in np.flatnonzero(np.isfinite(schedule.time)):
+        rows = [row for (row,) in _contributions(schedule, e, together=False)]
+        before, found = list(own), []
+        for w, unit, *_ in rows:
+            at = (begun if rule.meanwhile else own)[w] / weight[w]
+            loss, gradient = loss_and_gradient(at, batches, w, unit)
+            own[w], states[w] = optimizer.step(own[w], gradient, states[w])
+            found.append(loss)
+        steps = [after - x for after, x in zip(own, before, strict=True)]
+        workers, matrix = rule.mix(schedule, e, rows)
+        mixing = before if rule.meanwhile else list(own)
+        averages = [sum(matrix[k][j] * mixing[v] for j, v in enumerate(workers)) for k in range(len(workers))]
+        weights = [sum(matrix[k][j] * weight[v] for j, v in enumerate(workers)) for k in range(len(workers))]
+        for k, v in enumerate(workers):
+            own[v], weight[v] = averages[k] + (steps[v] if rule.meanwhile else 0), weights[k]
+        for w, *_ in rows:
+            begun[w] = own[w]
+        losses.append(sum(found) / len(found))
+    return Result(sum(own) / num_workers, losses, dict(enumerate(own)))
 
 
 def _contributions(schedule, e, together):

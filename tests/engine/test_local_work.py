@@ -28,6 +28,40 @@ OPTIMIZERS = {
 SGD = OPTIMIZERS["sgd"][0]
 INNER = optax.adamw(0.02, weight_decay=0.3)
 
+ARCS = ((0.5, 0.0, 0.25, 0.0), (0.5, 0.4, 0.0, 0.3), (0.0, 0.6, 0.5, 0.0), (0.0, 0.0, 0.25, 0.7))
+
+
+def ring(schedule, e, rows):
+    """The mean with both neighbours."""
+    return range(W), [[1 / 3 if (v - w) % W in (0, 1, W - 1) else 0.0 for v in range(W)] for w in range(W)]
+
+
+def arcs(schedule, e, rows):
+    """Columns add up to 1, and rows do not."""
+    return range(W), ARCS
+
+
+def pair(schedule, e, rows):
+    """The mean with one of the workers that are odd, or even."""
+    ((worker, unit, *_),) = rows
+    key = jax.random.fold_in(jax.random.fold_in(KEY, worker), unit)
+    others = [v for v in range(W) if (v - worker) % 2]
+    return (worker, others[int(jax.random.randint(key, (), 0, len(others), jnp.int32))]), [[0.5, 0.5], [0.5, 0.5]]
+
+
+def pairs(schedule, e, rows):
+    """The means of random pairs."""
+    place = np.asarray(jax.random.permutation(jax.random.fold_in(KEY, e), W)).tolist()
+    return range(W), [[0.5 if place[w] // 2 == place[v] // 2 else 0.0 for v in range(W)] for w in range(W)]
+
+
+def there_in_time(schedule, e, rows):
+    """The mean with those neighbours whose parameters have come when a worker goes on."""
+    goes_on = schedule.start[e + 1] if e + 1 < T else [schedule.horizon] * W
+    come = [[v for v in range(W) if w == v or ((w - v) % 2 and schedule.finish[e][v] <= goes_on[w])] for w in range(W)]
+    return range(W), [[1 / len(come[w]) if v in come[w] else 0.0 for v in range(W)] for w in range(W)]
+
+
 # name -> (protocol, what its contributions are)
 PROTOCOLS = {
     "local_sgd": (protocols.local_sgd(num_local_steps=2), Rule()),
@@ -59,6 +93,11 @@ PROTOCOLS = {
     ),
     "adacomm": (protocols.adacomm(num_local_steps=3, seconds=11.0, num_windows=4), Rule()),
     "adsp": (protocols.adsp(seconds=4.0, num_windows=3, min_interval=0.5), Rule()),
+    "d_psgd": (protocols.d_psgd(), Rule(mix=ring)),
+    "sgp": (protocols.sgp(mixing=ARCS), Rule(mix=arcs)),
+    "ad_psgd": (protocols.ad_psgd(rng_key=KEY), Rule(mix=pair, meanwhile=True)),
+    "prague": (protocols.prague(group_size=2, rng_key=KEY), Rule(mix=pairs)),
+    "hop": (protocols.hop(), Rule(mix=there_in_time)),
 }
 NETWORK = stragglers.constant_network(latency=0.05, upload=0.2, download=0.3)
 
@@ -102,6 +141,9 @@ FIRST = (
     "grouped elastic",
     "adacomm",
     "fedbuff",
+    "sgp",
+    "ad_psgd",
+    "hop",
 )
 
 
@@ -136,6 +178,20 @@ PLAIN = optax.sgd(0.1)
 ROUNDS_OF_TWO = PROTOCOLS["local_sgd"][0]
 IDENTITIES = {
     "one local step is BSP": (protocols.local_sgd(num_local_steps=1), protocols.bsp(), SGD, durations),
+    "the mean of all is BSP": (protocols.d_psgd(mixing="complete"), protocols.bsp(), SGD, durations),
+    "one group is BSP": (protocols.prague(group_size=W, rng_key=KEY), protocols.bsp(), SGD, durations),
+    "Hop without backup workers is D-PSGD": (
+        protocols.hop(num_backup=0),
+        protocols.d_psgd(),
+        SGD,
+        durations,
+    ),
+    "SGP on a graph that takes as much as it gives is D-PSGD": (
+        protocols.sgp(mixing="one_peer_exponential"),
+        protocols.d_psgd(mixing="one_peer_exponential"),
+        SGD,
+        durations,
+    ),
     "nobody is faster: WBSP is BSP": (PROTOCOLS["worker_busy"][0], protocols.bsp(), SGD, equal),
     "FedBuff of the changes of single steps": (
         protocols.fedbuff(num_local_steps=1, num_contributions=3),
@@ -159,7 +215,7 @@ IDENTITIES = {
 }
 
 
-FAST_IDENTITIES = ["one local step is BSP", "nobody is faster: WBSP is BSP"]
+FAST_IDENTITIES = ["one local step is BSP", "the mean of all is BSP", "nobody is faster: WBSP is BSP"]
 
 
 @pytest.mark.parametrize("name", some(FAST_IDENTITIES, [n for n in IDENTITIES if n not in FAST_IDENTITIES]))

@@ -13,6 +13,7 @@ import numpy as np
 from gcjax import codes, protocols
 from gcjax.stragglers.network import Network
 from tests.parameters import some
+from tests.protocols import neighbours_reference as neighbours
 from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
@@ -79,6 +80,26 @@ def grouped(**options):
     return lambda durations, links: loops.grouped(halves(durations.shape[1]), durations, links, **options)
 
 
+def path(num_workers):
+    """Workers in a row: the least graph in which some are no neighbours."""
+    return P.metropolis_weights(np.eye(num_workers, k=1) + np.eye(num_workers, k=-1))
+
+
+def arcs(num_workers):
+    """Columns add up to 1, rows do not: a ring in one direction, and everybody hears worker 0."""
+    weights = (np.eye(num_workers) + np.roll(np.eye(num_workers), 1, axis=0)) / 2
+    weights[:, 0] = 1 / num_workers
+    return weights
+
+
+def heard_arcs(t, w, num_workers):
+    return {0, (w - 1) % num_workers}
+
+
+def hearing(heard_by, copies=None):
+    return lambda durations, links: neighbours.iterations(heard_by, durations, links, copies)
+
+
 def aware(count):
     return lambda num_workers, commit, parts: [1 / count / max(1, commit - version) for _, _, version, _ in parts]
 
@@ -97,6 +118,9 @@ half, chunk_mean = each(lambda num_workers: 1 / 2), each(lambda num_workers: 1 /
 P = protocols
 
 CASES = {
+    "ad_psgd": Case(
+        lambda w: P.ad_psgd(rng_key=KEY), mean, lambda d, links: neighbours.exchange(rules.Rule(), d, links)
+    ),
     "adacomm": Case(
         lambda w: P.adacomm(num_local_steps=3, seconds=9.0, num_windows=2),
         mean,
@@ -127,6 +151,8 @@ CASES = {
     ),
     "bsp": Case(lambda w: P.bsp(), mean, rounds(loops.steps(lambda begin: 1)), stalls=True),
     "coded": Case(lambda w: P.coded(codes.uncoded(w, load=2)), chunk_mean, stalls=True),
+    "d_psgd": Case(lambda w: P.d_psgd(mixing=path(w)), mean, hearing(neighbours.path), stalls=True),
+    "d_psgd ring": Case(lambda w: P.d_psgd(), mean, hearing(neighbours.ring), stalls=True),
     "delay_adaptive": Case(
         lambda w: P.delay_adaptive(), lambda w, e, parts: adaptive(w)(w, e, parts), queue(rules.Rule)
     ),
@@ -158,6 +184,18 @@ CASES = {
         lambda w, e, parts: [0.5 / 2 / len(parts)] * len(parts),
         grouped(local_rounds=3),
     ),
+    "hop": Case(
+        lambda w: P.hop(),
+        mean,
+        lambda d, links: neighbours.with_backup(neighbours.ring, 1, 2, d, links),
+        stalls=True,
+    ),
+    "hop gap": Case(
+        lambda w: P.hop(graph=path(w) > 0, num_backup=2, max_gap=1),
+        mean,
+        lambda d, links: neighbours.with_backup(neighbours.path, 2, 1, d, links),
+        stalls=True,
+    ),
     "k_async": Case(lambda w: P.k_async(num_contributions=2), half, queue(rules.FirstK, 2, True, False)),
     "k_batch_async": Case(lambda w: P.k_batch_async(num_contributions=2), half, queue(rules.FirstK, 2, False, False)),
     "k_batch_sync": Case(lambda w: P.k_batch_sync(num_contributions=2), half, queue(rules.FirstK, 2, False, True)),
@@ -166,6 +204,12 @@ CASES = {
         lambda w: P.local_sgd(num_local_steps=3), mean, rounds(loops.steps(lambda begin: 3)), stalls=True
     ),
     "m_sgc": Case(lambda w: P.m_sgc(w, burst=1, window=2, max_slow=1, rng_key=KEY), None, stalls=True),
+    "prague": Case(
+        lambda w: P.prague(group_size=2, rng_key=KEY),
+        mean,
+        hearing(neighbours.group(KEY, 2), neighbours.all_reduce(KEY, 2)),
+        stalls=True,
+    ),
     "progressive_groups": Case(
         lambda w: P.progressive_groups(num_rounds=1, factor=2.0, no_delay=1.0, order=range(w)[::-1]),
         mean,
@@ -181,6 +225,8 @@ CASES = {
     "ringmaster cuts off": Case(
         lambda w: P.ringmaster(delay_threshold=2, cuts_off=True), one, queue(rules.Ringmaster, 2, True)
     ),
+    "sgp": Case(lambda w: P.sgp(), mean, hearing(neighbours.one_before), stalls=True),
+    "sgp arcs": Case(lambda w: P.sgp(mixing=arcs(w)), mean, hearing(heard_arcs), stalls=True),
     "sr_sgc": Case(lambda w: P.sr_sgc(w, burst=1, window=2, max_slow=1, rng_key=KEY), None, stalls=True),
     "ssp": Case(lambda w: P.ssp(staleness=1), mean, queue(rules.Ssp, 1), stalls=True),
     "staleness_aware": Case(lambda w: P.staleness_aware(), aware(1), queue(rules.Rule)),

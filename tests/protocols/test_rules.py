@@ -81,6 +81,11 @@ def test_a_rule_gives_the_schedule_of_its_protocol(name):
 
 
 REFUSED = {
+    "ad_psgd": (protocols.ad_psgd(rng_key=jax.random.key(1)), "there is no server in this protocol"),
+    "d_psgd": (protocols.d_psgd(), "there is no server in this protocol"),
+    "hop": (protocols.hop(), "there is no server in this protocol"),
+    "prague": (protocols.prague(group_size=2, rng_key=jax.random.key(1)), "there is no server in this protocol"),
+    "sgp": (protocols.sgp(), "there is no server in this protocol"),
     "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),

@@ -284,11 +284,12 @@ def _begin_positions(
     ambiguous = np.flatnonzero(is_ambiguous)
     if ambiguous.size:
         commit_of_event = np.concatenate([columns["commit_order"] for columns in columns_by_kind.values()])[event_order]
-        first_event_of_commit = np.full(num_versions, event_order.size)
-        backwards = np.arange(event_order.size)[::-1]  # so that the first event of a commit is written last
-        first_event_of_commit[commit_of_event[backwards]] = backwards
-        first_at_moment = np.searchsorted(event_time, begin_time[ambiguous], side="left")
-        position[ambiguous] = np.maximum(first_event_of_commit[version[ambiguous].clip(0)], first_at_moment)
+        # Within a moment events are in the order of their commits: the begin comes before those of commit `version`.
+        first_at_moment, first_of_begin = (
+            np.searchsorted(event_time, x, side="left") for x in (event_time, begin_time[ambiguous])
+        )
+        place_in_order = first_at_moment * (num_versions + 1) + commit_of_event
+        position[ambiguous] = np.searchsorted(place_in_order, first_of_begin * (num_versions + 1) + version[ambiguous])
     return position
 
 

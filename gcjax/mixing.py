@@ -1,0 +1,203 @@
+"""Mixing matrices: how much of whose parameters a worker takes over, where workers average with their neighbours.
+
+After an iteration the parameters of worker w become `sum_v M[w, v] x_v`; w waits for those v that it takes something
+of. There are several matrices where they take turns: M[t % turns] after iteration t. Letter: W workers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gcjax import _validate
+
+UNBOUNDED = 1 << 30
+"""The iterations that somebody can be ahead of a worker that it never hears of."""
+_ROUNDING = 1e-6
+
+
+def ring(num_workers: int) -> np.ndarray:
+    """bool[1, W, W]: each worker has the next and the previous one as neighbours."""
+    return _undirected(num_workers, [(w, (w + 1) % num_workers) for w in range(num_workers)])
+
+
+def torus(num_workers: int) -> np.ndarray:
+    """bool[1, W, W]: workers on a grid as square as W allows, whose rows and columns are rings."""
+    num_rows = max(n for n in range(1, int(num_workers**0.5) + 1) if num_workers % n == 0)
+    grid = np.arange(num_workers).reshape(num_rows, -1)
+    neighbours = [zip(grid.ravel(), np.roll(grid, -1, axis).ravel(), strict=True) for axis in (0, 1)]
+    return _undirected(num_workers, [pair for pairs in neighbours for pair in pairs])
+
+
+def complete(num_workers: int) -> np.ndarray:
+    """bool[1, W, W]: everybody is a neighbour of everybody."""
+    return ~np.eye(num_workers, dtype=bool)[None]
+
+
+def bipartite(num_workers: int) -> np.ndarray:
+    """bool[1, W, W]: workers with even numbers are neighbours of those with odd ones."""
+    is_odd = np.arange(num_workers) % 2 == 1
+    return (is_odd[:, None] != is_odd)[None]
+
+
+def exponential(num_workers: int) -> np.ndarray:
+    """bool[1, W, W]: worker w hears those that are 1, 2, 4, ... before it, and is heard by those as far behind it."""
+    return np.asarray(one_peer_exponential(num_workers).any(axis=0, keepdims=True))
+
+
+def one_peer_exponential(num_workers: int) -> np.ndarray:
+    """bool[turns, W, W]: as `exponential`, one distance after the other; there are ceil(log2(W)) turns, 1 at least."""
+    workers = np.arange(num_workers)
+    distances = [1 << p for p in range(max(1, (num_workers - 1).bit_length()))]
+    return np.stack([(workers[:, None] - workers) % num_workers == distance for distance in distances]) & complete(
+        num_workers
+    )
+
+
+GRAPHS: dict[str, Callable[[int], np.ndarray]] = {
+    "bipartite": bipartite,
+    "complete": complete,
+    "exponential": exponential,
+    "one_peer_exponential": one_peer_exponential,
+    "ring": ring,
+    "torus": torus,
+}
+"""`num_workers -> bool[turns, W, W]`, whether worker w (row) hears worker v (column)."""
+
+
+def metropolis_weights(graph: Any) -> np.ndarray:
+    """The mixing matrix of a graph with Metropolis weights: `M[w, v] = 1 / (1 + max(deg w, deg v))` for neighbours.
+
+    The diagonal has what is missing to 1. The matrix is symmetric, and so doubly stochastic.
+
+    Args:
+      graph: an undirected `networkx.Graph`, whose vertices in sorted order are the workers; or bool[W, W].
+
+    Returns:
+      float64[W, W].
+
+    Raises:
+      ValueError: if the graph is directed.
+
+    Example:
+      >>> gcjax.protocols.metropolis_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]]).round(2).tolist()
+      [[0.67, 0.33, 0.0], [0.33, 0.33, 0.33], [0.0, 0.33, 0.67]]
+    """
+    adjacency = graph
+    if hasattr(graph, "edges"):
+        import networkx as nx
+
+        adjacency = nx.to_numpy_array(graph, nodelist=sorted(graph.nodes), weight=None)
+    neighbours = np.asarray(adjacency, dtype=bool)
+    if neighbours.ndim != 2 or not np.array_equal(neighbours, neighbours.T):
+        raise ValueError(
+            f"Metropolis weights are of an undirected graph, whose adjacency matrix is symmetric; got {graph!r}. "
+            "A directed graph needs a matrix of its own."
+        )
+    return _weights(neighbours & ~np.eye(len(neighbours), dtype=bool))
+
+
+def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) -> np.ndarray:
+    """float64[turns, W, W]: the matrices that are meant by a name of `GRAPHS`, or by float[W, W] or float[turns, W, W].
+
+    Args:
+      mixing: of a protocol.
+      num_workers: W.
+      keeps_equal: whether rows must add up to 1, too: workers with equal parameters then keep them.
+
+    Raises:
+      ValueError: if there is no such graph, or the matrices are of other workers, or have negative entries, or do not
+        keep the mean of all workers' parameters, or, if they must, not equal parameters.
+    """
+    if isinstance(mixing, str):
+        graph = GRAPHS[_validate.choice("mixing", mixing, GRAPHS)]
+        return np.stack([_weights(neighbours) for neighbours in graph(num_workers)])
+    matrices = np.asarray(_validate.number("mixing", mixing, finite=True), np.float64)
+    matrices = matrices[None] if matrices.ndim == 2 else matrices
+    if matrices.ndim != 3 or matrices.shape[1:] != (num_workers, num_workers) or not len(matrices):
+        raise ValueError(
+            f"mixing must be a name of a graph, or float[W, W] or float[turns, W, W] for W={num_workers} workers; got "
+            f"shape {np.shape(mixing)}."
+        )
+    _check_sums("columns", "the mean of all workers' parameters stays as it is", matrices.sum(axis=1))
+    if keeps_equal:
+        _check_sums("rows", "workers with equal parameters keep them", matrices.sum(axis=2))
+    return matrices
+
+
+def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = False) -> np.ndarray:
+    """bool[W, W]: who is a neighbour of whom.
+
+    Args:
+      graph: a name of `GRAPHS`, or bool[W, W], or an undirected `networkx.Graph`.
+      num_workers: W.
+      bipartite: whether it must be.
+
+    Raises:
+      ValueError: if there is no such graph, or it is directed, or of other workers, or not bipartite.
+    """
+    import networkx as nx
+
+    if isinstance(graph, str):
+        neighbours = np.asarray(GRAPHS[_validate.choice("graph", graph, GRAPHS)](num_workers).any(axis=0))
+    else:
+        neighbours = metropolis_weights(graph) > 0
+        np.fill_diagonal(neighbours, val=False)
+    is_symmetric = neighbours.shape == (num_workers, num_workers) and np.array_equal(neighbours, neighbours.T)
+    given = f"{repr(graph) if isinstance(graph, str) else 'one'} of {len(neighbours)} workers"
+    if not is_symmetric:
+        raise ValueError(f"graph must be an undirected graph of {num_workers} workers, such as 'ring'; got {given}.")
+    if bipartite and not nx.is_bipartite(nx.from_numpy_array(neighbours)):
+        raise ValueError(
+            f"graph must be bipartite, so that no circle of workers can wait for each other; got {given}. 'bipartite' "
+            "is one for any number, 'ring' for an even one."
+        )
+    return neighbours
+
+
+def iterations_ahead(hears: np.ndarray) -> np.ndarray:
+    """int64[turns, W, W]: how many more iterations than v a worker w can have done, by the turn of its last one.
+
+    By the law that w begins iteration t + 1 when it has done t, and so have those whom it then hears. With one
+    undirected graph it is the distance of v and w. `UNBOUNDED` if w never waits for v, nor for somebody who does.
+
+    Args:
+      hears: bool[turns, W, W], whether w hears v after such an iteration.
+    """
+    num_turns, num_workers = hears.shape[:2]
+    itself = np.eye(num_workers, dtype=bool)
+    ahead = np.full(hears.shape, UNBOUNDED)
+    for turn in range(num_turns):
+        reached = itself
+        ahead[turn][reached] = 0
+        for hops in range(1, num_turns * num_workers + 1):
+            reached = reached @ (hears[(turn - hops) % num_turns] | itself)
+            ahead[turn] = np.where(reached, np.minimum(ahead[turn], hops), ahead[turn])
+    return ahead
+
+
+def _undirected(num_workers: int, pairs: Any) -> np.ndarray:
+    """bool[1, W, W]: whether two workers are one of the pairs; nobody is a neighbour of itself."""
+    neighbours = np.zeros((num_workers, num_workers), bool)
+    for one, other in pairs:
+        neighbours[one, other] = neighbours[other, one] = one != other
+    return neighbours[None]
+
+
+def _weights(hears: np.ndarray) -> np.ndarray:
+    """float64[W, W]: Metropolis weights; of a directed graph where everybody hears as many, equal ones.
+
+    `hears bool[W, W]` has no entry on its diagonal.
+    """
+    degree = hears.sum(axis=1)
+    weights = np.where(hears, 1 / (1 + np.maximum(degree[:, None], degree)), 0)
+    return weights + np.diag(1 - weights.sum(axis=1))
+
+
+def _check_sums(of: str, so_that: str, sums: np.ndarray) -> None:
+    """Raises a `ValueError` unless these sums over rows or columns are 1."""
+    if (np.abs(sums - 1) > _ROUNDING).any():
+        raise ValueError(
+            f"the {of} of mixing must add up to 1, so that {so_that}; some add up to {sums.max():g}, "
+            f"some to {sums.min():g}. gcjax.protocols.metropolis_weights(graph) does."
+        )

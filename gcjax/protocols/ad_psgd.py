@@ -1,0 +1,73 @@
+"""Asynchronous decentralised parallel SGD (Lian, Zhang, Zhang, Liu, ICML 2018)."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate, specifications
+from gcjax.equality import comparable
+from gcjax.mixing import undirected_neighbours
+from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
+from gcjax.protocols.gossip import no_rule
+from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
+from gcjax.stragglers.network import Network
+
+
+@comparable
+def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
+    """AD-PSGD: there is no server, and nobody waits; with each gradient a worker averages with a random neighbour.
+
+    Worker w takes a gradient g at its own parameters. When it has it, it draws a neighbour v, both get the mean of
+    their parameters, `x_w = x_v = (x_w + x_v) / 2`, and then w takes the step of g (Lian et al. 2018, algorithm 1).
+    Meanwhile others may have averaged with w, so that g is of parameters that it no longer has. `F[n, w] = F[n-1, w] +`
+    the seconds of a unit and of the exchange. Each such step is a commit, and happens at one moment; the run's
+    parameters are the mean of all workers' own. The graph must be bipartite, as the paper asks, so that no circle of
+    workers can wait for each other.
+
+    What is ours: every worker draws neighbours, also those that the paper's system makes answer only; a worker goes on
+    when its exchange is over, `2 latency + upload + download` on its own link, and the neighbour's link and time are
+    not charged. Nothing passes a server's link.
+
+    Args:
+      graph: "bipartite", even workers with odd ones; or "ring" or "torus" where these are bipartite; or bool[W, W], or
+        a `networkx.Graph`. Who has no neighbour works alone.
+      rng_key: draws the neighbours, by the worker and the number of its step.
+
+    Raises:
+      ValueError: if the key is none, or the graph is directed, or of other workers, or not bipartite.
+    """
+    _validate.rng_key(rng_key)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which nobody waits, and each exchange is a commit."""
+        num_workers = durations.shape[1]
+        undirected_neighbours(graph, num_workers, bipartite=True)
+        exchange_seconds = 2 * network.latency + network.upload + network.download
+        timeline = bounded_staleness(durations, Network(upload=exchange_seconds), math.inf)
+        return commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
+
+    def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The worker of the commit and its neighbour, int32[2], and the matrix of their mean, float[2, 2]."""
+        neighbours = undirected_neighbours(graph, schedule.start.shape[1])
+        worker, unit = schedule.worker[commit, 0].clip(0), schedule.unit[commit, 0].clip(0)
+        key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
+        num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)[worker]
+        in_order = np.argsort(~neighbours, axis=1, kind="stable")  # [W, W]: neighbours first
+        drawn = jax.random.randint(key_of_step, (), 0, num_neighbours.clip(1), jnp.int32)
+        other = jnp.where(num_neighbours > 0, jnp.asarray(in_order, jnp.int32)[worker, drawn], worker)
+        return jnp.stack([worker, other]), jnp.full((2, 2), 0.5, schedule.time.dtype)
+
+    return Protocol(
+        schedule,
+        local=LocalWork(pull=own_params, mixing=Mixing(average, _two_copies, overlaps=True)),
+        rule=no_rule,
+        specification=specifications.ad_psgd,
+    )
+
+
+def _two_copies(schedule: Schedule) -> jax.Array:
+    """float[T, W]: what a worker and its neighbour send each other."""
+    return jnp.full_like(schedule.start, 2.0)

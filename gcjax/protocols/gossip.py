@@ -1,0 +1,66 @@
+"""What protocols without a server have in common: workers that mix their parameters with those of neighbours."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import mixing as matrices
+from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
+from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, exchange_of, neighbour_iterations
+from gcjax.specifications import Specification
+from gcjax.stragglers.network import Network
+
+
+def iterations_with_neighbours(
+    matrices_of: Callable[[int], np.ndarray], promise: Callable[[int], Specification]
+) -> Protocol:
+    """The protocol of iterations after each of which all mix with those whom they hear.
+
+    Args:
+      matrices_of: pure function `num_workers -> float64[turns, W, W]`, which take turns.
+      promise: its specification.
+    """
+
+    def exchange(num_workers: int) -> Callable[[jax.Array], Exchange]:
+        """What so many workers send each other."""
+        return exchange_of(matrices_of(num_workers) > 0)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which everybody waits for those whom it hears."""
+        return neighbour_iterations(exchange(durations.shape[1]), durations, network)
+
+    def copies(schedule: Schedule) -> jax.Array:
+        """float[T, W]: one for each who hears the worker."""
+        return copies_sent(exchange(schedule.start.shape[1]), schedule)
+
+    def mix(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """All workers, int32[W], and the matrix of the iteration that the commit ends, float[W, W]."""
+        num_workers = schedule.start.shape[1]
+        by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)
+        return jnp.arange(num_workers, dtype=jnp.int32), by_turns[commit % by_turns.shape[0]]
+
+    def max_staleness(num_workers: int) -> int:
+        """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""
+        ahead = matrices.iterations_ahead(matrices_of(num_workers) > 0)
+        return max(int(ahead.max()) - 1, 0)
+
+    return Protocol(
+        schedule,
+        one_version=False,
+        max_staleness=max_staleness,
+        local=LocalWork(pull=own_params, mixing=Mixing(mix, copies)),
+        rule=no_rule,
+        specification=promise,
+    )
+
+
+def no_rule(num_workers: int) -> NoReturn:
+    """Raises the error that such a protocol cannot be served."""
+    del num_workers
+    raise ValueError(
+        "there is no server in this protocol: workers send their parameters to each other. gcjax.engine.run simulates "
+        "it; it cannot be served, and its workers cannot be away."
+    )

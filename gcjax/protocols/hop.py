@@ -1,0 +1,68 @@
+"""Backup workers and a bounded gap without a server (Luo, Lin, Zhuo, Qian, ASPLOS 2019: Hop)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _validate, specifications
+from gcjax.equality import comparable
+from gcjax.mixing import undirected_neighbours
+from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
+from gcjax.protocols.gossip import no_rule
+from gcjax.protocols.simulation.neighbours import copies_sent, exchange_of, has_come, neighbour_iterations
+from gcjax.stragglers.network import Network
+
+
+@comparable
+def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protocol:
+    """Hop: as `d_psgd`, but a worker waits for all of its neighbours except b, and runs ahead of none by too much.
+
+    Worker w begins iteration t when it has done t - 1, all of its neighbours but b have, and all of them have begun
+    t - g: so much do the paper's queues of tokens let through (Luo et al. 2019). With S[t, v] the begin of an iteration
+    and F[t, v] when its messages have been sent, `S[t, w] = max(F[t-1, w], all but the b largest F[t-1, v],
+    max_v S[t-g, v])`, v its neighbours. Its parameters become the mean, with equal weights, of its own and those that
+    have come by then; later ones are dropped. Nobody is more than g + 1 iterations ahead of a neighbour. Commits,
+    messages and the run's parameters are those of `d_psgd`, but averages do not keep the mean of all workers. The
+    paper's bounded staleness and its skipping of iterations are left out.
+
+    Args:
+      graph: undirected: "ring", "torus", "complete" or "bipartite", or bool[W, W], or a `networkx.Graph`.
+      num_backup: b; 0 waits for all neighbours. Who has no more of them waits for g only.
+      max_gap: g, 1 or more.
+
+    Raises:
+      ValueError: if the graph is directed, or of other workers, or b is negative, or g is below 1.
+    """
+    _validate.integer("num_backup", num_backup)
+    _validate.integer("max_gap", max_gap, minimum=1)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which everybody waits for all but b of its neighbours."""
+        exchange = exchange_of(undirected_neighbours(graph, durations.shape[1])[None])
+        return neighbour_iterations(exchange, durations, network, num_backup=num_backup, max_gap=max_gap)
+
+    def copies(schedule: Schedule) -> jax.Array:
+        """float[T, W]: one for each neighbour."""
+        return copies_sent(exchange_of(undirected_neighbours(graph, schedule.start.shape[1])[None]), schedule)
+
+    def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """All workers, int32[W], and the matrix of the means of what has come, float[W, W]."""
+        num_units, num_workers = schedule.start.shape
+        # All that there is has come by the horizon, when the first worker would begin a unit that is not sampled.
+        is_last = commit == num_units - 1
+        next_start = jnp.where(is_last, schedule.horizon, schedule.start[(commit + 1).clip(0, num_units - 1)])
+        neighbours = jnp.asarray(undirected_neighbours(graph, num_workers))
+        come = has_come(neighbours, schedule.finish[commit], next_start) | jnp.eye(num_workers, dtype=bool)
+        weights = come.astype(schedule.time.dtype)
+        return jnp.arange(num_workers, dtype=jnp.int32), weights / weights.sum(axis=1, keepdims=True)
+
+    return Protocol(
+        schedule,
+        one_version=False,
+        local=LocalWork(pull=own_params, mixing=Mixing(average, copies)),
+        rule=no_rule,
+        specification=lambda num_workers: specifications.hop(
+            num_workers, graph=graph, num_backup=num_backup, max_gap=max_gap
+        ),
+    )

@@ -1,0 +1,75 @@
+"""Partial all-reduce among random groups (Luo, He, Zhuo, Qian, ASPLOS 2020: Prague)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate, specifications
+from gcjax.equality import comparable
+from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
+from gcjax.protocols.gossip import no_rule
+from gcjax.protocols.groups import consecutive_groups, group_arrays
+from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, neighbour_iterations
+from gcjax.stragglers.network import Network
+
+
+@comparable
+def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
+    """Partial all-reduce: there is no server; after each step all members of a group take the mean of their parameters.
+
+    Each iteration has other groups, drawn at random, and each worker is in one of them. With G[t, w] the group of w in
+    iteration t, `F[t, w] = max_{v in G[t-1, w]} F[t-1, v] + D[t, w]`: whoever is slow holds up its group only, and
+    those who meet its members later (Luo et al. 2020). The groups are the paper's static schedule, known to all before,
+    of random groups, which never overlap; its group generator, which forms groups of those who happen to be there, is
+    left out. Commits and the run's parameters are those of `d_psgd`. A member of a group of g workers sends and
+    receives 2 (g-1)/g copies of the parameters, as a ring of g does that adds up and hands round.
+
+    Args:
+      group_size: g, the most members, from 1 to W; the groups are as equal in size as possible.
+      rng_key: draws the groups, by the number of the iteration.
+
+    Raises:
+      ValueError: if there are fewer workers than members, or the key is none.
+    """
+    _validate.integer("group_size", group_size, minimum=1)
+    _validate.rng_key(rng_key)
+
+    def group_of_workers(iteration: jax.Array, num_workers: int) -> tuple[jax.Array, jax.Array]:
+        """int32[W], the group of each worker after an iteration; and int32[W], the members that it has."""
+        hint = "A group cannot have more members than there are workers."
+        _validate.integer("group_size", group_size, minimum=1, maximum=num_workers, hint=hint)
+        _, group_of_place = group_arrays(consecutive_groups(range(num_workers), -(-num_workers // group_size)))
+        place = jax.random.permutation(jax.random.fold_in(rng_key, iteration), num_workers)
+        group = jnp.asarray(group_of_place)[place]
+        return group, jnp.asarray(np.bincount(group_of_place))[group]
+
+    def exchange(iteration: jax.Array, num_workers: int) -> Exchange:
+        """Everybody hears the others of its group, and sends its share of an all-reduce."""
+        group, num_members = group_of_workers(iteration, num_workers)
+        copies = 2 * (num_members - 1) / num_members
+        return Exchange(group[:, None] == group[None], sent=copies, received=copies)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which everybody waits for the others of its group."""
+        num_workers = durations.shape[1]
+        return neighbour_iterations(lambda iteration: exchange(iteration, num_workers), durations, network)
+
+    def copies(schedule: Schedule) -> jax.Array:
+        """float[T, W]: the share of an all-reduce."""
+        num_workers = schedule.start.shape[1]
+        return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
+
+    def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """All workers, int32[W], and the matrix of the means of the groups, float[W, W]."""
+        num_workers = schedule.start.shape[1]
+        group, num_members = group_of_workers(commit, num_workers)
+        is_together = (group[:, None] == group[None]).astype(schedule.time.dtype)
+        return jnp.arange(num_workers, dtype=jnp.int32), is_together / num_members.astype(is_together.dtype)[:, None]
+
+    return Protocol(
+        schedule,
+        one_version=False,
+        local=LocalWork(pull=own_params, mixing=Mixing(average, copies)),
+        rule=no_rule,
+        specification=lambda num_workers: specifications.prague(num_workers, group_size=group_size),
+    )

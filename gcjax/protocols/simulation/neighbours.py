@@ -1,0 +1,150 @@
+"""Iterations of workers that wait for their neighbours, and for nobody else: there is no server.
+
+Letters: T units sampled per worker, W workers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.protocols.schedule import Schedule, Timeline, record
+from gcjax.stragglers.network import Network
+
+
+class Exchange(NamedTuple):
+    """What the workers send each other after an iteration.
+
+    Attributes:
+      hears: bool[W, W], whether worker w (row) waits for what worker v (column) sends.
+      sent: float[W], how often each sends its parameters.
+      received: float[W], how often each receives some.
+    """
+
+    hears: jax.Array
+    sent: jax.Array
+    received: jax.Array
+
+
+def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
+    """The pure function `iteration -> Exchange` where each sends to each that hears it, bool[turns, W, W] by turns."""
+    hears = hears & ~np.eye(hears.shape[1], dtype=bool)
+
+    def exchange(iteration: jax.Array) -> Exchange:
+        """Who hears whom after an iteration, and the messages: one for each neighbour."""
+        hears_now = jnp.asarray(hears)[iteration % len(hears)]
+        return Exchange(hears_now, sent=hears_now.sum(axis=0), received=hears_now.sum(axis=1))
+
+    return exchange
+
+
+def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -> jax.Array:
+    """float[T, W]: the copies of its parameters that each worker sends after each iteration."""
+    iterations = jnp.arange(schedule.start.shape[0], dtype=jnp.int32)
+    return jax.vmap(lambda iteration: exchange(iteration).sent)(iterations).astype(schedule.start.dtype)
+
+
+def has_come(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:
+    """bool[W, W]: whether worker w has what it hears of worker v when it begins its next iteration.
+
+    Args:
+      hears: bool[W, W].
+      finish: float[W] seconds, when each has sent.
+      next_start: float[W] seconds, when each begins.
+    """
+    return hears & (finish[None] <= next_start[:, None])
+
+
+def _enough_heard(hears: jax.Array, finish: jax.Array, num_backup: int) -> jax.Array:
+    """float[W] seconds: when each has heard all whom it hears, but for so many; 0 if that is nobody."""
+    if num_backup == 0:
+        return jnp.max(jnp.where(hears, finish[None], 0), axis=1)
+    num_needed = hears.sum(axis=1) - num_backup
+    in_order = jnp.sort(jnp.where(hears, finish[None], jnp.inf), axis=1)
+    last_needed = jnp.take_along_axis(in_order, (num_needed - 1).clip(0)[:, None], axis=1)[:, 0]
+    return jnp.where(num_needed > 0, last_needed, 0)
+
+
+def neighbour_iterations(
+    exchange: Callable[[jax.Array], Exchange],
+    durations: jax.Array,
+    network: Network,
+    *,
+    num_backup: int = 0,
+    max_gap: int | None = None,
+) -> Schedule:
+    """The schedule of iterations after each of which a worker waits for those whom it hears.
+
+    With F[t, v] the time at which v has sent what it has after iteration t to all who hear it, worker w begins
+    iteration t + 1 at `max(F[t, w], max_v F[t, v])` over the v that it hears, and computes when it has received theirs.
+    Commit t is when all have sent; by then workers can be iterations ahead. What a worker has read is the number of
+    commits that have happened when it begins.
+
+    A worker's link carries one copy of the parameters to, and one from, each neighbour: `latency + sent * upload` and
+    `latency + received * download`. The link and the time of a server play no part.
+
+    Args:
+      exchange: pure function of an iteration, int32[].
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      num_backup: b, of those whom it hears a worker waits for all but so many; what comes later is dropped.
+      max_gap: an iteration t begins once those who hear the worker have begun t - max_gap; no bound if None.
+    """
+    num_units, num_workers = durations.shape
+    dtype = durations.dtype
+    latency, upload, download = (
+        jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
+        for x in (network.latency, network.upload, network.download)
+    )
+
+    def message_seconds(copies: jax.Array, seconds: jax.Array) -> jax.Array:
+        """float[W]: the seconds of so many copies, of `seconds` each; none without any."""
+        return jnp.where(copies > 0, latency + copies.astype(dtype) * seconds, 0)
+
+    def step(
+        state: tuple[jax.Array, ...], iteration_and_seconds: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+        """One iteration, whose number and seconds `[W]` are given; all times `[W]`.
+
+        The state: when each begins it, and how long it then receives; and when each began the last `max_gap` ones.
+        """
+        (start, receive_seconds, begun), (iteration, seconds) = state, iteration_and_seconds
+        now = exchange(iteration)
+        compute_start = start + receive_seconds
+        compute_end = compute_start + seconds
+        finish = compute_end + message_seconds(now.sent, upload)
+        next_start = jnp.maximum(finish, _enough_heard(now.hears, finish, num_backup))
+        if max_gap is not None:
+            begun = begun.at[iteration % max_gap].set(start)
+            begun_by_those_who_hear = jnp.where(now.hears, begun[(iteration + 1) % max_gap][:, None], 0).max(axis=0)
+            next_start = jnp.maximum(next_start, begun_by_those_who_hear)
+        received = now.received if num_backup == 0 else has_come(now.hears, finish, next_start).sum(axis=1)
+        return (next_start, message_seconds(received, download), begun), (start, compute_start, compute_end, finish)
+
+    nothing = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
+    iterations = jnp.arange(num_units, dtype=jnp.int32)
+    none_begun = jnp.zeros((max_gap or 0, num_workers), dtype)
+    initial: tuple[jax.Array, ...] = nothing, nothing, none_begun
+    (next_start, _, _), times = jax.lax.scan(step, initial, (iterations, durations))
+    start, compute_start, compute_end, finish = times
+    time, horizon = finish.max(axis=1), next_start.min()
+    num_commits_before = jnp.searchsorted(time, start.ravel(), side="right").reshape(start.shape).astype(jnp.int32)
+    read = jnp.minimum(num_commits_before, iterations[:, None])  # where iterations take no time
+    return record(
+        Timeline(
+            start=start,
+            compute_start=compute_start,
+            compute_end=compute_end,
+            send_start=compute_end,
+            finish=finish,
+            horizon=horizon,
+        ),
+        time=jnp.where(time <= horizon, time, jnp.inf),
+        worker=jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), durations.shape),
+        unit=iterations[:, None],
+        work=jnp.ones((), jnp.int32),
+        weight=1.0 / num_workers,
+        read=jnp.where(jnp.isfinite(start), read, -1),
+    )

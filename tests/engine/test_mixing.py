@@ -1,0 +1,77 @@
+"""Training without a server: what mixing must come to whatever is trained, and what is refused."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gcjax import compression, engine, protocols, stragglers
+from tests.engine.by_definition import Sgd, loss_and_gradient
+from tests.engine.test_local_work import KEY, SGD, W, batches, durations, regression
+from tests.engine.test_run import assert_close
+
+PROTOCOLS = {
+    "d_psgd": protocols.d_psgd(),
+    "sgp": protocols.sgp(),
+    "ad_psgd": protocols.ad_psgd(rng_key=KEY),
+    "prague": protocols.prague(group_size=2, rng_key=KEY),
+    "hop": protocols.hop(),
+}
+
+
+def trained(protocol, **changes):
+    return engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, **changes)
+
+
+@pytest.mark.parametrize("made", [protocols.d_psgd(mixing=np.eye(W)), protocols.prague(group_size=1, rng_key=KEY)])
+def test_workers_that_mix_with_nobody_train_alone(made, x64):
+    """W runs of SGD, each on the batches of one worker; the mean of what they come to."""
+    found = trained(made)
+    num_steps = int(found.info.num_commits)
+    assert num_steps == 3 or num_steps > 3
+    for worker in range(W):
+        x, optimizer = np.zeros(4), Sgd(0.1, 0.5)
+        velocity = optimizer.start(x)
+        for unit in range(num_steps):
+            x, velocity = optimizer.step(x, loss_and_gradient(x, batches(), worker, unit)[1], velocity)
+        np.testing.assert_allclose(found.state.local.params[worker], x, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found.params, np.mean(found.state.local.params, axis=0), rtol=1e-12)
+
+
+def test_the_mean_of_all_is_bsp_to_the_last_digits(x64):
+    found, bsp = trained(protocols.d_psgd(mixing=np.full((W, W), 1 / W))), trained(protocols.bsp())
+    for left, right in ((found.params, bsp.params), (found.schedule.time, bsp.schedule.time)):
+        np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-14)
+    for own in found.state.local.params:
+        np.testing.assert_allclose(own, bsp.params, rtol=1e-12, atol=1e-14)
+    made = int(bsp.info.num_commits)
+    np.testing.assert_allclose(found.info.loss[:made], bsp.info.loss[:made], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_no_version_is_kept_however_far_ahead_somebody_is(name, x64):
+    """The parameters are the mean of the workers' own, and stay so in a replay of the record."""
+    found = trained(PROTOCOLS[name])
+    assert found.state.ring is None and found.info.versions_alive == 0
+    assert found.info.staleness.max() > 0
+    np.testing.assert_allclose(found.params, np.mean(found.state.local.params, axis=0), rtol=1e-12)
+    assert_close(engine.replay(regression(), PROTOCOLS[name], SGD, found.schedule, rng_key=KEY).params, found.params)
+
+
+def test_gradients_of_constant_sign_do_not_meet_others_weights(x64):
+    """With equal gradients everywhere the mean moves by one step a commit, whoever hears whom."""
+    task = regression()._replace(loss=lambda params, batch, key: jnp.sum(params))
+    arcs = np.array([[0.5, 0, 0.25, 0], [0.5, 0.4, 0, 0.3], [0, 0.6, 0.5, 0], [0, 0, 0.25, 0.7]])
+    found = engine.run(task, protocols.sgp(mixing=arcs), optax.sgd(0.1), durations(), rng_key=KEY)
+    np.testing.assert_allclose(found.params, -0.1 * int(found.info.num_commits), rtol=1e-12)
+    assert found.state.local.share.std() > 0.1
+    np.testing.assert_allclose(found.state.local.share.sum(), W)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_what_a_server_would_be_needed_for_is_refused(name):
+    with pytest.raises(ValueError, match="only messages to a server can be compressed"):
+        trained(PROTOCOLS[name], compression=compression.top_k(share=0.5))
+    away = stragglers.Absences(jnp.array([[1.0]]), jnp.array([[2.0]]))
+    with pytest.raises(ValueError, match="workers can only be away under .* there is no server in this protocol"):
+        trained(PROTOCOLS[name], absences=away)
