@@ -5,6 +5,7 @@ What a protocol of one's own is written with is in `gcjax.protocols.simulation`.
 
 from gcjax.protocols import simulation
 from gcjax.protocols.adacomm import adacomm
+from gcjax.protocols.adaptive_coded import adaptive_coded, used_candidate
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.async_local_sgd import async_local_sgd
@@ -23,6 +24,7 @@ from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_gr
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
+from gcjax.protocols.observed_rounds import Estimates, least_mean_seconds
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
 from gcjax.protocols.rennala import rennala
@@ -37,6 +39,7 @@ from gcjax.registry import Entry
 
 TABLE: dict[str, Entry] = {
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
+    "adaptive_coded": Entry(adaptive_coded, "Ramamoorthy et al. 2024"),
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
@@ -79,6 +82,7 @@ __all__ = [
     "Adaptive",
     "Commits",
     "Conformance",
+    "Estimates",
     "Events",
     "LocalWork",
     "Observed",
@@ -86,6 +90,7 @@ __all__ = [
     "Schedule",
     "Timeline",
     "adacomm",
+    "adaptive_coded",
     "adsp",
     "anytime_minibatch",
     "asp",
@@ -109,6 +114,7 @@ __all__ = [
     "k_batch_async",
     "k_batch_sync",
     "k_sync",
+    "least_mean_seconds",
     "local_sgd",
     "m_sgc",
     "progressive_groups",
@@ -123,5 +129,6 @@ __all__ = [
     "staleness_aware",
     "stsyn",
     "truncate",
+    "used_candidate",
     "worker_busy",
 ]

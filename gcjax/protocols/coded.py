@@ -35,12 +35,12 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
       ValueError: if the rule waits for an exact decode that the code cannot give; if fewer than K units are sampled.
     """
     stopping_rule = decodable() if stop is None else stop
-    _check_parameters(code, stopping_rule)
+    check_code_and_rule(code, stopping_rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of R rounds of K = `load` units of every worker; what is known of units has axes [R, K, W]."""
-        _check_durations(code, durations)
         num_workers, load = code.assignment.chunks.shape
+        check_durations(durations, num_workers, load)
         units = units_of_rounds(durations, load)
         is_held = jnp.asarray(code.assignment.chunks.T >= 0)[None]  # [1, K, W]: a worker can hold fewer than K chunks
         receive_seconds = network.received(jnp.zeros(num_workers, units.dtype))
@@ -68,7 +68,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
 
     def promise(num_workers: int) -> specifications.Specification:
         """The specification: no commit before the progress that has arrived can be decoded by `code`."""
-        return specifications.coded(num_workers, decodable=_decodable(code))
+        return specifications.coded(num_workers, decodable=decodable_progress(code))
 
     def served(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round when the stopping rule holds, and has a plan made."""
@@ -110,7 +110,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
         rule_holds = seconds_to_stop <= view.now - begin_time
         if stopping_rule.exact:
-            return jnp.where(rule_holds & _decodable(code).whether(view.progress), view.now, jnp.inf)
+            return jnp.where(rule_holds & decodable_progress(code).whether(view.progress), view.now, jnp.inf)
         all_done = ((view.progress == loads) | ~view.alive).all()
         rule_holds |= all_done
         return jnp.where(rule_holds, view.now, begin_time + seconds_to_stop)
@@ -124,29 +124,28 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
 
 
 @comparable
-def _decodable(code: GradientCode) -> specifications.Decodable:
+def decodable_progress(code: GradientCode) -> specifications.Decodable:
     """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding."""
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
     return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
 
 
-def _check_durations(code: GradientCode, durations: jax.Array) -> None:
-    """Checks that durations `[T, W]` are of the code's workers, and of one round at least."""
-    num_units, num_workers = durations.shape
-    if num_workers != code.assignment.num_workers:
+def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
+    """Checks that durations `[T, W]` are of the code's workers, and of one round of K = `load` units at least."""
+    num_units, num_columns = durations.shape
+    if num_columns != num_workers:
         raise ValueError(
-            f"durations must have one column a worker of the code; got {num_workers} columns "
-            f"for {code.assignment.num_workers} workers."
-            + _validate.transposed(durations.shape, code.assignment.num_workers)
+            f"durations must have one column a worker of the code; got {num_columns} columns for {num_workers} workers."
+            + _validate.transposed(durations.shape, num_workers)
         )
-    if num_units < code.assignment.load:
+    if num_units < load:
         raise ValueError(
-            f"a round of this code takes {code.assignment.load} units of each worker; got durations of {num_units} "
-            f"units. Sample at least {code.assignment.load}."
+            f"a round of this code takes {load} units of each worker; got durations of {num_units} units. Sample at "
+            f"least {load}."
         )
 
 
-def _check_parameters(code: GradientCode, stopping_rule: StoppingRule) -> None:
+def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None:
     """Checks the types, and that the full work of everybody decodes if the rule waits for that."""
     if not isinstance(code, GradientCode):
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")

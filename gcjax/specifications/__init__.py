@@ -7,6 +7,7 @@ A check explores all states of an instance, with a shortest counterexample if so
 """
 
 from gcjax.registry import Entry
+from gcjax.specifications.alternative_codes import adaptive_coded
 from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded
@@ -28,6 +29,7 @@ from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
 
 SPECIFICATIONS: dict[str, Entry] = {
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
+    "adaptive_coded": Entry(adaptive_coded, "Ramamoorthy et al. 2024"),
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
@@ -72,6 +74,7 @@ __all__ = [
     "Specification",
     "Step",
     "adacomm",
+    "adaptive_coded",
     "adsp",
     "anytime_minibatch",
     "asp",

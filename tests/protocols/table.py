@@ -41,6 +41,12 @@ class Case(NamedTuple):
     stalls: bool = False
 
 
+def in_halves(num_workers):
+    """Each worker has two chunks of its own, then the two of the next worker, the last one first."""
+    own = np.arange(2 * num_workers).reshape(num_workers, 2)
+    return codes.Assignment(np.hstack([own, np.roll(own, -1, axis=0)[:, ::-1]]).astype(np.int32), 2 * num_workers)
+
+
 def queue(rule, *parameters):
     made = rule(*parameters)
     return lambda durations, links: Server(made, durations, links).run()
@@ -103,6 +109,10 @@ CASES = {
         rounds(loops.steps(lambda begin: 3 if begin < 9 else 1)),
         lambda protocol: jnp.asarray([3, 1], jnp.int32),
         True,
+    ),
+    "adaptive_coded": Case(
+        lambda w: P.adaptive_coded({"own": codes.uncoded(w, load=2), "twice": codes.partial(in_halves(w))}),
+        chunk_mean,
     ),
     "adsp": Case(
         lambda w: P.adsp(seconds=4.0, num_windows=2, min_interval=1.5),

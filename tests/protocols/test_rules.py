@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import protocols, stragglers
+from gcjax import codes, protocols, stragglers
 from gcjax.protocols import simulation
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameters import some
@@ -81,6 +81,10 @@ def test_a_rule_gives_the_schedule_of_its_protocol(name):
 
 
 REFUSED = {
+    "adaptive_coded": (
+        protocols.adaptive_coded({"uncoded": codes.uncoded(W)}),
+        "no message that tells it the code of a round",
+    ),
     "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
