@@ -21,7 +21,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
-from gcjax.protocols.coded import check_code_and_rule, check_durations, decodable_progress
+from gcjax.protocols.coded import CodedRound, check_code_and_rule, check_durations, coded_round, decodable_progress
 from gcjax.protocols.observed_rounds import (
     Candidate,
     Estimates,
@@ -29,7 +29,6 @@ from gcjax.protocols.observed_rounds import (
     Window,
     empty_window,
     least_mean_seconds,
-    message_size,
     with_round,
 )
 from gcjax.protocols.schedule import Schedule, record
@@ -112,16 +111,6 @@ def used_candidate(schedule: Schedule) -> jax.Array:
     return jnp.where(is_used.any(axis=-1), jnp.argmax(is_used, axis=-1) // num_workers, -1).astype(jnp.int32)
 
 
-class _Round(NamedTuple):
-    """One round, all seconds from its begin; arrays [K, W] but for `stop` [] and `message_size` [W]."""
-
-    stop: jax.Array
-    finish: jax.Array
-    is_held: jax.Array
-    is_done: jax.Array
-    message_size: jax.Array
-
-
 class _Rounds(NamedTuple):
     """What the rounds are made with: `candidates` to `choose` as in `adaptive_coded`, `load` K and `num_workers` W."""
 
@@ -138,9 +127,7 @@ class _Rounds(NamedTuple):
         num_candidates = len(self.candidates)
         window = empty_window(self.window, num_candidates, self.num_workers, units.dtype)
         _, (used, rounds) = jax.lax.scan(partial(self.step, network), window, units)
-        timeline, round_end = stopped_rounds(
-            rounds.finish, rounds.is_held, rounds.is_done, rounds.stop, rounds.message_size, network, durations.shape[0]
-        )
+        timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
         progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [R, W]
         is_used = used[:, None, None] == jnp.arange(num_candidates, dtype=jnp.int32)[None, :, None]  # [R, P, 1]
         columns = progress.shape[0], num_candidates * self.num_workers
@@ -156,12 +143,12 @@ class _Rounds(NamedTuple):
             read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
         )
 
-    def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, _Round]]:
+    def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, CodedRound]]:
         """One round, of `units float[K, W]` seconds, for a scan: the window with it, and its code and times."""
         choice = jnp.asarray(self.choose(window.estimates), jnp.int32)
         used = jnp.where(window.num_rounds > 0, choice, 0)
         receive = network.received(jnp.zeros(self.num_workers, units.dtype))
-        branches = [partial(self.round_of, candidate) for candidate in self.candidates]
+        branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
         this_round = jax.lax.switch(used, branches, units, receive)
         last_held = jnp.max(jnp.where(this_round.is_held, this_round.finish, receive[None]), axis=0)
         seen = Seen(
@@ -170,23 +157,6 @@ class _Rounds(NamedTuple):
             end=jnp.maximum(jnp.minimum(last_held, this_round.stop), receive),
         )
         return with_round(window, seen, used, self.candidates, network), (used, this_round)
-
-    def round_of(self, candidate: Candidate, units: jax.Array, receive: jax.Array) -> _Round:
-        """The round of a candidate, whose units take `units float[K, W]` seconds behind `receive float[W]`."""
-        code, stop = candidate
-        load = code.assignment.load
-        is_held = jnp.asarray(code.assignment.chunks.T >= 0)
-        finish = receive[None] + jnp.cumsum(jnp.where(is_held, units[:load], 0), axis=0)
-        stop_time = stop.time(code, finish.T)
-        is_done = is_held & (finish <= stop_time) & jnp.isfinite(finish)
-        rows_behind = (0, self.load - load), (0, 0)
-        return _Round(
-            stop=stop_time,
-            finish=jnp.pad(finish, rows_behind, mode="edge"),
-            is_held=jnp.pad(is_held, rows_behind),
-            is_done=jnp.pad(is_done, rows_behind),
-            message_size=message_size(code, is_done.sum(axis=0, dtype=jnp.int32), units.dtype),
-        )
 
 
 def _not_served(num_workers: int) -> NoReturn:

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from gcjax.codes.base import GradientCode
 from gcjax.codes.stopping import StoppingRule
+from gcjax.protocols.coded import message_size
 from gcjax.protocols.simulation.stopped_rounds import message_seconds
 from gcjax.stragglers.network import Network
 
@@ -151,11 +152,6 @@ def _round_of(candidate: Candidate, finish: jax.Array, network: Network) -> tupl
     norm_of_sum = code.assignment.num_chunks * code.num_blocks
     decoded = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
     return seconds, decoded.astype(seconds.dtype)
-
-
-def message_size(code: GradientCode, progress: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """float[W]: what each worker sends at this progress int32[W], in full gradients."""
-    return code.sent(progress).sum(axis=1).astype(dtype) / code.num_blocks
 
 
 def least_mean_seconds(estimates: Estimates) -> jax.Array:

@@ -47,6 +47,12 @@ def in_halves(num_workers):
     return codes.Assignment(np.hstack([own, np.roll(own, -1, axis=0)[:, ::-1]]).astype(np.int32), 2 * num_workers)
 
 
+def codes_of_halves(num_workers):
+    """Of each group of `halves`: all have the same two chunks, every other one from the second on."""
+    orders = [np.array([[0, 1], [1, 0]] * len(group), np.int32)[: len(group)] for group in halves(num_workers)]
+    return [codes.partial(codes.Assignment(chunks, 2)) for chunks in orders]
+
+
 def queue(rule, *parameters):
     made = rule(*parameters)
     return lambda durations, links: Server(made, durations, links).run()
@@ -162,6 +168,11 @@ CASES = {
         lambda w: P.grouped(groups=halves(w), num_local_steps=2, merge="change", central_seconds=0.75),
         mean,
         grouped(local_rounds=2, central_seconds=0.75),
+    ),
+    "grouped coded": Case(
+        lambda w: P.grouped(groups=halves(w), code=codes_of_halves(w), central_seconds=0.5),
+        lambda w, e, parts: [len(parts) / w / 2] * len(parts),
+        lambda d, links: loops.coded_groups(halves(d.shape[1]), codes_of_halves(d.shape[1]), d, links, 0.5),
     ),
     "grouped elastic": Case(
         lambda w: P.grouped(groups=halves(w), num_local_steps=3, merge="elastic", moving_rate=0.5),

@@ -85,6 +85,10 @@ REFUSED = {
         protocols.adaptive_coded({"uncoded": codes.uncoded(W)}),
         "no message that tells it the code of a round",
     ),
+    "grouped coded": (
+        protocols.grouped(groups=GROUPS, code=codes.uncoded(2)),
+        "a server of coded rounds stops all of its workers",
+    ),
     "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
