@@ -8,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
+from gcjax.protocols.base import workers_of
 from gcjax.protocols.observed_rounds import Estimates, Seen, likely_finish, mean_seconds
 from tests.parameters import some
 from tests.protocols import reference
@@ -157,6 +158,30 @@ def test_a_deadline_pays_for_what_it_leaves_out(x64):
     assert not np.asarray(protocols.used_candidate(protocol(even))).any()
     assert np.asarray(protocols.used_candidate(protocol(uneven)))[1:].all()
     assert not np.asarray(protocols.used_candidate(protocol(jnp.ones((12, W)).at[:, 0].set(1.6)))).any()
+
+
+@pytest.mark.parametrize(("upload", "blocks"), [(1.0, 1), (3.0, 2)])
+def test_messages_count(upload, blocks):
+    """All chunks take 1 s: L = 1 is there at 1 s and sends 1 gradient, L = 2 at 2 s and sends a half."""
+    protocol = protocols.adaptive_coded({"L=2": TWO, "L=1": ONE})
+    schedule = protocol(jnp.ones((4 * LOAD, W)), stragglers.Network(upload=upload))
+    assert protocols.used_candidate(schedule).tolist()[1:] == [2 - blocks] * 3
+    np.testing.assert_allclose(np.diff(schedule.time), min(1 + upload, 2 + upload / 2), rtol=1e-6)
+
+
+def test_compressed_messages_of_several_codes_are_refused():
+    task = tasks.linear_regression(num_chunks=W)
+    protocol = protocols.adaptive_coded({"L=1": ONE, "L=2": TWO})
+    with pytest.raises(ValueError, match="where all rounds use one code.*switches among 2 codes"):
+        engine.run(
+            task, protocol, optax.sgd(0.1), jnp.ones((6, W)), rng_key=KEY, compression=compression.top_k(share=0.5)
+        )
+
+
+def test_the_workers_of_a_code_of_several_rows_are_known():
+    assert workers_of(protocols.adaptive_coded({"L=1": ONE, "L=2": TWO})) == W
+    assert workers_of(protocols.m_sgc(4, burst=1, window=2, max_slow=4)) == 4
+    assert (workers_of(protocols.coded(ONE)), workers_of(protocols.asp())) == (W, None)
 
 
 def test_a_choice_of_ones_own_and_what_it_sees(x64):
