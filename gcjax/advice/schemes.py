@@ -41,7 +41,12 @@ NEEDS_TASK = {
 }
 """Protocols that cannot be scheduled without training."""
 
-PARTS = {"side_by_side": "it is made of several codes; m_sgc is", "coded": "it is given a code; all the codes are"}
+PARTS = {
+    "adaptive_coded": "it is given codes; all the codes are",
+    "alternatives": "it is made of several codes, of which adaptive_coded uses one a round",
+    "coded": "it is given a code; all the codes are",
+    "side_by_side": "it is made of several codes; m_sgc is",
+}
 """What is tried as a part of others."""
 
 

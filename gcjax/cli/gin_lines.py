@@ -132,7 +132,6 @@ class _ConfigLines:
             text = self._example_of_collection(parameter, accepted_type, owner, named_entries)
             if text is not None:
                 return text
-        for accepted_type in accepted_types:
             named_entry = _simplest_entry(self.kinds, accepted_type, owner)
             if named_entry is not None:
                 named_entries.append(named_entry)

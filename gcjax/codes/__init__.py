@@ -5,6 +5,7 @@ or an assignment in `gcjax.codes.diagnostics`.
 """
 
 from gcjax.codes import assignments, diagnostics, stopping
+from gcjax.codes.alternatives import alternatives
 from gcjax.codes.approximate import expander, one_step, optimal_decoding
 from gcjax.codes.base import Assignment, Coding, GradientCode, Holders, chunk_coefficients, holders
 from gcjax.codes.batch_raptor import batch_raptor
@@ -30,6 +31,7 @@ from gcjax.codes.whole import whole_workers
 from gcjax.registry import Entry
 
 TABLE: dict[str, Entry] = {
+    "alternatives": Entry(alternatives, ""),
     "batch_raptor": Entry(batch_raptor, "Wang et al. 2019"),
     "bibd": Entry(bibd, "Kadhe et al. 2019"),
     "clustered": Entry(clustered, "Ozfatura et al. 2019"),
@@ -63,6 +65,7 @@ __all__ = [
     "Coding",
     "GradientCode",
     "Holders",
+    "alternatives",
     "assignments",
     "batch_raptor",
     "bibd",

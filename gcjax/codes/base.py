@@ -108,6 +108,8 @@ class GradientCode(NamedTuple):
       whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
       stays_exact: whether whoever can decode exactly still can after further progress. Not so where all messages share
         one weight, or where messages grow. Combinations of such codes ask for their own plan.
+      num_alternatives: of how many codes the rows are, one after the other, of which a plan uses one; see
+        `gcjax.codes.alternatives`.
     """
 
     assignment: Assignment
@@ -118,6 +120,7 @@ class GradientCode(NamedTuple):
     sent: Callable[[jax.Array], jax.Array]
     whole_workers: bool = False
     stays_exact: bool = True
+    num_alternatives: int = 1
 
 
 def default_float() -> np.dtype:

@@ -11,6 +11,7 @@ import jax
 
 from gcjax.config.arguments import BY_COMMAND, alternatives, in_short, signature_of
 from gcjax.protocols import Protocol
+from gcjax.protocols.base import workers_of
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
 from gcjax.tasks import Task
 
@@ -175,7 +176,7 @@ def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int,
     Raises:
       ValueError: if neither the experiment nor the code of a scheme says how many workers there are.
     """
-    workers_of_codes = {scheme.code.assignment.num_workers for scheme in schemes.values() if scheme.code is not None}
+    workers_of_codes = {workers_of(scheme) for scheme in schemes.values()} - {None}
     num_workers = experiment.number("num_workers", "workers")
     if not num_workers and len(workers_of_codes) == 1:
         num_workers = workers_of_codes.pop()

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gcjax import _validate
+from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages
 from gcjax.engine.gradients import Chunks, Estimate, chunk_batch, mean, weighted_loss
@@ -161,7 +162,6 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
     mesh, axis = layout.mesh, layout.axis
     if mesh is None or axis is None:
         return None
-    chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
     def chunk_loss(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
         """The task's loss on the batch of chunk number `chunk`; there is no aux."""
@@ -178,7 +178,8 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient, loss); `chunks` says what the batches are drawn from, and every device draws its own."""
-        gradient, (loss, _) = on_mesh(params, jnp.asarray(chunk_of_slot), coding, chunks)
+        chunks_of_worker, coding = used_rows(code, coding)
+        gradient, (loss, _) = on_mesh(params, chunks_of_worker.clip(0), coding, chunks)
         return gradient, loss
 
     return estimate

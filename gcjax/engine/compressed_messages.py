@@ -197,6 +197,11 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGrad
 
     Arguments are those of `unit_messages`, and the code.
     """
+    if code.num_alternatives > 1:
+        raise ValueError(
+            "messages are compressed where all rounds use one code, so that what a worker keeps of a message belongs "
+            f"to its next one; this protocol switches among {code.num_alternatives} codes. Leave out the compression."
+        )
     contribution_of = coded_gradients(code, _messages_of_round(task, code, spread))
 
     def messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:

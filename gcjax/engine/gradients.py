@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs
+from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
 from gcjax.engine.messages import assembled, chunk_weights, decoded_blocks, worker_messages
 from gcjax.engine.spread import Spread
@@ -219,7 +220,8 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
             """The task's loss on the batch of chunk number `chunk`."""
             return task.loss(params, *chunk_batch(task, chunks, chunk))
 
-        chunk_of_slot = jnp.asarray(code.assignment.chunks.clip(0))  # [W, K]; -1 pads, where coefficients are 0
+        chunks_of_worker, coding = used_rows(code, coding)
+        chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         gradient_sum = assembled(decoded_blocks(coding.decode, messages), params)

@@ -7,6 +7,7 @@ from gcjax.mixing import metropolis_weights
 from gcjax.protocols import simulation
 from gcjax.protocols.ad_psgd import ad_psgd
 from gcjax.protocols.adacomm import adacomm
+from gcjax.protocols.adaptive_coded import adaptive_coded, used_candidate
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.async_local_sgd import async_local_sgd
@@ -27,6 +28,7 @@ from gcjax.protocols.hop import hop
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
+from gcjax.protocols.observed_rounds import Estimates, least_mean_seconds
 from gcjax.protocols.prague import prague
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
@@ -44,6 +46,7 @@ from gcjax.registry import Entry
 TABLE: dict[str, Entry] = {
     "ad_psgd": Entry(ad_psgd, "Lian et al. 2018"),
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
+    "adaptive_coded": Entry(adaptive_coded, "Ramamoorthy et al. 2024"),
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
@@ -90,6 +93,7 @@ __all__ = [
     "Adaptive",
     "Commits",
     "Conformance",
+    "Estimates",
     "Events",
     "LocalWork",
     "Mixing",
@@ -99,6 +103,7 @@ __all__ = [
     "Timeline",
     "ad_psgd",
     "adacomm",
+    "adaptive_coded",
     "adsp",
     "anytime_minibatch",
     "asp",
@@ -124,6 +129,7 @@ __all__ = [
     "k_batch_async",
     "k_batch_sync",
     "k_sync",
+    "least_mean_seconds",
     "local_sgd",
     "m_sgc",
     "metropolis_weights",
@@ -141,5 +147,6 @@ __all__ = [
     "staleness_aware",
     "stsyn",
     "truncate",
+    "used_candidate",
     "worker_busy",
 ]

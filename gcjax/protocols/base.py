@@ -158,6 +158,7 @@ class Protocol(NamedTuple):
         bound. With a code: the most that each weight can be, times N; with several `passes`: as often as there are.
       rule: pure function `num_workers -> Rule`, by which a server on the real clock decides; raises a `ValueError` that
         says why where it cannot. None if nobody has said.
+      num_workers: W, where the rows of the code are not the workers; None where they are, or any number will do.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -171,6 +172,7 @@ class Protocol(NamedTuple):
     specification: Callable[[int], Specification] | None = None
     max_weight: float | None = 1.0
     rule: Callable[[int], Rule] | None = None
+    num_workers: int | None = None
 
     def __call__(
         self, durations: jax.Array, network: Network | None = None, absences: Absences | None = None
@@ -219,6 +221,13 @@ class Protocol(NamedTuple):
         if not server_takes_time or self.rule is None or self.adaptive is not None:
             return self.schedule
         return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
+
+
+def workers_of(protocol: Protocol) -> int | None:
+    """W that a protocol is for: its own, or that of its code; None if any number will do."""
+    if protocol.num_workers is not None or protocol.code is None:
+        return protocol.num_workers
+    return protocol.code.assignment.num_workers
 
 
 def _lacked_room(schedule: Any) -> bool:

@@ -1,6 +1,7 @@
 """Rounds of a gradient code (Tandon et al. 2017; Ramamoorthy, Meng, Girimaji 2024)."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,26 +36,19 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
       ValueError: if the rule waits for an exact decode that the code cannot give; if fewer than K units are sampled.
     """
     stopping_rule = decodable() if stop is None else stop
-    _check_parameters(code, stopping_rule)
+    check_code_and_rule(code, stopping_rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of R rounds of K = `load` units of every worker; what is known of units has axes [R, K, W]."""
-        _check_durations(code, durations)
         num_workers, load = code.assignment.chunks.shape
+        check_durations(durations, num_workers, load)
         units = units_of_rounds(durations, load)
-        is_held = jnp.asarray(code.assignment.chunks.T >= 0)[None]  # [1, K, W]: a worker can hold fewer than K chunks
-        receive_seconds = network.received(jnp.zeros(num_workers, units.dtype))
-        receive_of_round = receive_seconds[None, None]  # the same in each round
-        compute_seconds = jnp.cumsum(jnp.where(is_held, units, 0), axis=1)
-        finish_in_round = receive_of_round + compute_seconds  # seconds from the round's begin
-        stop_time = jax.vmap(lambda finish: stopping_rule.time(code, finish.T))(finish_in_round)  # [R]
-        is_done = is_held & (finish_in_round <= stop_time[:, None, None]) & jnp.isfinite(finish_in_round)
-        progress = is_done.sum(axis=1, dtype=jnp.int32)
-        num_blocks_sent = jax.vmap(code.sent)(progress).sum(axis=2)
-        message_size = num_blocks_sent.astype(units.dtype) / code.num_blocks  # in full gradients
-        timeline, round_end = stopped_rounds(
-            finish_in_round, is_held, is_done, stop_time, message_size, network, durations.shape[0]
+        receive_seconds = network.received(jnp.zeros(num_workers, units.dtype))  # the same in each round
+        rounds = jax.vmap(lambda units_of_round: coded_round(code, stopping_rule, units_of_round, receive_seconds))(
+            units
         )
+        timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
+        progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)
         round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]
         return record(
             timeline,
@@ -68,7 +62,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
 
     def promise(num_workers: int) -> specifications.Specification:
         """The specification: no commit before the progress that has arrived can be decoded by `code`."""
-        return specifications.coded(num_workers, decodable=_decodable(code))
+        return specifications.coded(num_workers, decodable=decodable_progress(code))
 
     def served(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round when the stopping rule holds, and has a plan made."""
@@ -86,6 +80,55 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         specification=promise if stopping_rule.exact else None,
         rule=served,
     )
+
+
+class CodedRound(NamedTuple):
+    """A round of a code, all seconds from its begin; the arguments of `stopped_rounds`, for one round.
+
+    Attributes:
+      finish: float[K, W] seconds, when each chunk would be done.
+      is_held: bool[K, W], which chunks there are.
+      is_done: bool[K, W], which are done before the stop.
+      stop: float[], when the round is stopped.
+      message_size: float[W], what each worker sends, in full gradients.
+    """
+
+    finish: jax.Array
+    is_held: jax.Array
+    is_done: jax.Array
+    stop: jax.Array
+    message_size: jax.Array
+
+
+def coded_round(
+    code: GradientCode, stop: StoppingRule, units: jax.Array, receive_seconds: jax.Array, load: int | None = None
+) -> CodedRound:
+    """The round of a code that begins with these units.
+
+    Args:
+      code: of the round.
+      stop: when it stops.
+      units: float[K or more, W] seconds; what is beyond the code's K is not used.
+      receive_seconds: float[W], when the parameters have arrived.
+      load: how many rows there are to be, K if None; those behind the code's K are of chunks that there are not.
+    """
+    is_held = jnp.asarray(code.assignment.chunks.T >= 0)  # a worker can hold fewer than K chunks
+    finish = receive_seconds[None] + jnp.cumsum(jnp.where(is_held, units[: code.assignment.load], 0), axis=0)
+    stop_time = stop.time(code, finish.T)
+    is_done = is_held & (finish <= stop_time) & jnp.isfinite(finish)
+    rows_behind = (0, (load or code.assignment.load) - code.assignment.load), (0, 0)
+    return CodedRound(
+        finish=jnp.pad(finish, rows_behind, mode="edge"),
+        is_held=jnp.pad(is_held, rows_behind),
+        is_done=jnp.pad(is_done, rows_behind),
+        stop=stop_time,
+        message_size=message_size(code, is_done.sum(axis=0, dtype=jnp.int32), units.dtype),
+    )
+
+
+def message_size(code: GradientCode, progress: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """float[W]: what each worker sends at this progress int32[W], in full gradients."""
+    return code.sent(progress).sum(axis=1).astype(dtype) / code.num_blocks
 
 
 def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule:
@@ -110,7 +153,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
         rule_holds = seconds_to_stop <= view.now - begin_time
         if stopping_rule.exact:
-            return jnp.where(rule_holds & _decodable(code).whether(view.progress), view.now, jnp.inf)
+            return jnp.where(rule_holds & decodable_progress(code).whether(view.progress), view.now, jnp.inf)
         all_done = ((view.progress == loads) | ~view.alive).all()
         rule_holds |= all_done
         return jnp.where(rule_holds, view.now, begin_time + seconds_to_stop)
@@ -124,29 +167,28 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
 
 
 @comparable
-def _decodable(code: GradientCode) -> specifications.Decodable:
+def decodable_progress(code: GradientCode) -> specifications.Decodable:
     """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding."""
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
     return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
 
 
-def _check_durations(code: GradientCode, durations: jax.Array) -> None:
-    """Checks that durations `[T, W]` are of the code's workers, and of one round at least."""
-    num_units, num_workers = durations.shape
-    if num_workers != code.assignment.num_workers:
+def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
+    """Checks that durations `[T, W]` are of the code's workers, and of one round of K = `load` units at least."""
+    num_units, num_columns = durations.shape
+    if num_columns != num_workers:
         raise ValueError(
-            f"durations must have one column a worker of the code; got {num_workers} columns "
-            f"for {code.assignment.num_workers} workers."
-            + _validate.transposed(durations.shape, code.assignment.num_workers)
+            f"durations must have one column a worker of the code; got {num_columns} columns for {num_workers} workers."
+            + _validate.transposed(durations.shape, num_workers)
         )
-    if num_units < code.assignment.load:
+    if num_units < load:
         raise ValueError(
-            f"a round of this code takes {code.assignment.load} units of each worker; got durations of {num_units} "
-            f"units. Sample at least {code.assignment.load}."
+            f"a round of this code takes {load} units of each worker; got durations of {num_units} units. Sample at "
+            f"least {load}."
         )
 
 
-def _check_parameters(code: GradientCode, stopping_rule: StoppingRule) -> None:
+def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None:
     """Checks the types, and that the full work of everybody decodes if the rule waits for that."""
     if not isinstance(code, GradientCode):
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")

@@ -1,14 +1,18 @@
 """Groups with parameter servers of their own (Basu, Saxena, Panja, Verma, HiPC 2018)."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate, specifications
+from gcjax.codes.base import GradientCode
+from gcjax.codes.stopping import StoppingRule
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol
+from gcjax.protocols.coded_groups import checked_coded_groups, network_of_members
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, group_arrays
 from gcjax.protocols.schedule import Schedule, Timeline, record
@@ -27,6 +31,8 @@ def grouped(
     merge: str = "gradient",
     moving_rate: float = 0.9,
     central_seconds: float = 0.0,
+    code: GradientCode | Sequence[GradientCode] | None = None,
+    stop: StoppingRule | None = None,
 ) -> Protocol:
     """Grouped servers: synchronous within a group, asynchronous between the groups.
 
@@ -36,6 +42,12 @@ def grouped(
     synchronous groups by workers' speed). One group is `bsp`, groups of one are `asp`. Members' messages share the link
     of their own group's server, if links are shared.
 
+    With `code` each group makes coded rounds of its own, as in `coded`, over all N chunks: its members do their chunks
+    until the stopping rule holds for the code of the group, the others are cut off, and the group's server pushes what
+    it has decoded. A push is an estimate of the whole gradient; its weight is size / W, as without a code, over the N
+    chunks. Round n of every group has the batches of round n of `coded`. One group is `coded`; groups of one without
+    redundancy (`uncoded(1)`) have the schedule of `asp`. Not in the paper; see `gcjax.protocols.coded_groups`.
+
     Args:
       groups: the workers of each group, for example `contiguous_groups(16, num_groups=4)`.
       num_local_steps: H, 1 or more.
@@ -44,9 +56,13 @@ def grouped(
         `elastic_averaging` does, with α = moving_rate / G.
       moving_rate: of the elastic merge.
       central_seconds: what a group's exchange with the central server takes.
+      code: of a group, with as many workers, the first member first; several where groups differ, one each, all of the
+        same chunks. None for no code. With one, E = G (T // K) and C = G times the size of the largest group.
+      stop: when the rounds of a code stop; when its sum is decodable if None.
 
     Raises:
-      ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds.
+      ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds,
+        or a code has other workers or chunks, or a rule waits for an exact decode that it cannot give.
     """
     groups = checked_groups(groups)
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
@@ -58,6 +74,12 @@ def grouped(
             f"groups that make several rounds on their own push what these changed; got merge='gradient' with "
             f"num_local_steps={num_local_steps}. Use merge='change' or merge='elastic'."
         )
+    if code is not None:
+        if merge != "gradient":
+            raise ValueError(f"groups with a code push gradients; got merge={merge!r}. Use merge='gradient'.")
+        return _coded_protocol(groups, code, stop, central_seconds)
+    if stop is not None:
+        raise ValueError(f"stop is for rounds of a code; got stop={stop!r:.100} and no code. Give the groups a code.")
     members_of_group, group_of_worker = group_arrays(groups)
     group_size = (members_of_group >= 0).sum(axis=1, keepdims=True)
     # [G, 1]: each member has its share of α, or 1/W.
@@ -99,6 +121,33 @@ def grouped(
         local=local,
         rule=rule,
         specification=promise,
+    )
+
+
+def _coded_protocol(
+    groups: tuple[tuple[int, ...], ...],
+    code: GradientCode | Sequence[GradientCode],
+    stop: StoppingRule | None,
+    central_seconds: float,
+) -> Protocol:
+    """The protocol of groups with codes."""
+    coded_groups = checked_coded_groups(groups, code, stop, central_seconds)
+    return Protocol(
+        coded_groups.schedule,
+        coded_groups.joint_code,
+        round_units=coded_groups.joint_code.assignment.load,
+        specification=coded_groups.promise if coded_groups.stop.exact else None,
+        rule=_not_served_with_codes,
+        num_workers=coded_groups.num_workers,
+    )
+
+
+def _not_served_with_codes(num_workers: int) -> NoReturn:
+    """Raises the error that a server does not run rounds of several groups."""
+    del num_workers
+    raise ValueError(
+        "grouped with a code cannot be served: a server of coded rounds stops all of its workers at once, and here "
+        "each group has a server that stops its own. Use grouped(...) without a code, or coded(...) for one group."
     )
 
 
@@ -183,7 +232,7 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
 
         `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
         """
-        own_network = _network_of_members(network, member, num_workers)
+        own_network = network_of_members(network, member, num_workers)
         received = own_network.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
         end = received[None] + jnp.where(is_member[None], durations[:, member], jnp.inf)
         arrive = jax.vmap(own_network.sent)(end)
@@ -199,17 +248,6 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
         return jnp.zeros((num_units, num_workers), x.dtype).at[:, worker_of_column].set(flat, mode="drop")
 
     return _Rounds(round_seconds.T, *(columns_by_worker(x) for x in times))
-
-
-def _network_of_members(network: Network, member: jax.Array, num_workers: int) -> Network:
-    """The network between the workers `member int32[members]` and their group's server."""
-
-    def values_of_members(value: jax.Array | float) -> jax.Array:
-        """[members], from a value of the network, which is one number or [W]."""
-        return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
-
-    latency, upload, download = map(values_of_members, (network.latency, network.upload, network.download))
-    return Network(latency, upload, download, network.server, network.service, network.server_upload)
 
 
 def _timeline_of_units(

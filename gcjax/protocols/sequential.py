@@ -105,7 +105,14 @@ def protocol_of_rounds(
             read=by_unit(jnp.broadcast_to(num_commits_before[:, None, None], units.shape), durations.shape[0], fill=-1),
         )
 
-    return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units, rule=_not_served)
+    return Protocol(
+        schedule,
+        code,
+        max_staleness=lambda _: max_staleness,
+        round_units=num_units,
+        num_workers=num_workers,
+        rule=_not_served,
+    )
 
 
 def _not_served(num_workers: int) -> NoReturn:

@@ -7,6 +7,7 @@ A check explores all states of an instance, with a shortest counterexample if so
 """
 
 from gcjax.registry import Entry
+from gcjax.specifications.alternative_codes import adaptive_coded
 from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded
@@ -30,6 +31,7 @@ from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
 SPECIFICATIONS: dict[str, Entry] = {
     "ad_psgd": Entry(ad_psgd, "Lian et al. 2018"),
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
+    "adaptive_coded": Entry(adaptive_coded, "Ramamoorthy et al. 2024"),
     "adsp": Entry(adsp, "Hu et al. 2020"),
     "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
@@ -79,6 +81,7 @@ __all__ = [
     "Step",
     "ad_psgd",
     "adacomm",
+    "adaptive_coded",
     "adsp",
     "anytime_minibatch",
     "asp",

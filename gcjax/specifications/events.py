@@ -40,6 +40,8 @@ class Event(NamedTuple):
       length: int32, of a COMMIT: the most units of one worker in the next commit; -1 if there is none.
       missing: int32, of a COMMIT: the messages that have arrived since the one before and are in no commit.
       waited: bool, of a BEGIN: whether the worker's last message had arrived before.
+      column: int32, of a BEGIN: the column of the contribution that its unit is in; of a COMMIT: the first column in
+        use in the next commit, -1 if there is none.
     """
 
     kind: Any
@@ -52,3 +54,4 @@ class Event(NamedTuple):
     length: Any
     missing: Any
     waited: Any
+    column: Any

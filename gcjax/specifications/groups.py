@@ -20,6 +20,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.decodable_rounds import Decodable
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.rounds import has_worked
 
@@ -32,12 +33,23 @@ class Grouping(NamedTuple):
       num_local_steps: H, the units of each member before a push.
       exact: whether there are never more.
       waits: whether somebody may wait between two pushes; a worker on its own does not.
+      codes: of each group its workers, in the order of its code, and what that can decode; none without codes. A push
+        then takes what the members have done, once it can be decoded, in any order.
     """
 
     levels: np.ndarray
     num_local_steps: int
     exact: bool = True
     waits: bool = True
+    codes: tuple[tuple[tuple[int, ...], Decodable], ...] = ()
+
+    @property
+    def loads(self) -> np.ndarray:
+        """int32[W]: the units of each worker before a push: all of them, or with a code at most."""
+        loads = np.full(self.levels.shape[1], self.num_local_steps, np.int32)
+        for workers, decodable in self.codes:
+            loads[list(workers)] = decodable.load
+        return loads
 
 
 class Groups(NamedTuple):
@@ -111,14 +123,21 @@ def async_local_sgd(num_workers: int = 3, *, num_local_steps: int = 2, dynamic: 
 
 @comparable
 def grouped(
-    num_workers: int = 4, *, groups: int | Sequence[Sequence[int]] = 2, num_local_steps: int = 1
+    num_workers: int = 4,
+    *,
+    groups: int | Sequence[Sequence[int]] = 2,
+    num_local_steps: int = 1,
+    decodable: Sequence[Decodable] = (),
 ) -> Specification:
     """Groups: BSP inside, and a group's push is stale by at most the pushes of other groups since its read.
+
+    With codes it is coded rounds inside: a push takes what its members have done once their code can decode it.
 
     Args:
       num_workers: W.
       groups: how many, neighbours together; or the workers of each.
       num_local_steps: H, the rounds between two pushes.
+      decodable: of each group, which progress of its workers its code can decode; none without codes.
     """
     check_num_workers(num_workers)
     if isinstance(groups, int):
@@ -127,8 +146,17 @@ def grouped(
     else:
         workers_of_group = [list(group) for group in groups]
     name = f"grouped({num_workers} workers, {len(workers_of_group)} groups, {num_local_steps} steps)"
-    grouping = Grouping(_lowest_member_of_group(num_workers, workers_of_group)[None], num_local_steps)
-    return _groups_specification(name, num_workers, grouping)
+    levels = _lowest_member_of_group(num_workers, workers_of_group)[None]
+    if not decodable:
+        return _groups_specification(name, num_workers, Grouping(levels, num_local_steps))
+    if len(decodable) != len(workers_of_group) or num_local_steps > 1:
+        raise ValueError(
+            f"decodable must have an entry for each group, and groups with codes push after one round; got "
+            f"{len(decodable)} for {len(workers_of_group)} groups, num_local_steps={num_local_steps}."
+        )
+    codes = tuple((tuple(workers), of_group) for workers, of_group in zip(workers_of_group, decodable, strict=True))
+    name = f"grouped({num_workers} workers, {len(workers_of_group)} groups with codes)"
+    return _groups_specification(name, num_workers, Grouping(levels, num_local_steps=1, codes=codes))
 
 
 @comparable
@@ -188,6 +216,7 @@ def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Sp
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
     nothing, everything = (Groups(*(may_change,) * len(Groups._fields)) for may_change in (False, True))
     contents = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
+    contents = "what its group's code decodes" if grouping.codes else contents
     return Specification(
         name,
         num_workers,
@@ -203,7 +232,7 @@ def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Sp
         sizes=Groups(
             version=2,
             group=zero_per_worker + num_workers,
-            work=zero_per_worker + steps + 1,
+            work=zero_per_worker + grouping.loads + 1,
             read=two_values,
             others=one_value,
             has_pushed=two_values,
@@ -235,14 +264,20 @@ class _Program(NamedTuple):
         """bool[W]: who is in the group of server W + g, whose lowest worker is g; nobody if there is none such."""
         return state.group == server - self.num_workers
 
-    def may_do_another(self, work: jax.Array) -> jax.Array:
-        """bool: whether a member that has done so much may do another unit before the push."""
-        return (work < self.grouping.num_local_steps) | (not self.grouping.exact)
+    def may_do_another(self, work: jax.Array, worker: jax.Array) -> jax.Array:
+        """bool[]: whether a worker that has done so much may do another unit before the push."""
+        return (work < jnp.asarray(self.grouping.loads)[worker]) | (not self.grouping.exact)
 
     def is_complete(self, work: jax.Array) -> jax.Array:
-        """bool: whether a member has done what a push takes of it."""
+        """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded."""
         steps = self.grouping.num_local_steps
-        return work == steps if self.grouping.exact else work >= steps
+        if not self.grouping.codes:
+            return work == steps if self.grouping.exact else work >= steps
+        is_decodable = jnp.zeros(self.num_workers, bool)
+        for workers, decodable in self.grouping.codes:
+            members = np.array(workers)
+            is_decodable = is_decodable.at[members].set(decodable.whether(work[members]))
+        return is_decodable
 
     def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
         """The state with one unit more of the worker, and whether it may do it.
@@ -252,8 +287,8 @@ class _Program(NamedTuple):
         is_member = state.group == state.group[worker]
         least_work = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
         group_has_read = state.has_pushed[state.group[worker]] == 0
-        nobody_is_behind = state.work[worker] == least_work
-        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.work[worker])
+        nobody_is_behind = (state.work[worker] == least_work) | bool(self.grouping.codes)
+        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.work[worker], worker)
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
@@ -261,7 +296,9 @@ class _Program(NamedTuple):
         work = before.work[worker]
         is_behind = (before.group == before.group[worker]) & (before.work < work)
         group_has_read = before.has_pushed[before.group[worker]] == 0
-        return (after.work[worker] == work + 1) & ~is_behind.any() & self.may_do_another(work) & group_has_read
+        waits_for_nobody = ~is_behind.any() | bool(self.grouping.codes)
+        may_do_unit = waits_for_nobody & self.may_do_another(work, worker) & group_has_read
+        return (after.work[worker] == work + 1) & may_do_unit
 
     def actions(self) -> tuple[Action, ...]:
         """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
@@ -284,23 +321,33 @@ class _Program(NamedTuple):
         """bool[]: whether this makes the version that the event shows, of all that its group has done."""
         is_member = before.group == before.group[event.worker]
         same_size = jnp.sum(jnp.where(is_member, before.work, 0)) == event.size
-        return (after.version == event.commit + 1) & same_size & (event.worker == before.group[event.worker])
+        is_lowest = (event.worker == before.group[event.worker]) | bool(
+            self.grouping.codes
+        )  # who may have done nothing
+        return (after.version == event.commit + 1) & same_size & is_lowest
 
     def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
         group = after.group[event.worker]
         size_is_unknown = event.size == 0  # the unit is in no commit that would show how large the group is
         same_size = size_is_unknown | (event.size == jnp.sum(after.group == group))
+        same_group = group == event.group
+        if self.grouping.codes:  # who has done nothing is not in the commit, and may be the lowest
+            same_size, same_group = event.size <= jnp.sum(after.group == group), after.group[event.group] == group
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
         must_not_have_waited = event.waited & (not self.grouping.waits)
-        is_read_of_group = has_read & (group == event.group) & same_size
-        return is_read_of_group & self.may_do_another(after.work[event.worker]) & ~must_not_have_waited
+        is_read_of_group = has_read & same_group & same_size
+        may_work = self.may_do_another(after.work[event.worker], event.worker)
+        return is_read_of_group & may_work & ~must_not_have_waited
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""
         lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
         is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
-        is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
+        has_enough = (
+            self.is_complete(state.work) if self.grouping.codes else state.work >= self.grouping.num_local_steps
+        )
+        is_done = has_enough | ~is_member
         version = state.version + 1
         pushes_of_others = state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
         after = state._replace(
@@ -383,9 +430,15 @@ class _Program(NamedTuple):
         )
 
     def invariant(self, state: Groups) -> jax.Array:
-        """bool[]: whether groups are known by members of theirs, and nobody is more than one unit ahead within one."""
+        """bool[]: whether groups are known by members of theirs, and nobody is more than one unit ahead within one.
+
+        With codes nobody has done more than its load.
+        """
+        known_by_members = (state.group[state.group] == state.group).all()
+        if self.grouping.codes:
+            return (state.work <= jnp.asarray(self.grouping.loads)).all() & known_by_members
         max_work = jnp.zeros_like(state.work).at[state.group].max(state.work)
-        return (max_work[state.group] - state.work <= 1).all() & (state.group[state.group] == state.group).all()
+        return (max_work[state.group] - state.work <= 1).all() & known_by_members
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""

@@ -133,7 +133,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     def server_rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits a whole round, and the next one has 1 to H[0] steps."""
         length_in_range = (after.length >= 1) & (after.length <= num_local_steps)
-        return _is_commit(before, after) & length_in_range & (before.work == before.length).all()
+        return is_commit(before, after) & length_in_range & (before.work == before.length).all()
 
     def may_do_unit(state: Periods, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker has not done all units of this round."""
@@ -158,14 +158,14 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
             only_actions=True,
         ),
         worker=specification.worker._replace(
-            actions=(_READ, _unit_action(may_do_unit)),
+            actions=(_READ, unit_action(may_do_unit)),
             frame=lambda worker: Periods(
                 version=False,
                 read=is_own_entry(num_workers, worker),
                 work=is_own_entry(num_workers, worker),
                 length=False,
             ),
-            rule=_worker_rule(may_do_unit),
+            rule=worker_rule(may_do_unit),
         ),
     )
 
@@ -235,9 +235,9 @@ def specification_of_rounds(
         initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, work=zeros(num_workers)),
         sizes=Rounds(version=2, read=two_values, work=max_work + 1),
         worker=Role(
-            actions=(_READ, _unit_action(program.may_do_unit)),
+            actions=(_READ, unit_action(program.may_do_unit)),
             frame=own_entries,
-            rule=_worker_rule(program.may_do_unit),
+            rule=worker_rule(program.may_do_unit),
         ),
         claim=claim,
         server=Role(
@@ -274,7 +274,7 @@ class _Program(NamedTuple):
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
-        return _is_commit(before, after) & self.has_enough(before)
+        return is_commit(before, after) & self.has_enough(before)
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
@@ -291,7 +291,7 @@ class _Program(NamedTuple):
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
 
-def _read_newest(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+def read_newest(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
     """The state in which the worker has read the newest version, and whether it had not before."""
     return state._replace(read=state.read.at[worker].set(state.version)), state.read[worker] < state.version
 
@@ -307,10 +307,10 @@ def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
     return after.work[event.worker] == before.work[event.worker] + 1
 
 
-_READ = Action("read", _read_newest, BEGIN, has_read)
+_READ = Action("read", read_newest, BEGIN, has_read)
 
 
-def _unit_action(may_do_unit: WorkerCondition) -> Action:
+def unit_action(may_do_unit: WorkerCondition) -> Action:
     """A unit of work on the newest version, for workers that have read it."""
 
     def move(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
@@ -321,7 +321,7 @@ def _unit_action(may_do_unit: WorkerCondition) -> Action:
     return Action("unit", move, UNIT, has_worked)
 
 
-def _worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array], jax.Array]:
+def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array], jax.Array]:
     """The rule: a worker reads the newest version, or does a unit on it where it may."""
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
@@ -335,6 +335,6 @@ def _worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array]
     return rule
 
 
-def _is_commit(before: Any, after: Any) -> jax.Array:
+def is_commit(before: Any, after: Any) -> jax.Array:
     """bool[]: whether a step makes the next version and takes all work."""
     return (after.version == before.version + 1) & (after.work == 0).all()

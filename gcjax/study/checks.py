@@ -10,6 +10,7 @@ import jax
 from gcjax import memory
 from gcjax.analysis import file_name
 from gcjax.protocols import Protocol
+from gcjax.protocols.base import workers_of
 from gcjax.study.base import Study
 
 _MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
@@ -38,8 +39,8 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
 def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
     """Raises `ValueError` if the code of a scheme (name -> protocol) is for another number of workers."""
     for name, protocol in schemes.items():
-        num_workers = study.num_workers if protocol.code is None else protocol.code.assignment.num_workers
-        if num_workers != study.num_workers:
+        num_workers = workers_of(protocol)
+        if num_workers is not None and num_workers != study.num_workers:
             raise ValueError(
                 f"all schemes must have the num_workers of the study, {study.num_workers}; the code of scheme '{name}' "
                 f"has {num_workers}. Make them the same."

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.protocols import Protocol, Schedule, check
+from gcjax.protocols.base import workers_of
 from gcjax.protocols.conformance.structure import INDICES, check_shapes, check_structure
 from gcjax.stragglers.network import Network
 from gcjax.testing.contract import (
@@ -81,7 +82,7 @@ def check_protocol(
     """
     require(isinstance(protocol, Protocol), f"a protocol must be a gcjax.protocols.Protocol; got {protocol!r}")
     if num_workers is None:
-        num_workers = 4 if protocol.code is None else protocol.code.assignment.num_workers
+        num_workers = workers_of(protocol) or 4
     shape = (8 * protocol.round_units if num_units is None else num_units), num_workers  # T, W
     _check_types(protocol, shape)
     with jax.enable_x64(True):

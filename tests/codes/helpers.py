@@ -60,6 +60,15 @@ def exact_codes():
             codes.side_by_side(codes.uncoded(2, load=2), codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY)),
             0,
         ),
+        (
+            "alternatives",
+            codes.alternatives(
+                codes.partial(assignments.cyclic(3, load=2), num_blocks=2, rows="harmonic"),
+                codes.uncoded(3),
+                codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY),
+            ),
+            1,
+        ),
         ("whole uneven", all_or_nothing(), 0),
         ("majority", codes.majority(8, num_wrong=1, num_stragglers=1), 1),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),

@@ -220,6 +220,11 @@ def _group_cell(where: str) -> tuple[str, str]:
     return f"{delay} %", "1 group" if groups == "1" else groups
 
 
+def adaptive_table(folder: Path) -> Table:
+    """All rows."""
+    return _section(_run("adaptive.gin", folder / "adaptive"), 0, 2)
+
+
 def worker_busy_table(folder: Path) -> Cells:
     """Mean times to the target of the first row."""
     run = _run("worker_busy/digits.gin", folder / "digits", "worker_busy_claims.settings = {'H1': @h1/delayed()}")
@@ -248,5 +253,6 @@ WHOLE: dict[str, Callable[[Path], Cells]] = {
     "orders": order_table,
     "cyclic": cyclic_table,
     "groups": group_table,
+    "adaptive": adaptive_table,
     "worker busy": worker_busy_table,
 }

@@ -19,7 +19,7 @@ from tests.parameters import some
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "codes.md", ROOT / "docs" / "protocols.md")
 LONG = ["codes", "conditioning", "groups"]
-LABELS = {"conditioning": 4, "orders": 2, "cyclic": 2}
+LABELS = {"adaptive": 2, "conditioning": 4, "orders": 2, "cyclic": 2}
 """How many columns name a row, where it is not one."""
 RECOMPUTED = {"conditioning": re.compile(r" \| (16|32) \| "), "worker busy": re.compile("H1")}
 """The rows that a whole table is computed for, where all of them would take ten minutes or more."""

@@ -12,6 +12,12 @@ _APPROXIMATE = ("approximate.deadlines = (3, 6)", "approximate.blocks = (1,)", "
 _REGULAR = ("random_regular.num_workers = 20",)
 
 BINDINGS = {
+    "adaptive": (
+        "adaptive_codes.codes = {'uncoded': @uncoded(), 'partial, L=2': @partial2/partial()}",
+        "adaptive_codes.stragglers = {'bursty': (@bursty(),)}",
+        "adaptive_codes.num_rounds = 10",
+        "adaptive_codes.num_seeds = 2",
+    ),
     "codes": (
         "compare_codes.codes = {'uncoded': @uncoded(), 'partial, L=2': @partial2/partial()}",
         "compare_codes.num_trials = 4",

@@ -93,3 +93,40 @@ def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0):
         version = min(sum(t <= begins[i] for t in times), len(commits))
         commits.append((time, [(w, first, version, local_rounds) for w in groups[g]]))
     return Expected(commits, out)
+
+
+def coded_groups(groups, codes, durations, links, central_seconds):
+    """Groups with codes: each stops when what its members have done covers all chunks, and waits for no other group."""
+    num_units = durations.shape[0]
+    load = max(code.assignment.load for code in codes)
+    pushes, out = [], math.inf
+    for g, (group, code) in enumerate(zip(groups, codes, strict=True)):
+        now = 0.0
+        for first in range(0, num_units - load + 1, load):
+            received = [links.latency[w] + links.download[w] for w in group]
+            orders = [[c for c in row if c >= 0] for row in code.assignment.chunks.tolist()]
+            ends = [
+                (received[j] + np.cumsum(durations[first : first + len(order), w])).tolist()
+                for j, (w, order) in enumerate(zip(group, orders, strict=True))
+            ]
+            stop, done = math.inf, [0] * len(group)
+            for at in sorted(end for of_worker in ends for end in of_worker if math.isfinite(end)):
+                reached = [sum(end <= at for end in of_worker) for of_worker in ends]
+                covered = {c for order, n in zip(orders, reached, strict=True) for c in order[:n]}
+                if len(covered) == code.assignment.num_chunks:
+                    stop, done = at, reached
+                    break
+            messages = [links.latency[w] + links.upload[w] for w, n in zip(group, done, strict=True) if n]
+            end = now + (stop + max(messages, default=0.0) + central_seconds)
+            pushes.append((end, g, first, now, done))
+            now = end
+        out = min(out, now)
+    pushes.sort(key=lambda push: push[:3])
+    times = [push[0] for push in pushes]
+    commits = []
+    for time, g, first, begin, done in pushes:
+        if math.isinf(time) or time > out:
+            break
+        version = min(sum(t <= begin for t in times), len(commits))
+        commits.append((time, [(w, first, version, n) for w, n in zip(groups[g], done, strict=True)]))
+    return Expected(commits, out)

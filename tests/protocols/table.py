@@ -42,6 +42,18 @@ class Case(NamedTuple):
     stalls: bool = False
 
 
+def in_halves(num_workers):
+    """Each worker has two chunks of its own, then the two of the next worker, the last one first."""
+    own = np.arange(2 * num_workers).reshape(num_workers, 2)
+    return codes.Assignment(np.hstack([own, np.roll(own, -1, axis=0)[:, ::-1]]).astype(np.int32), 2 * num_workers)
+
+
+def codes_of_halves(num_workers):
+    """Of each group of `halves`: all have the same two chunks, every other one from the second on."""
+    orders = [np.array([[0, 1], [1, 0]] * len(group), np.int32)[: len(group)] for group in halves(num_workers)]
+    return [codes.partial(codes.Assignment(chunks, 2)) for chunks in orders]
+
+
 def queue(rule, *parameters):
     made = rule(*parameters)
     return lambda durations, links: Server(made, durations, links).run()
@@ -128,6 +140,10 @@ CASES = {
         lambda protocol: jnp.asarray([3, 1], jnp.int32),
         True,
     ),
+    "adaptive_coded": Case(
+        lambda w: P.adaptive_coded({"own": codes.uncoded(w, load=2), "twice": codes.partial(in_halves(w))}),
+        chunk_mean,
+    ),
     "adsp": Case(
         lambda w: P.adsp(seconds=4.0, num_windows=2, min_interval=1.5),
         mean,
@@ -178,6 +194,11 @@ CASES = {
         lambda w: P.grouped(groups=halves(w), num_local_steps=2, merge="change", central_seconds=0.75),
         mean,
         grouped(local_rounds=2, central_seconds=0.75),
+    ),
+    "grouped coded": Case(
+        lambda w: P.grouped(groups=halves(w), code=codes_of_halves(w), central_seconds=0.5),
+        lambda w, e, parts: [len(parts) / w / 2] * len(parts),
+        lambda d, links: loops.coded_groups(halves(d.shape[1]), codes_of_halves(d.shape[1]), d, links, 0.5),
     ),
     "grouped elastic": Case(
         lambda w: P.grouped(groups=halves(w), num_local_steps=3, merge="elastic", moving_rate=0.5),

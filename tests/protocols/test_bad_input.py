@@ -205,6 +205,37 @@ CALLS = {
     ),
     "groups that are a number": (lambda: P.grouped(groups=2), r"groups must name the workers of each, .*; got 2"),
     "groups that are workers": (lambda: P.grouped(groups=(0, 1)), r"groups must name the workers .*; got \(0, 1\)"),
+    "a code of others": (
+        lambda: P.grouped(groups=[[0, 1], [2]], code=codes.uncoded(2)),
+        "as many workers as the group; group 1 has 1, its code 2",
+    ),
+    "too few codes": (
+        lambda: P.grouped(groups=[[0, 1], [2]], code=[codes.uncoded(2)]),
+        "code must be one GradientCode .*, or one for each of the 2 groups; got",
+    ),
+    "no code": (lambda: P.grouped(groups=[[0, 1]], code="uncoded"), "code must be one GradientCode .*; got 'uncoded'"),
+    "codes of other chunks": (
+        lambda: P.grouped(groups=[[0, 1], [2]], code=[codes.uncoded(2), codes.uncoded(1)]),
+        r"cut the data into the same chunks, .*; got codes of \[1, 2\] chunks",
+    ),
+    "codes and changes": (
+        lambda: P.grouped(groups=[[0, 1]], merge="change", code=codes.uncoded(2)),
+        "groups with a code push gradients; got merge='change'",
+    ),
+    "a stop without a code": (
+        lambda: P.grouped(groups=[[0, 1]], stop=codes.stopping.fastest(1)),
+        "stop is for rounds of a code; got stop=.* and no code",
+    ),
+    "a code that cannot be exact": (
+        lambda: P.grouped(
+            groups=[[0, 1]], code=codes.partial(assignments.cyclic(2, load=1), num_blocks=2, rng_key=KEY)
+        ),
+        "L=2 blocks, and some chunk has fewer holders",
+    ),
+    "other workers, codes in groups": (
+        lambda: P.grouped(groups=[[0, 1]], code=codes.uncoded(2))(D),
+        "got 3 columns for 2 workers",
+    ),
     "one speed": (lambda: P.groups_by_speed(1.0, num_groups=1), "seconds must be a sequence, one number .*; got 1.0"),
     "speeds in rows": (lambda: P.groups_by_speed(np.ones((2, 2)), num_groups=1), "seconds must be a sequence, one"),
     "an order that is a number": (lambda: P.progressive_groups(order=3)(D), r"workers 0, \.\.\., 2 once; got 3"),

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import protocols, stragglers
+from gcjax import codes, protocols, stragglers
 from gcjax.protocols import simulation
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameters import some
@@ -86,6 +86,14 @@ REFUSED = {
     "hop": (protocols.hop(), "there is no server in this protocol"),
     "prague": (protocols.prague(group_size=2, rng_key=jax.random.key(1)), "there is no server in this protocol"),
     "sgp": (protocols.sgp(), "there is no server in this protocol"),
+    "adaptive_coded": (
+        protocols.adaptive_coded({"uncoded": codes.uncoded(W)}),
+        "no message that tells it the code of a round",
+    ),
+    "grouped coded": (
+        protocols.grouped(groups=GROUPS, code=codes.uncoded(2)),
+        "a server of coded rounds stops all of its workers",
+    ),
     "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),

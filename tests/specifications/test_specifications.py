@@ -36,8 +36,9 @@ SMALL = {  # what the smallest instance that shows what there is takes besides t
 }
 # Of those that are made of the same functions, the default run has the largest.
 ALIKE = {
-    "adsp", "anytime_minibatch", "asp", "backup_workers", "coded", "diloco", "elastic_averaging", "grouped",
-    "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware", "stsyn", "worker_busy_eager",
+    "adaptive_coded", "adsp", "anytime_minibatch", "asp", "backup_workers", "coded", "diloco", "elastic_averaging",
+    "grouped", "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware", "stsyn",
+    "worker_busy_eager",
 }  # fmt: skip
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in SPECIFICATIONS]
 
@@ -82,7 +83,7 @@ def test_every_protocol_has_a_specification():
 
 
 # The others would try out more than there is room for, or are made of the same functions.
-TRIED = ["adacomm", "coded", "grouped", "k_async", "sr_sgc", "stsyn", "worker_busy"]
+TRIED = ["adacomm", "adaptive_coded", "coded", "grouped", "k_async", "sr_sgc", "stsyn", "worker_busy"]
 
 
 @pytest.mark.slow

@@ -19,24 +19,28 @@ class CommittedUnits(NamedTuple):
       worker: int32[units].
       unit: int32[units].
       arrival: float[units] seconds, when the message that carries it has arrived.
+      column: int32[units], of the contribution that the unit is in.
       late: bool[units], whether it arrives after the commit, or was computed on another version than its contribution.
       is_first_of_message: bool[units], whether it is the first one of its message.
       lowest_worker: int32[E], the lowest worker in the commit.
       num_units: int32[E], the number of its units.
       num_workers: int32[E], the number of its workers.
       max_work: int32[E], the most units of one worker in it.
+      first_column: int32[E], the first column in which there is work; -1 if there is none.
     """
 
     commit: np.ndarray
     worker: np.ndarray
     unit: np.ndarray
     arrival: np.ndarray
+    column: np.ndarray
     late: np.ndarray
     is_first_of_message: np.ndarray
     lowest_worker: np.ndarray
     num_units: np.ndarray
     num_workers: np.ndarray
     max_work: np.ndarray
+    first_column: np.ndarray
 
 
 def on_host(schedule: Schedule) -> Schedule:
@@ -90,6 +94,9 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
         )
     by_worker_and_unit = np.argsort(worker.astype(np.int64) * num_units + unit, kind="stable")
     commit, worker, unit, first_unit = (x[by_worker_and_unit] for x in (commit, worker, unit, first_unit))
+    column_of_unit = column[contribution][by_worker_and_unit].astype(np.int32)
+    first_column = np.full(num_commits, -1, np.int32)
+    first_column[row[::-1]] = column[::-1]  # the first one is written last
     unit = unit.astype(np.int32)
     arrival, message = _arrival_and_message(host, commit, worker, unit)
     after_by_rounding = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
@@ -111,12 +118,14 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
         worker=worker,
         unit=unit,
         arrival=arrival,
+        column=column_of_unit,
         late=late,
         is_first_of_message=np.append(True, is_other_message)[: unit.size],
         lowest_worker=lowest_worker,
         num_units=np.bincount(row, work, num_commits).astype(np.int32),
         num_workers=np.bincount(commit[stretch_begin], minlength=num_commits).astype(np.int32),
         max_work=max_work,
+        first_column=first_column,
     )
 
 

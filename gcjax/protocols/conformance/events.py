@@ -152,6 +152,7 @@ def _commit_columns(host: Schedule, committed: CommittedUnits) -> Columns:
         "group": committed.lowest_worker,
         "length": next_max_work,
         "missing": _num_unused_messages(host, committed),
+        "column": np.append(committed.first_column, np.int32(-1))[1:],
         "late": np.bincount(committed.commit, committed.late, num_commits) > 0,
         "commit_order": np.arange(num_commits, dtype=np.int32),
         "unit_order": host.start.shape[0],  # behind the numbers of all units
@@ -253,6 +254,7 @@ def _begin_columns(
         "version": version,
         "size": committed.num_workers[commit],
         "group": committed.lowest_worker[commit],
+        "column": committed.column[first_row],
         "waited": time > last_message * (1 + ROUNDING),
         "late": version > np.searchsorted(host.time, time, side="right"),
     }

@@ -26,6 +26,16 @@ def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
     return jnp.pad(flat, ((0, num_units - flat.shape[0]), (0, 0)), constant_values=fill)
 
 
+def message_seconds(message_size: jax.Array, network: Network) -> jax.Array:
+    """float[W] seconds that the messages of a round take, from its stop on; 0 for who sends nothing.
+
+    `message_size float[W]` is what each worker sends, in full gradients; 0 if nothing.
+    """
+    sends = message_size > 0
+    send_begin = jnp.where(sends, 0, jnp.inf).astype(message_size.dtype)
+    return jnp.where(sends, network.sent(send_begin, message_size), 0)
+
+
 def stopped_rounds(
     finish: jax.Array,
     is_held: jax.Array,
@@ -34,6 +44,7 @@ def stopped_rounds(
     message_size: jax.Array,
     network: Network,
     num_units: int,
+    begin_time: jax.Array | None = None,
 ) -> tuple[Timeline, jax.Array]:
     """The times of all units, and float[num_rounds], when the rounds end.
 
@@ -45,13 +56,18 @@ def stopped_rounds(
       message_size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
       network: the time of messages.
       num_units: T.
+      begin_time: float[R] seconds, when each round begins; when the one before has ended if None.
     """
     receive_seconds = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
     sends = message_size > 0
-    send_begin = jnp.where(sends, 0, jnp.inf).astype(finish.dtype)
-    message_seconds = jnp.where(sends, jax.vmap(network.sent)(send_begin, message_size), 0)  # [num_rounds, W]
-    end_time = jnp.cumsum(stop + message_seconds.max(axis=1))  # rounds follow each other without a pause
-    begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])[:, None, None]
+    seconds_of_message = jax.vmap(lambda size: message_seconds(size, network))(message_size)  # [num_rounds, W]
+    round_seconds = stop + seconds_of_message.max(axis=1)
+    if begin_time is None:  # rounds follow each other without a pause
+        end_time = jnp.cumsum(round_seconds)
+        begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
+    else:
+        end_time = begin_time + round_seconds
+    begin_time = begin_time[:, None, None]
     stop, receive_of_first_unit = stop[:, None, None], jnp.broadcast_to(receive_seconds, finish[:, :1].shape)
     ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed
     is_begun = (is_held & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
@@ -62,7 +78,7 @@ def stopped_rounds(
     compute_start = jnp.where(is_begun, begin_time + ready_time, jnp.inf)
     compute_end = jnp.where(is_begun, begin_time + jnp.minimum(finish, stop), jnp.inf)
     send_start = jnp.where(has_message, begin_time + stop, jnp.inf)
-    message_arrival = send_start + message_seconds[:, None]
+    message_arrival = send_start + seconds_of_message[:, None]
     arrival_time = jnp.where(has_message, message_arrival, jnp.where(is_done, compute_end, jnp.inf))
     is_first_of_round = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     waits_for_parameters = is_begun & is_first_of_round

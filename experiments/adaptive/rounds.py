@@ -1,0 +1,173 @@
+"""Codes that change with the stragglers, against the best code that never changes.
+
+gcjax run configs/adaptive.gin, or python -m experiments.adaptive
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+
+from gcjax import _validate, analysis, config, files, protocols
+from gcjax.codes import GradientCode
+from gcjax.progress import Progress
+from gcjax.stragglers import Network, StragglerModel, sample_durations
+
+NOTES = """\
+- Ratio: the time of {rounds} rounds that switch among the codes, over that of the code which is best in hindsight, on
+  the same seconds of each chunk, seed by seed; the mean over {seeds} seeds, its standard deviation, and the largest.
+  Below 1 it is faster than any code that never changes.
+- Best fixed: the code that is best in most of the seeds, and the mean seconds of a round under the best of each seed.
+  Worst fixed: the same for the code that is slowest on the mean, as a ratio to the best.
+- Every round at its best: the same ratio for rounds of which each has the code that is fastest in it, which nobody can
+  know before.
+- Changes: how often two rounds one after the other have different codes, on the mean over seeds.
+"""
+
+HEADS = (
+    "Stragglers", "Window", "Best fixed", "Its seconds a round", "Ratio", "±", "largest", "Changes", "Worst fixed",
+    "Its ratio", "Every round at its best",
+)  # fmt: skip
+
+
+class Times(NamedTuple):
+    """What came out for one kind of stragglers; S seeds, P codes, V windows.
+
+    Attributes:
+      fixed: float64[P, S] seconds of all rounds with one code.
+      best_rounds: float64[S], if each round had the code that is fastest in it.
+      adaptive: float64[V, S].
+      changes: float64[V, S], how often the code changed.
+    """
+
+    fixed: np.ndarray
+    best_rounds: np.ndarray
+    adaptive: np.ndarray
+    changes: np.ndarray
+
+
+@config.experiment
+def adaptive_codes(
+    codes: Mapping[str, GradientCode],
+    *,
+    stragglers: Mapping[str, Sequence[StragglerModel]],
+    network: Network,
+    windows: Sequence[int] = (10,),
+    num_rounds: int = 200,
+    num_seeds: int = 20,
+    seed: int = 0,
+    out: Path,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Times `adaptive_coded` and each of its codes by itself on the same seconds, and writes a table.
+
+    Args:
+      codes: name -> code, all of the same workers and chunks; all rounds of the first seconds have the first one.
+      stragglers: name -> models, each for as many of the rounds, one after the other.
+      network: the time of messages, in seconds for a whole gradient.
+      windows: the rounds that a choice looks back, several.
+      num_rounds: R of each run.
+      num_seeds: S.
+      seed: of everything random here.
+      out: the folder to write.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if there is no code, no stragglers, or fewer rounds than models.
+    """
+    _validate.integer("num_seeds", num_seeds, minimum=2)
+    if not codes or not stragglers or not all(stragglers.values()) or not windows:
+        raise ValueError(
+            f"adaptive_codes needs codes, stragglers with a model each, and windows; got {list(codes)}, "
+            f"{list(stragglers)} and {list(windows)}."
+        )
+    keys = jax.random.split(config.key(seed=seed), num_seeds)
+    records = []
+    for number, (name, phases) in enumerate(stragglers.items()):
+        progress.update(name, number / len(stragglers))
+        _validate.integer("num_rounds", num_rounds, minimum=len(phases))
+        units = _units(phases, keys, num_rounds, codes)
+        times = _times(dict(codes), units, network, tuple(windows))
+        records += [_record(name, list(codes), times, number, w, num_rounds) for number, w in enumerate(windows)]
+    rows = [[record[head] for head in HEADS] for record in records]
+    notes = NOTES.format(rounds=num_rounds, seeds=num_seeds)
+    page = ["# Codes that change", "", analysis.markdown_table(HEADS, rows), "", notes]
+    analysis.write_page(out, "\n".join(page), {"num_rounds": num_rounds, "num_seeds": num_seeds, "seed": seed})
+    files.write_table(out / "adaptive.parquet", pa.Table.from_pylist(records))
+    progress.show(analysis.rich_table("Codes that change", HEADS, rows))
+    return records
+
+
+def _units(
+    phases: Sequence[StragglerModel], keys: jax.Array, num_rounds: int, codes: Mapping[str, GradientCode]
+) -> jax.Array:
+    """float[S, R, K, W] seconds of the chunks of all rounds, K of the largest code: of one model after the other."""
+    load = max(code.assignment.load for code in codes.values())
+    num_workers = next(iter(codes.values())).assignment.num_workers
+    bounds = [phase * num_rounds // len(phases) for phase in range(len(phases) + 1)]
+
+    def of_seed(key: jax.Array) -> jax.Array:
+        """float[R, K, W] of one seed."""
+        parts = [
+            sample_durations(model, jax.random.fold_in(key, phase), load * (end - begin), num_workers)
+            for phase, (model, begin, end) in enumerate(zip(phases, bounds[:-1], bounds[1:], strict=True))
+        ]
+        return jnp.concatenate(parts).reshape(num_rounds, load, num_workers)
+
+    return jnp.stack([of_seed(key) for key in keys])
+
+
+def _times(codes: dict[str, GradientCode], units: jax.Array, network: Network, windows: tuple[int, ...]) -> Times:
+    """The times of each code by itself, of the fastest code of each round, and of those that switch."""
+    ends = []  # [P, S, R]
+    for code in codes.values():
+        own_units = units[:, :, : code.assignment.load].reshape(units.shape[0], -1, units.shape[3])
+        schedules = _schedules(protocols.coded(code), own_units, network)
+        ends.append(np.asarray(schedules.time, np.float64))
+    seconds = np.diff(np.stack(ends), prepend=0.0, axis=2)
+    adaptive, changes = [], []
+    for window in windows:
+        protocol = protocols.adaptive_coded(codes, window=window)
+        schedules = _schedules(protocol, units.reshape(units.shape[0], -1, units.shape[3]), network)
+        adaptive.append(np.asarray(schedules.time, np.float64)[:, -1])
+        used = np.asarray(protocols.used_candidate(schedules))
+        changes.append((np.diff(used, axis=1) != 0).sum(axis=1).astype(np.float64))
+    return Times(
+        fixed=seconds.sum(axis=2),
+        best_rounds=seconds.min(axis=0).sum(axis=1),
+        adaptive=np.stack(adaptive),
+        changes=np.stack(changes),
+    )
+
+
+def _schedules(protocol: protocols.Protocol, durations: jax.Array, network: Network) -> protocols.Schedule:
+    """The schedules of durations float[S, T, W], by one program."""
+    return jax.jit(jax.vmap(lambda seconds: protocol.schedule(seconds, network)))(durations)
+
+
+def _record(
+    stragglers: str, names: list[str], times: Times, number: int, window: int, num_rounds: int
+) -> dict[str, Any]:
+    """The row of the table for one kind of stragglers and window, the `number`-th of the windows."""
+    best = times.fixed.min(axis=0)  # of each seed
+    ratio = times.adaptive[number] / best
+    most_often_best = int(np.bincount(times.fixed.argmin(axis=0)).argmax())
+    slowest = int(times.fixed.mean(axis=1).argmax())
+    values = (
+        stragglers,
+        str(window),
+        names[most_often_best],
+        f"{best.mean() / num_rounds:.3f}",
+        f"{ratio.mean():.3f}",
+        f"{ratio.std(ddof=1):.3f}",
+        f"{ratio.max():.3f}",
+        f"{times.changes[number].mean():.1f}",
+        names[slowest],
+        f"{(times.fixed[slowest] / best).mean():.2f}",
+        f"{(times.best_rounds / best).mean():.3f}",
+    )
+    return dict(zip(HEADS, values, strict=True))

@@ -1,0 +1,149 @@
+"""Several codes of the same chunks, of which a round uses one: which one, its progress shows.
+
+Letters: P codes, W workers of the largest, N chunks, K chunks a worker holds at most, L blocks, M messages.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress
+from gcjax.equality import comparable
+
+
+class UsedRows(NamedTuple):
+    """What a round needs of a coding: the rows of the one code that it uses.
+
+    Attributes:
+      chunks: int32[W, K], as in its assignment.
+      coding: with W rows.
+    """
+
+    chunks: jax.Array
+    coding: Coding
+
+
+@comparable
+def alternatives(*codes: GradientCode) -> GradientCode:
+    """One code whose rows are those of several; a plan uses the rows of one of them.
+
+    Row p W + w is worker w of code p; a code of fewer workers has rows without chunks behind its own. A round makes
+    progress in the rows of one code. If there is progress in several, the plan is that of the least residual.
+
+    Blocks are those of the least common multiple L of all codes: a message of a code of L' blocks becomes L / L'
+    messages of d/L numbers each, with the same numbers in them.
+
+    Args:
+      *codes: one or more, of the same chunks.
+
+    Raises:
+      ValueError: if there is none, or they cut the data into other numbers of chunks.
+    """
+    nums_chunks = {code.assignment.num_chunks for code in codes}
+    if len(nums_chunks) != 1:
+        raise ValueError(
+            f"alternatives needs codes of the same chunks; got codes of {sorted(nums_chunks) or 'no'} chunks."
+        )
+    num_workers = max(code.assignment.num_workers for code in codes)
+    load = max(code.assignment.load for code in codes)
+    num_blocks = math.lcm(*(code.num_blocks for code in codes))
+    num_messages = max(code.num_messages * (num_blocks // code.num_blocks) for code in codes)
+    chunks = np.concatenate([_padded(code.assignment.chunks, num_workers, load) for code in codes])
+    assignment = Assignment(chunks, nums_chunks.pop())
+
+    def plan(progress: jax.Array) -> Coding:
+        """The plan of the code in whose rows there is progress, with 0 in all other rows."""
+        by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
+        plans = [
+            _widened(code, code.plan(done[: code.assignment.num_workers]), num_blocks)
+            for code, done in zip(codes, by_code, strict=True)
+        ]
+        has_progress = by_code.any(axis=1)
+        residuals = jnp.stack([plan.residual for plan in plans])
+        used = jnp.argmin(jnp.where(has_progress, residuals, jnp.inf))
+        shape = num_workers, num_messages, load, num_blocks
+        encode = jnp.stack([_with_zeros(plan.encode, shape) for plan in plans])
+        decode = jnp.stack([_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
+        is_used = (jnp.arange(len(codes)) == used)[:, None, None, None]
+        return Coding(
+            encode=jnp.where(is_used[..., None], encode, 0).reshape(-1, *shape[1:]),
+            decode=jnp.where(is_used, decode, 0).reshape(-1, *decode.shape[2:]),
+            residual=residuals[used],
+        )
+
+    def completion(finish: jax.Array) -> jax.Array:
+        """When the first of the codes is exact."""
+        by_code = check_finish(assignment, finish).reshape(len(codes), num_workers, load)
+        times = [
+            code.completion(times[: code.assignment.num_workers, : code.assignment.load])
+            for code, times in zip(codes, by_code, strict=True)
+        ]
+        return jnp.stack(times).min()
+
+    def sent(progress: jax.Array) -> jax.Array:
+        """bool[P W, M]: what each code sends at the progress in its rows."""
+        by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
+        rows = [
+            jnp.repeat(code.sent(done[: code.assignment.num_workers]), num_blocks // code.num_blocks, axis=1)
+            for code, done in zip(codes, by_code, strict=True)
+        ]
+        return jnp.concatenate([_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
+
+    return GradientCode(
+        assignment=assignment,
+        num_blocks=num_blocks,
+        num_messages=num_messages,
+        plan=plan,
+        completion=completion,
+        sent=sent,
+        whole_workers=all(code.whole_workers for code in codes),
+        stays_exact=all(code.stays_exact for code in codes),
+        num_alternatives=len(codes),
+    )
+
+
+def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
+    """The rows that a coding of the code decodes from: all of them, or those of one of its alternatives."""
+    chunks = jnp.asarray(code.assignment.chunks)
+    if code.num_alternatives == 1:
+        return UsedRows(chunks, coding)
+    by_code = functools.partial(_by_alternative, code.num_alternatives)
+    used = jnp.argmax((by_code(coding.decode) != 0).any(axis=(1, 2, 3)))
+    rows = Coding(by_code(coding.encode)[used], by_code(coding.decode)[used], coding.residual)
+    return UsedRows(by_code(chunks)[used], rows)
+
+
+def _by_alternative(num_alternatives: int, rows: jax.Array) -> jax.Array:
+    """[P, W, ...] from [P W, ...]."""
+    return rows.reshape(num_alternatives, -1, *rows.shape[1:])
+
+
+def _widened(code: GradientCode, coding: Coding, num_blocks: int) -> Coding:
+    """The coding with L = `num_blocks`, a multiple of the code's: each message and block in L / L' parts."""
+    parts = num_blocks // code.num_blocks
+    if parts == 1:
+        return coding
+    part = jnp.eye(parts, dtype=coding.encode.dtype)
+    encode = coding.encode[:, :, None, :, :, None] * part[None, None, :, None, None]  # [W, M', part, K, L', part]
+    decode = coding.decode[:, :, None, :, None] * part[None, None, :, None]
+    num_workers, num_messages, load, _ = coding.encode.shape
+    return Coding(
+        encode=encode.reshape(num_workers, num_messages * parts, load, num_blocks),
+        decode=decode.reshape(num_workers, num_messages * parts, num_blocks),
+        residual=coding.residual * math.sqrt(parts),
+    )
+
+
+def _with_zeros(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The array with zeros behind it along all axes, up to the shape."""
+    return jnp.pad(values, [(0, size - length) for size, length in zip(shape, values.shape, strict=True)])
+
+
+def _padded(chunks: np.ndarray, num_workers: int, load: int) -> np.ndarray:
+    """int32[W, K]: the chunks with -1 behind them."""
+    behind = (0, num_workers - chunks.shape[0]), (0, load - chunks.shape[1])
+    return np.pad(chunks, behind, constant_values=-1).astype(np.int32)

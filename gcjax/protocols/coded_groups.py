@@ -1,0 +1,183 @@
+"""Codes inside groups: each group makes coded rounds of its own, and commits what its code decodes.
+
+Groups are those of `gcjax.protocols.grouped` (Basu et al. 2018), rounds those of `gcjax.protocols.coded` (Tandon et
+al. 2017); to put one into the other is our own.
+
+Letters: G groups, W workers, K chunks a worker holds at most, N chunks, R rounds, T units sampled per worker.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import specifications
+from gcjax.codes.alternatives import alternatives
+from gcjax.codes.base import GradientCode
+from gcjax.codes.stopping import StoppingRule, decodable
+from gcjax.protocols.coded import (
+    CodedRound,
+    check_code_and_rule,
+    check_durations,
+    coded_round,
+    decodable_progress,
+)
+from gcjax.protocols.schedule import Schedule, Timeline, record
+from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
+from gcjax.protocols.simulation.stopped_rounds import by_unit, message_seconds, stopped_rounds, units_of_rounds
+from gcjax.stragglers.network import Network
+
+
+class CodedGroups(NamedTuple):
+    """Groups with codes of their own.
+
+    Attributes:
+      groups: the workers of each group; worker j of its code is the j-th of them.
+      codes: of the groups, all of the same chunks.
+      stop: when the rounds of a group stop.
+      central_seconds: of an exchange with the central server.
+      joint_code: the rows of all codes; column g C/G + j of a commit is worker j of group g.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    codes: tuple[GradientCode, ...]
+    stop: StoppingRule
+    central_seconds: float
+    joint_code: GradientCode
+
+    @property
+    def num_workers(self) -> int:
+        """W."""
+        return sum(map(len, self.groups))
+
+    def schedule(self, durations: jax.Array, network: Network) -> Schedule:
+        """The rounds of the groups, whose commits the central server takes as those of asynchronous workers."""
+        num_units, load = durations.shape[0], self.joint_code.assignment.load
+        check_durations(durations, self.num_workers, load)
+        units = units_of_rounds(durations, load)
+        networks = [network_of_members(network, jnp.asarray(group), self.num_workers) for group in self.groups]
+        rounds = [
+            _rounds_of_group(code, self.stop, units[:, :, np.asarray(group)], own_network, load)
+            for group, code, own_network in zip(self.groups, self.codes, networks, strict=True)
+        ]
+        round_seconds = [
+            of_group.stop + jax.vmap(message_seconds, (0, None))(of_group.message_size, own_network).max(axis=1)
+            for of_group, own_network in zip(rounds, networks, strict=True)
+        ]
+        # To the central server the groups are workers, and their rounds are units.
+        push_seconds = jnp.stack(round_seconds, axis=1) + self.central_seconds  # [R, G]
+        weight, any_staleness = 1.0, np.inf  # the weights of members follow below
+        pushes = bounded_staleness(push_seconds, Network(), any_staleness)
+        central = commits_on_arrival(pushes, weight, any_staleness)
+        columns, work = self._columns(rounds, central)
+        version = by_unit(jnp.repeat(central.read[:, None], load, axis=1), num_units, fill=-1)  # [T, G]
+        return record(
+            self._timeline(rounds, networks, pushes, num_units),
+            time=central.time,
+            worker=columns,
+            unit=central.unit * load,
+            work=work,
+            weight=self._weights(durations.dtype)[None],
+            read=version[:, self._group_of_worker()],
+        )
+
+    def _group_of_worker(self) -> np.ndarray:
+        """int[W]."""
+        group_of_worker = np.zeros(self.num_workers, np.int32)
+        for number, group in enumerate(self.groups):
+            group_of_worker[list(group)] = number
+        return group_of_worker
+
+    def _members(self) -> np.ndarray:
+        """int32[G, C/G]: the worker of each column; -1 where a group has fewer."""
+        members = np.full((len(self.groups), max(map(len, self.groups))), -1, np.int32)
+        for number, group in enumerate(self.groups):
+            members[number, : len(group)] = group
+        return members
+
+    def _columns(self, rounds: Sequence[CodedRound], central: Schedule) -> tuple[jax.Array, jax.Array]:
+        """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server."""
+        members = jnp.asarray(self._members())
+        is_of_group = central.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
+        worker = jnp.where(is_of_group[:, :, None], members[None], -1)
+        progress = [of_group.is_done.sum(axis=1, dtype=jnp.int32) for of_group in rounds]  # [R, members] each
+        padded = [jnp.pad(done, ((0, 0), (0, members.shape[1] - done.shape[1]))) for done in progress]
+        work = jnp.stack(padded, axis=1)[central.unit[:, 0].clip(0)]  # [E, G, C/G]
+        num_commits = worker.shape[0]
+        return worker.reshape(num_commits, -1), work.reshape(num_commits, -1)
+
+    def _weights(self, dtype: jnp.dtype) -> jax.Array:
+        """float[C]: a group's part of the workers, over the N chunks."""
+        size = (self._members() >= 0).sum(axis=1, keepdims=True)
+        weight = size / self.num_workers / self.joint_code.assignment.num_chunks
+        return jnp.asarray(np.broadcast_to(weight, self._members().shape).ravel(), dtype)
+
+    def _timeline(
+        self, rounds: Sequence[CodedRound], networks: Sequence[Network], pushes: Timeline, num_units: int
+    ) -> Timeline:
+        """The times of all units, of groups whose rounds begin with the pushes [R, G]."""
+        columns = [
+            stopped_rounds(*of_group, own_network, num_units, begin_time=pushes.start[:, number])[0]
+            for number, (of_group, own_network) in enumerate(zip(rounds, networks, strict=True))
+        ]
+        worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])
+        column_of_worker = np.argsort(worker_of_column)
+        times = [
+            jnp.concatenate([getattr(of_group, name) for of_group in columns], axis=1)[:, column_of_worker]
+            for name in Timeline._fields
+            if name != "horizon"
+        ]
+        return Timeline._make([*times, pushes.horizon])
+
+    def promise(self, num_workers: int) -> specifications.Specification:
+        """The specification: a group pushes what its code decodes."""
+        decodable_by_group = [decodable_progress(code) for code in self.codes]
+        return specifications.grouped(num_workers, groups=self.groups, decodable=decodable_by_group)
+
+
+def _rounds_of_group(
+    code: GradientCode, stop: StoppingRule, units: jax.Array, own_network: Network, load: int
+) -> CodedRound:
+    """The rounds of one group, each from its begin, of `units float[R, K, members]`; arrays have a first axis R."""
+    receive_seconds = own_network.received(jnp.zeros(units.shape[2:], units.dtype))
+    return jax.vmap(lambda of_round: coded_round(code, stop, of_round, receive_seconds, load))(units)
+
+
+def network_of_members(network: Network, member: jax.Array, num_workers: int) -> Network:
+    """The network between the workers `member int32[members]` and their group's server."""
+
+    def values_of_members(value: jax.Array | float) -> jax.Array:
+        """[members], from a value of the network, which is one number or [W]."""
+        return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
+
+    latency, upload, download = map(values_of_members, (network.latency, network.upload, network.download))
+    return Network(latency, upload, download, network.server, network.service, network.server_upload)
+
+
+def checked_coded_groups(
+    groups: tuple[tuple[int, ...], ...], code: Any, stop: StoppingRule | None, central_seconds: float
+) -> CodedGroups:
+    """The groups with their codes, if each has one of as many workers, and all are of the same chunks."""
+    stopping_rule = decodable() if stop is None else stop
+    codes = (code,) * len(groups) if isinstance(code, GradientCode) else code
+    if not isinstance(codes, Sequence) or isinstance(codes, str) or len(codes) != len(groups):
+        raise ValueError(
+            f"code must be one GradientCode for groups of one size, or one for each of the {len(groups)} groups; got "
+            f"{code!r:.200}."
+        )
+    for number, (group, of_group) in enumerate(zip(groups, codes, strict=True)):
+        check_code_and_rule(of_group, stopping_rule)
+        if of_group.assignment.num_workers != len(group):
+            raise ValueError(
+                f"the code of a group must have as many workers as the group; group {number} has {len(group)}, its "
+                f"code {of_group.assignment.num_workers}."
+            )
+    nums_chunks = sorted({of_group.assignment.num_chunks for of_group in codes})
+    if len(nums_chunks) > 1:
+        raise ValueError(
+            "the codes of all groups must cut the data into the same chunks, since each group has all of them; got "
+            f"codes of {nums_chunks} chunks."
+        )
+    return CodedGroups(groups, tuple(codes), stopping_rule, float(central_seconds), alternatives(*codes))

@@ -1,0 +1,166 @@
+"""What a protocol has seen of its last rounds, and how long others of its codes would have taken in them.
+
+A round is seen as far as it went: a worker that was cut off, or that had done its load, would have done its next chunk
+at some time after that, and nobody knows when. These times are censored, and are filled in by a rule of our own, since
+no paper that we know of chooses among codes while it runs: with the pace of a worker in a round,
+
+    pace = (its seconds at work in the round + its mean seconds a chunk) / (its chunks in the round + 1),
+
+its next chunk ends one pace after the last moment at which it was seen, the one after that two, and so on. The mean
+is over the window: all seconds at work over all chunks finished, which is the likeliest mean of exponential times that
+are censored in this way; for who has finished nothing, as if there were one; for who has not worked, that of the
+others. That a chunk has lasted long already does not make it end sooner, and a worker that is slow now counts as slow
+in this round.
+
+Letters: P codes, W workers, K chunks a worker holds at most, V rounds of the window, L blocks.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.codes.base import GradientCode
+from gcjax.codes.stopping import StoppingRule
+from gcjax.protocols.coded import message_size
+from gcjax.protocols.simulation.stopped_rounds import message_seconds
+from gcjax.stragglers.network import Network
+
+
+class Candidate(NamedTuple):
+    """A code, and when its rounds stop."""
+
+    code: GradientCode
+    stop: StoppingRule
+
+
+class Seen(NamedTuple):
+    """What was seen of one round, all seconds from its begin.
+
+    Attributes:
+      finish: float[W, K], when each worker finished each of its chunks; inf for what it did not finish.
+      begin: float[W], when each worker began.
+      end: float[W], until when each was at work: its last finish if it has done its load, otherwise the stop.
+    """
+
+    finish: jax.Array
+    begin: jax.Array
+    end: jax.Array
+
+
+class Estimates(NamedTuple):
+    """What a choice is made from: the rounds of the window, in no order.
+
+    Attributes:
+      seconds: float[V, P], how long each of the rounds would have taken with each code, its messages included.
+      decoded: float[V, P], the share of the sum that would have been decoded then: 1 for an exact decode, otherwise
+        1 - residual^2 / (N L), at least 0.
+      is_seen: bool[V], which rounds there have been; the others are 0.
+      latest: int32[], the code of the last round.
+    """
+
+    seconds: jax.Array
+    decoded: jax.Array
+    is_seen: jax.Array
+    latest: jax.Array
+
+
+class Window(NamedTuple):
+    """What is kept of the last rounds.
+
+    Attributes:
+      estimates: of these rounds; row r % V is that of round r.
+      busy: float[V, W] seconds at work.
+      done: int32[V, W], the chunks that were finished.
+      num_rounds: int32[], the rounds so far.
+    """
+
+    estimates: Estimates
+    busy: jax.Array
+    done: jax.Array
+    num_rounds: jax.Array
+
+
+def empty_window(length: int, num_candidates: int, num_workers: int, dtype: jnp.dtype) -> Window:
+    """The window before the first round."""
+    estimates = Estimates(
+        seconds=jnp.zeros((length, num_candidates), dtype),
+        decoded=jnp.zeros((length, num_candidates), dtype),
+        is_seen=jnp.zeros(length, bool),
+        latest=jnp.zeros((), jnp.int32),
+    )
+    no_chunks = jnp.zeros((length, num_workers), jnp.int32)
+    return Window(estimates, no_chunks.astype(dtype), no_chunks, num_rounds=jnp.zeros((), jnp.int32))
+
+
+def with_round(
+    window: Window, seen: Seen, used: jax.Array, candidates: Sequence[Candidate], network: Network
+) -> Window:
+    """The window with one round more, in place of the oldest one.
+
+    Args:
+      window: of the rounds before.
+      seen: what was seen of the round.
+      used: int32[], the code that it had.
+      candidates: all codes.
+      network: the time of messages, which is known.
+    """
+    row = window.num_rounds % window.busy.shape[0]
+    busy = window.busy.at[row].set((seen.end - seen.begin).clip(0))
+    num_done = jnp.isfinite(seen.finish).sum(axis=1, dtype=jnp.int32)
+    done = window.done.at[row].set(num_done)
+    pace = (busy[row] + mean_seconds(busy, done)) / (num_done + 1).astype(busy.dtype)
+    finish = likely_finish(seen, pace)
+    seconds, decoded = zip(*(_round_of(candidate, finish, network) for candidate in candidates), strict=True)
+    estimates = Estimates(
+        seconds=window.estimates.seconds.at[row].set(jnp.stack(seconds)),
+        decoded=window.estimates.decoded.at[row].set(jnp.stack(decoded)),
+        is_seen=window.estimates.is_seen.at[row].set(True),
+        latest=used,
+    )
+    return Window(estimates, busy, done, window.num_rounds + 1)
+
+
+def mean_seconds(busy: jax.Array, done: jax.Array) -> jax.Array:
+    """float[W]: the mean seconds a chunk of each worker, from its seconds at work and its chunks, [V, W] both."""
+    worked = busy.sum(axis=0) > 0
+    mean = busy.sum(axis=0) / done.sum(axis=0).clip(1).astype(busy.dtype)
+    num_worked = worked.sum().clip(1).astype(busy.dtype)
+    mean_of_others = jnp.where(worked, mean, 0).sum() / num_worked
+    return jnp.where(worked, mean, mean_of_others)
+
+
+def likely_finish(seen: Seen, pace: jax.Array) -> jax.Array:
+    """float[W, K] seconds: when each chunk was finished, or would have been at the pace `float[W]` of its worker."""
+    num_done = jnp.isfinite(seen.finish).sum(axis=1, keepdims=True)
+    chunks_since_seen = jnp.arange(1, seen.finish.shape[1] + 1)[None] - num_done
+    later = seen.end[:, None] + chunks_since_seen.astype(pace.dtype) * pace[:, None]
+    return jnp.where(jnp.isfinite(seen.finish), seen.finish, later)
+
+
+def _round_of(candidate: Candidate, finish: jax.Array, network: Network) -> tuple[jax.Array, jax.Array]:
+    """(seconds, decoded), float[] each: a round of the candidate, if chunks were finished at `finish float[W, K]`."""
+    code, stop = candidate
+    finish = finish[:, : code.assignment.load]
+    stop_time = stop.time(code, finish)
+    is_done = jnp.asarray(code.assignment.chunks >= 0) & (finish <= stop_time)
+    progress = is_done.sum(axis=1, dtype=jnp.int32)
+    seconds = stop_time + message_seconds(message_size(code, progress, finish.dtype), network).max()
+    if stop.exact:
+        return seconds, jnp.ones_like(seconds)
+    norm_of_sum = code.assignment.num_chunks * code.num_blocks
+    decoded = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
+    return seconds, decoded.astype(seconds.dtype)
+
+
+def least_mean_seconds(estimates: Estimates) -> jax.Array:
+    """int32[]: the code with the least mean seconds for a whole gradient; the first of several.
+
+    That are the mean seconds of a round over the mean share of the sum that it decodes: a rule that stops before an
+    exact decode must be faster by as much as it leaves out.
+    """
+    is_seen = estimates.is_seen[:, None]
+    seconds = jnp.where(is_seen, estimates.seconds, 0).sum(axis=0)
+    decoded = jnp.where(is_seen, estimates.decoded, 0).sum(axis=0)
+    return jnp.argmin(jnp.where(decoded > 0, seconds / decoded, jnp.inf)).astype(jnp.int32)
