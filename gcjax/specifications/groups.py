@@ -1,77 +1,16 @@
-"""Asynchronous pushes: of single workers, and of groups that are synchronous inside (Basu et al. 2018).
-
-Each group has a server, which is an environment of all others; the central server is the version that they share. A
-group is known by its lowest worker, and so is its server; the servers of other workers do nothing. A worker on its own
-is a group of one. Times are left open: any group may be next.
-
-`others` counts the pushes of other groups since a group has read; it is there to say what is promised: a push is stale
-by at most these. Version, read and `others` can all grow without bound, but only `version - read - others` matters, so
-that states are kept with `others` at 0.
-"""
+"""Asynchronous pushes: of single workers, and of groups that are synchronous inside (Basu et al. 2018)."""
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.base import Specification, check_num_workers
 from gcjax.specifications.decodable_rounds import Decodable
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import has_worked
-
-
-class Grouping(NamedTuple):
-    """What the protocols differ in.
-
-    Attributes:
-      levels: int[levels, W], the group of each worker when groups have been halved so often.
-      num_local_steps: H, the units of each member before a push.
-      exact: whether there are never more.
-      waits: whether somebody may wait between two pushes; a worker on its own does not.
-      codes: of each group its workers, in the order of its code, and what that can decode; none without codes. A push
-        then takes what the members have done, once it can be decoded, in any order.
-    """
-
-    levels: np.ndarray
-    num_local_steps: int
-    exact: bool = True
-    waits: bool = True
-    codes: tuple[tuple[tuple[int, ...], Decodable], ...] = ()
-
-    @property
-    def loads(self) -> np.ndarray:
-        """int32[W]: the units of each worker before a push: all of them, or with a code at most."""
-        loads = np.full(self.levels.shape[1], self.num_local_steps, np.int32)
-        for workers, decodable in self.codes:
-            loads[list(workers)] = decodable.load
-        return loads
-
-
-class Groups(NamedTuple):
-    """The state; arrays [W] that belong to a group have its entry at its lowest worker.
-
-    Attributes:
-      version: int[], the pushes so far.
-      group: int[W], the group of each worker.
-      work: int[W], the units of each since its group has read.
-      read: int[W], the version that each group has read last.
-      others: int[W], the pushes of others since then.
-      has_pushed: int[W], 1 from a group's push to its read.
-      level: int[], how often groups have been halved.
-    """
-
-    version: Numbers
-    group: Numbers
-    work: Numbers
-    read: Numbers
-    others: Numbers
-    has_pushed: Numbers
-    level: Numbers
+from gcjax.specifications.group_servers import Grouping, Groups, groups_specification
 
 
 @comparable
@@ -148,7 +87,7 @@ def grouped(
     name = f"grouped({num_workers} workers, {len(workers_of_group)} groups, {num_local_steps} steps)"
     levels = _lowest_member_of_group(num_workers, workers_of_group)[None]
     if not decodable:
-        return _groups_specification(name, num_workers, Grouping(levels, num_local_steps))
+        return groups_specification(name, num_workers, Grouping(levels, num_local_steps))
     if len(decodable) != len(workers_of_group) or num_local_steps > 1:
         raise ValueError(
             f"decodable must have an entry for each group, and groups with codes push after one round; got "
@@ -156,7 +95,7 @@ def grouped(
         )
     codes = tuple((tuple(workers), of_group) for workers, of_group in zip(workers_of_group, decodable, strict=True))
     name = f"grouped({num_workers} workers, {len(workers_of_group)} groups with codes)"
-    return _groups_specification(name, num_workers, Grouping(levels, num_local_steps=1, codes=codes))
+    return groups_specification(name, num_workers, Grouping(levels, num_local_steps=1, codes=codes))
 
 
 @comparable
@@ -175,7 +114,7 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     groups_of_level = [_contiguous_groups(workers, num_groups) for num_groups in num_groups_of_level]
     levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])
     grouping = Grouping(levels, num_local_steps=1)
-    return _groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
+    return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
 
 
 def _groups_of_one(name: str, num_workers: int, *, exact: bool = True, num_local_steps: int = 1) -> Specification:
@@ -183,7 +122,7 @@ def _groups_of_one(name: str, num_workers: int, *, exact: bool = True, num_local
     check_num_workers(num_workers)
     levels = np.arange(num_workers)[None]
     grouping = Grouping(levels=levels, num_local_steps=num_local_steps, exact=exact, waits=False)
-    specification = _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
+    specification = groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
     def joined(state: Groups, worker: jax.Array) -> Groups:
         """The state in which the worker must read before it does a unit."""
@@ -206,260 +145,3 @@ def _lowest_member_of_group(num_workers: int, groups: list[list[int]]) -> np.nda
     for group in groups:
         lowest_member[group] = min(group)
     return lowest_member
-
-
-def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
-    """The specification of groups that push alternately with reading; `name` is the protocol's, for people."""
-    _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
-    zero_per_worker, zero = zeros(num_workers), np.int32(0)
-    one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
-    program, steps = _Program(num_workers, grouping), grouping.num_local_steps
-    nothing, everything = (Groups(*(may_change,) * len(Groups._fields)) for may_change in (False, True))
-    contents = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
-    contents = "what its group's code decodes" if grouping.codes else contents
-    return Specification(
-        name,
-        num_workers,
-        initial=Groups(
-            version=zero,
-            group=grouping.levels[0].astype(np.int32),
-            work=zero_per_worker,
-            read=zero_per_worker,
-            others=zero_per_worker,
-            has_pushed=zero_per_worker,
-            level=zero,
-        ),
-        sizes=Groups(
-            version=2,
-            group=zero_per_worker + num_workers,
-            work=zero_per_worker + grouping.loads + 1,
-            read=two_values,
-            others=one_value,
-            has_pushed=two_values,
-            level=len(grouping.levels),
-        ),
-        worker=Role(
-            actions=(Action("unit", program.unit, event=UNIT, matches=has_worked),),
-            frame=lambda worker: nothing._replace(work=is_own_entry(num_workers, worker)),
-            rule=program.unit_rule,
-        ),
-        claim=f"a push has {contents} in it, and is stale by at most the others' pushes since its read",
-        server=Role(
-            actions=program.actions(), frame=lambda server: everything, rule=program.server_rule, only_actions=True
-        ),
-        num_servers=num_workers,
-        invariant=program.invariant,
-        step_property=program.push_property,
-        canonicalise=program.canonicalise,
-    )
-
-
-class _Program(NamedTuple):
-    """What workers do, and the servers of groups: server W + g takes the steps of the group of lowest worker g."""
-
-    num_workers: int
-    grouping: Grouping
-
-    def members(self, state: Groups, server: jax.Array) -> jax.Array:
-        """bool[W]: who is in the group of server W + g, whose lowest worker is g; nobody if there is none such."""
-        return state.group == server - self.num_workers
-
-    def may_do_another(self, work: jax.Array, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a worker that has done so much may do another unit before the push."""
-        return (work < jnp.asarray(self.grouping.loads)[worker]) | (not self.grouping.exact)
-
-    def is_complete(self, work: jax.Array) -> jax.Array:
-        """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded."""
-        steps = self.grouping.num_local_steps
-        if not self.grouping.codes:
-            return work == steps if self.grouping.exact else work >= steps
-        is_decodable = jnp.zeros(self.num_workers, bool)
-        for workers, decodable in self.grouping.codes:
-            members = np.array(workers)
-            is_decodable = is_decodable.at[members].set(decodable.whether(work[members]))
-        return is_decodable
-
-    def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state with one unit more of the worker, and whether it may do it.
-
-        It may between its group's read and push, if nobody of its group has done less.
-        """
-        is_member = state.group == state.group[worker]
-        least_work = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
-        group_has_read = state.has_pushed[state.group[worker]] == 0
-        nobody_is_behind = (state.work[worker] == least_work) | bool(self.grouping.codes)
-        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.work[worker], worker)
-        return state._replace(work=state.work.at[worker].add(1)), enabled
-
-    def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read."""
-        work = before.work[worker]
-        is_behind = (before.group == before.group[worker]) & (before.work < work)
-        group_has_read = before.has_pushed[before.group[worker]] == 0
-        waits_for_nobody = ~is_behind.any() | bool(self.grouping.codes)
-        may_do_unit = waits_for_nobody & self.may_do_another(work, worker) & group_has_read
-        return (after.work[worker] == work + 1) & may_do_unit
-
-    def actions(self) -> tuple[Action, ...]:
-        """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
-        push = Action(
-            name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
-        )
-        move_of_read = {"read": self.read}
-        if len(self.grouping.levels) > 1:
-            move_of_read |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
-        return push, *(
-            Action(name=name, move=move, event=BEGIN, matches=self._is_read_of_event, actor=self._server_of_event)
-            for name, move in move_of_read.items()
-        )
-
-    def _server_of_event(self, state: Groups, event: Event) -> jax.Array:
-        """int[]: the server of the worker's group, as a component: W and the group's lowest worker."""
-        return self.num_workers + state.group[event.worker]
-
-    def _is_commit_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
-        """bool[]: whether this makes the version that the event shows, of all that its group has done."""
-        is_member = before.group == before.group[event.worker]
-        same_size = jnp.sum(jnp.where(is_member, before.work, 0)) == event.size
-        is_lowest = (event.worker == before.group[event.worker]) | bool(
-            self.grouping.codes
-        )  # who may have done nothing
-        return (after.version == event.commit + 1) & same_size & is_lowest
-
-    def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
-        """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
-        group = after.group[event.worker]
-        size_is_unknown = event.size == 0  # the unit is in no commit that would show how large the group is
-        same_size = size_is_unknown | (event.size == jnp.sum(after.group == group))
-        same_group = group == event.group
-        if self.grouping.codes:  # who has done nothing is not in the commit, and may be the lowest
-            same_size, same_group = event.size <= jnp.sum(after.group == group), after.group[event.group] == group
-        has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
-        must_not_have_waited = event.waited & (not self.grouping.waits)
-        is_read_of_group = has_read & same_group & same_size
-        may_work = self.may_do_another(after.work[event.worker], event.worker)
-        return is_read_of_group & may_work & ~must_not_have_waited
-
-    def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state after the push of the server's group, and whether all its members have done their units."""
-        lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
-        is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
-        has_enough = (
-            self.is_complete(state.work) if self.grouping.codes else state.work >= self.grouping.num_local_steps
-        )
-        is_done = has_enough | ~is_member
-        version = state.version + 1
-        pushes_of_others = state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
-        after = state._replace(
-            version=version,
-            others=pushes_of_others,
-            has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
-        )
-        return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
-
-    def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state after the group's read, and whether it has pushed; the group is split as the present level says."""
-        return self._read_at_level(state, server, state.level)
-
-    def _read_and_halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state after the group's read with which all groups begin to be halved, and whether this may be."""
-        after, enabled = self._read_at_level(state, server, state.level + 1)
-        return after, enabled & (state.level < len(self.grouping.levels) - 1)
-
-    def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state in which the group has read, split as at this level, and whether it has pushed before."""
-        is_member = self.members(state, server)
-        group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
-        after = state._replace(
-            group=jnp.where(is_member, group_at_level, state.group),
-            read=jnp.where(is_member, state.version, state.read),
-            others=jnp.where(is_member, 0, state.others),
-            has_pushed=jnp.where(is_member, 0, state.has_pushed),
-            work=jnp.where(is_member, 0, state.work),
-            level=level,
-        )
-        group_exists, lowest_member = is_member.any(), server - self.num_workers
-        return after, group_exists & (state.has_pushed[lowest_member] == 1)
-
-    def _read_whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state after the read of a group that is not split yet, and whether it may read."""
-        after, enabled = self.read(state, server)
-        return after._replace(group=state.group), enabled & (after.group != state.group).any()
-
-    def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """bool[]: whether a server pushes and reads alternately, for its own members, and `others` counts its pushes.
-
-        Nothing else changes.
-        """
-        is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
-        pushes = after.version == before.version + 1
-        others_counted = after.others == before.others + jnp.where(
-            self._is_lowest_member(before) & ~is_member & pushes, 1, 0
-        )
-        names = ("group", "work", "read", "has_pushed")
-        pairs = [(getattr(before, name), getattr(after, name)) for name in names]
-        other_fields_are_same = [old == new for old, new in pairs if old is not new]
-        others_as_expected = (jnp.stack([*other_fields_are_same, others_counted]).all(axis=0) | is_member).all()
-        alternates = after.has_pushed[lowest_member] == 1 - before.has_pushed[lowest_member]
-        is_other_member = is_member & ~is_own_entry(self.num_workers, lowest_member)
-        only_at_lowest = ~(is_other_member & (after.has_pushed > 0)).any()
-        may_push = before.has_pushed[lowest_member] == 0
-        is_push = pushes & may_push & self._is_push(before, after, is_member)
-        is_read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
-        return is_member.any() & others_as_expected & alternates & only_at_lowest & (is_push | is_read)
-
-    def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
-        names = ("work", "read", "others", "group")
-        is_unchanged = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
-        members_are_done = ((self.is_complete(before.work) & is_unchanged) | ~is_member).all()
-        return members_are_done & (after.level == before.level)
-
-    def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
-        reads_newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
-        is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
-        stays_as_it_is = (after.group == before.group) & (after.level == before.level)
-        split_or_same = (is_split_at_level | ~is_member).all() | (stays_as_it_is | ~is_member).all()
-        is_same_or_next_level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
-        return (
-            (reads_newest | ~is_member).all()
-            & split_or_same
-            & is_same_or_next_level
-            & (after.level < len(self.grouping.levels))
-        )
-
-    def invariant(self, state: Groups) -> jax.Array:
-        """bool[]: whether groups are known by members of theirs, and nobody is more than one unit ahead within one.
-
-        With codes nobody has done more than its load.
-        """
-        known_by_members = (state.group[state.group] == state.group).all()
-        if self.grouping.codes:
-            return (state.work <= jnp.asarray(self.grouping.loads)).all() & known_by_members
-        max_work = jnp.zeros_like(state.work).at[state.group].max(state.work)
-        return (max_work[state.group] - state.work <= 1).all() & known_by_members
-
-    def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
-        is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
-        staleness = before.version - before.read[lowest_member]
-        is_fresh = staleness <= before.others[lowest_member]
-        is_complete = self.is_complete(before.work)
-        return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
-
-    def canonicalise(self, state: Groups) -> Groups:
-        """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
-        staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.others, 0)
-        work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
-        version_1 = jnp.ones_like(state.version)
-        read_as_stale = 1 - staleness
-        return state._replace(version=version_1, work=work, read=read_as_stale, others=0 * state.others)
-
-    def _lowest_member_or_0(self, server: jax.Array) -> jax.Array:
-        """int[]: the lowest worker of the server's group; 0 for workers, for whom rules are computed and not used."""
-        return jnp.maximum(server - self.num_workers, 0)
-
-    def _is_lowest_member(self, state: Groups) -> jax.Array:
-        """bool[W]: which workers are the lowest of a group."""
-        return state.group == jnp.arange(self.num_workers)
