@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 
+from gcjax import _validate
 from gcjax.codes.assignments.pairwise_balanced import pairwise_balanced
 from gcjax.codes.base import GradientCode
 from gcjax.codes.unbiased import unbiased
@@ -36,5 +37,6 @@ def stochastic(
     Raises:
       ValueError: if a replication is not between 1 and W, or p is not in [0, 1).
     """
+    _validate.single_number("straggler_probability", straggler_probability)
     assignment = pairwise_balanced(num_workers, num_chunks=num_chunks, replication=replication, rng_key=rng_key)
     return unbiased(assignment, straggler_probabilities=straggler_probability)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from gcjax import _validate
@@ -46,7 +47,8 @@ def stateless(
     """A compression of all numbers of a message as one vector, without a state.
 
     Args:
-      compress: pure function `(float[d], rng_key) -> float[d]`.
+      compress: pure function `(float[d], rng_key) -> float[d]`, of float32 at least; the estimate is rounded to the
+        message's dtype.
       num_bytes: `(d, bytes of a number) -> int`, the bytes of a message.
       **properties: those fields of `Compression` that say what it is.
     """
@@ -59,7 +61,9 @@ def stateless(
     def compress_message(message: Any, state: Any, rng_key: jax.Array) -> tuple[Any, Any]:
         """The estimate of a message, and no state."""
         flat, unravel = ravel_pytree(message)
-        return unravel(compress(flat, rng_key)), state
+        if flat.size == 0:
+            return message, state
+        return unravel(compress(flat.astype(float32_at_least(flat)), rng_key).astype(flat.dtype)), state
 
     def bytes_of_message(message: Any) -> int:
         """The bytes that are sent for a message."""
@@ -70,8 +74,19 @@ def stateless(
 
 
 def num_kept(share: float, num_numbers: int) -> int:
-    """How many of so many numbers a share is, to the nearest; at least one."""
-    return max(1, round(share * num_numbers))
+    """How many of so many numbers a share is, to the nearest; at least one, if there is any."""
+    return min(num_numbers, max(1, round(share * num_numbers)))
+
+
+def float32_at_least(array: Any) -> Any:
+    """The dtype in which an array is compressed: its own, but float32 for a narrower one.
+
+    Raises:
+      ValueError: if it is not of floats.
+    """
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"messages that are compressed must be of floats; got {array.dtype}{list(array.shape)}.")
+    return array.dtype if jnp.finfo(array.dtype).bits >= 32 else jnp.dtype(jnp.float32)
 
 
 def check_share(share: float) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
-from gcjax.compression.base import Compression
+from gcjax.compression.base import Compression, float32_at_least
 from gcjax.equality import comparable
 
 
@@ -29,12 +29,12 @@ def powersgd(*, rank: int) -> Compression:
 
     An array of two axes or more is a matrix with its last axis as columns, and n x m is sent as (n + m) r numbers.
     Arrays of fewer axes, and those that would not get smaller, are sent as they are: so are the messages of codes with
-    several blocks, which are pieces of the flattened gradient. A matrix of rank r or less is exact. Biased, and not
-    linear: give it error feedback.
+    several blocks, which are pieces of the flattened gradient. A first message of rank r or less is exact. Biased, and
+    not linear: give it error feedback.
 
     In the paper all workers share the factors, which are sums over all of them before the matrix is orthogonalised.
     Here each worker compresses its message by itself, so that it can be sent at any time; the start is the same for
-    all.
+    all. Also ours: columns of a factor that a message makes 0, as those from a message of zeros, are drawn anew.
 
     Args:
       rank: r.
@@ -59,22 +59,21 @@ def powersgd(*, rank: int) -> Compression:
         keys = jax.random.split(rng_key, max(1, len(matrices)))
         return Factors(
             tuple(
-                jax.random.normal(key, (leaf.shape[-1], rank), _float(leaf))
+                jax.random.normal(key, (leaf.shape[-1], rank), float32_at_least(leaf))
                 for key, leaf in zip(keys[: len(matrices)], matrices, strict=True)
             )
         )
 
     def compress(message: Any, state: Factors, rng_key: jax.Array) -> tuple[Any, Factors]:
         """The products of the factors, and the right ones for the next message."""
-        del rng_key
         leaves, structure = jax.tree.flatten(message)
         old_factors, estimates, new_factors = iter(state.right), [], []
-        for leaf in leaves:
+        for index, leaf in enumerate(leaves):
             if not _is_smaller(leaf, rank):
                 estimates.append(leaf)
                 continue
-            matrix = leaf.reshape(-1, leaf.shape[-1]).astype(_float(leaf))
-            left, _ = jnp.linalg.qr(matrix @ next(old_factors))
+            matrix = leaf.reshape(-1, leaf.shape[-1]).astype(float32_at_least(leaf))
+            left, _ = jnp.linalg.qr(_product(matrix, next(old_factors), jax.random.fold_in(rng_key, index)))
             right = matrix.T @ left
             new_factors.append(right)
             estimates.append((left @ right.T).reshape(leaf.shape).astype(leaf.dtype))
@@ -85,6 +84,13 @@ def powersgd(*, rank: int) -> Compression:
         return sum(_numbers_sent(leaf, rank) * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
 
     return Compression(init, compress, num_bytes, is_contraction=True)
+
+
+def _product(matrix: jax.Array, factor: jax.Array, rng_key: jax.Array) -> jax.Array:
+    """float[n, r]: the matrix times its right factor; where a column of that is 0, times a random one instead."""
+    product = matrix @ factor
+    is_zero = (product == 0).all(axis=0)
+    return jnp.where(is_zero, matrix @ jax.random.normal(rng_key, factor.shape, factor.dtype), product)
 
 
 def _numbers_sent(leaf: Any, rank: int) -> int:
@@ -100,8 +106,3 @@ def _is_smaller(leaf: Any, rank: int) -> bool:
         return False
     num_columns = leaf.shape[-1]
     return bool((leaf.size // num_columns + num_columns) * rank < leaf.size)
-
-
-def _float(leaf: Any) -> Any:
-    """The dtype in which factors are computed: that of the array, but float32 at least."""
-    return leaf.dtype if jnp.finfo(leaf.dtype).bits >= 32 else jnp.float32

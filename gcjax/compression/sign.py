@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax.compression.base import Compression
+from gcjax.compression.base import Compression, float32_at_least
 from gcjax.equality import comparable
 
 
@@ -34,7 +34,7 @@ def sign() -> Compression:
 
         def signs_of_leaf(x: jax.Array) -> jax.Array:
             """The array with every number replaced by plus or minus the mean magnitude."""
-            scale = jnp.mean(jnp.abs(x))
+            scale = jnp.mean(jnp.abs(x), dtype=float32_at_least(x)).astype(x.dtype)
             return jnp.where(x >= 0, scale, -scale)
 
         return jax.tree.map(signs_of_leaf, message), state

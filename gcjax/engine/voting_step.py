@@ -44,9 +44,9 @@ def voting_value_and_grad(
 ) -> Callable[..., tuple[Any, Any, VotingInfo]]:
     """As `coded_value_and_grad`, but the server compares messages: of each group, it takes what most have sent.
 
-    Messages count as equal if all their bits but the sign of zero are, as they are where the members of a group run the
-    same program on devices of one kind. Every device compares its slice of all messages: it sends d numbers for each of
-    its workers, and d once more.
+    Messages count as equal if their numbers are, NaN too, as they are where the members of a group run the same program
+    on devices of one kind. Every device compares its slice of all messages: it sends d numbers for each of its workers,
+    and d once more.
 
     Args:
       loss: see `coded_value_and_grad`; without aux.
@@ -82,14 +82,16 @@ def voting_value_and_grad(
             sums = jnp.where(is_wrong[:, None], attack(sums), sums)
         own_slice = exchange_slices(sums, axis, None).reshape(-1, -(-sums.shape[1] // num_devices))[:num_workers]
         by_group = own_slice.reshape(-1, load, own_slice.shape[1])  # [G, K, slice]: K is the size of a group, too
-        num_different = (by_group[:, :, None] != by_group[:, None]).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
+        ones, others = by_group[:, :, None], by_group[:, None]
+        differs = (ones != others) & ~(jnp.isnan(ones) & jnp.isnan(others))  # [G, K, K, slice]
+        num_different = differs.sum(axis=3, dtype=jnp.int32)
         is_winner, info = _votes(jax.lax.psum(num_different, axis) == 0, arrived.reshape(-1, load), is_enough)
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
         gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : sums.shape[1]]
         losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]
         weights = is_winner.reshape(-1, 1).astype(losses.dtype)
-        value = mean((losses_of_all * weights).sum(), weights.sum() * load)
+        value = mean(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
         return assembled(gradient_sum / num_chunks, params), value, info
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:

@@ -60,8 +60,8 @@ def adaptive_coded(
       candidates: name -> code, or (code, stopping rule); when the sum is decodable if there is no rule. All have the
         same workers and chunks; loads, orders, blocks and messages may differ.
       window: V, the rounds that a choice looks back.
-      choose: pure function `Estimates -> int32[]`, which candidate is next; the one with the least mean seconds for a
-        whole gradient by default.
+      choose: pure function `Estimates -> int32[]`, which candidate is next, the nearest one if there is none of this
+        number; by default the one with the least mean seconds for a whole gradient.
 
     Raises:
       ValueError: if there is no candidate, or they have other workers or chunks, or a rule waits for an exact decode
@@ -145,8 +145,7 @@ class _Rounds(NamedTuple):
 
     def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, CodedRound]]:
         """One round, of `units float[K, W]` seconds, for a scan: the window with it, and its code and times."""
-        choice = jnp.asarray(self.choose(window.estimates), jnp.int32)
-        used = jnp.where(window.num_rounds > 0, choice, 0)
+        used = jnp.where(window.num_rounds > 0, self._chosen(window.estimates), 0)
         receive = network.received(jnp.zeros(self.num_workers, units.dtype))
         branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
         this_round = jax.lax.switch(used, branches, units, receive)
@@ -157,6 +156,20 @@ class _Rounds(NamedTuple):
             end=jnp.maximum(jnp.minimum(last_held, this_round.stop), receive),
         )
         return with_round(window, seen, used, self.candidates, network), (used, this_round)
+
+    def _chosen(self, estimates: Estimates) -> jax.Array:
+        """int32[]: the candidate that `choose` names.
+
+        Raises:
+          ValueError: if it names none, as far as that can be seen while it is traced.
+        """
+        choice, num_candidates = self.choose(estimates), len(self.candidates)
+        is_index = jnp.issubdtype(jnp.result_type(choice), jnp.integer) and jnp.shape(choice) == ()
+        if not is_index or not (_validate.is_traced(choice) or 0 <= choice < num_candidates):
+            raise ValueError(
+                f"choose must return the number of a candidate, int32[] from 0 to {num_candidates - 1}; got {choice!r}."
+            )
+        return jnp.asarray(choice, jnp.int32).clip(0, num_candidates - 1)
 
 
 def _not_served(num_workers: int) -> NoReturn:

@@ -91,3 +91,5 @@ def test_bad_replication(replication, message):
 def test_bad_probability():
     with pytest.raises(ValueError, match="below 1"):
         codes.stochastic(4, num_chunks=3, replication=2, straggler_probability=1.0, rng_key=KEY)
+    with pytest.raises(ValueError, match="straggler_probability must be one number"):
+        codes.stochastic(4, num_chunks=3, replication=2, straggler_probability=[0.1] * 4, rng_key=KEY)

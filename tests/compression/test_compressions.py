@@ -209,3 +209,45 @@ def test_equal_factories_make_equal_compressions():
 def test_bad_input(make, match):
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize("sent_before", ["zeros", "other columns"])
+def test_powersgd_goes_on_after_a_message_of_which_nothing_is_left(sent_before, x64):
+    """Then the factor of that message has nothing to do with the next one, whose first rows are zero besides."""
+    rows = np.arange(16)[:, None]
+    after = jnp.asarray(np.where(rows < 2, 0.0, rows) * np.r_[0.0, 0.0, 0.0, np.arange(1.0, 6.0)])
+    before = jnp.zeros((16, 8)) if sent_before == "zeros" else jnp.zeros((16, 8)).at[5, 1].set(2.0)
+    compression = C.error_feedback(C.powersgd(rank=1))
+    state = compression.init(KEY, before)
+    total = jnp.zeros((16, 8))
+    for number, sent in enumerate([before, after, after, after]):
+        received, state = compression.compress(sent, state, jax.random.fold_in(KEY, number))
+        total = total + received
+    np.testing.assert_allclose(total, before + 3 * after, atol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(jnp.bfloat16, 1.0), (jnp.float16, 1e-3), (jnp.float16, 300.0)])
+def test_narrow_numbers_are_compressed_in_float32(dtype, scale):
+    """Along the message, the mean estimate of QSGD has its length; int8 and signs are nearly as in float32."""
+    sent = (jax.random.normal(KEY, (512,)) * scale).astype(dtype)
+    wide = sent.astype(jnp.float32)
+    estimates = jax.vmap(lambda key: C.qsgd(levels=1).compress(sent, (), key)[0])(jax.random.split(KEY, 4000))
+    assert estimates.dtype == dtype
+    length = float(estimates.astype(jnp.float32).mean(axis=0) @ wide / (wide @ wide))
+    assert length == pytest.approx(1.0, abs=0.02)
+    for compression in (C.int8(), C.sign()):
+        received, in_float32 = (compression.compress(x, (), KEY)[0] for x in (sent, wide))
+        np.testing.assert_allclose(received.astype(jnp.float32), in_float32, rtol=0.01)
+
+
+@pytest.mark.parametrize("name", ["top_k", "random_k", "qsgd", "int8"])
+def test_of_nothing_nothing_is_sent(name):
+    nothing = jnp.zeros(0)
+    assert PLAIN[name].compress(nothing, (), KEY)[0].shape == (0,) and PLAIN[name].num_bytes(nothing) == 0
+
+
+@pytest.mark.parametrize("name", ["top_k", "random_k", "qsgd", "int8", "sign", "powersgd"])
+def test_what_is_no_float_is_refused(name):
+    whole_numbers = jnp.ones((8, 8), jnp.int32)
+    with pytest.raises(ValueError, match=r"must be of floats; got int32"):
+        PLAIN[name].compress(whole_numbers, PLAIN[name].init(KEY, jnp.ones((8, 8))), KEY)

@@ -83,6 +83,16 @@ def test_stragglers_besides_and_not_a_number(x64):
     assert not info.outvoted.any()
 
 
+def test_a_group_that_agrees_on_not_a_number_is_decided(x64):
+    code, on = codes.majority(6, num_wrong=1, num_stragglers=0), mesh(2)
+    chunks = data(6)
+    chunks = jax.tree.map(lambda x: jnp.asarray(x).at[0].set(jnp.nan), chunks)
+    step = engine.voting_value_and_grad(each, code, on)
+    value, gradient, info = step(params(), engine.shard_chunks(chunks, code, on), np.ones(6, bool))
+    assert info.decided.all() and not info.outvoted.any()
+    assert np.isnan(value) and any(np.isnan(x).any() for x in jax.tree.leaves(gradient))
+
+
 def test_who_has_not_arrived_has_no_vote_and_without_a_majority_nothing_is_decided(x64):
     code, on = codes.majority(4, num_wrong=1, num_stragglers=1), mesh(1)
     chunks = data(4)

@@ -318,6 +318,14 @@ def test_the_first_round_has_the_first_code():
         ),
         (lambda: protocols.adaptive_coded({"a": ONE}, window=0), "window must be a whole number at least 1; got 0"),
         (lambda: protocols.adaptive_coded({"a": ONE}, choose="best"), "choose must be a function .*; got 'best'"),
+        (
+            lambda: protocols.adaptive_coded({"a": ONE}, choose=lambda estimates: 1)(jnp.ones((6, W))),
+            "choose must return the number of a candidate, .* from 0 to 0; got 1",
+        ),
+        (
+            lambda: protocols.adaptive_coded({"a": ONE}, choose=lambda estimates: 0.9)(jnp.ones((6, W))),
+            "choose must return the number of a candidate",
+        ),
         (lambda: protocols.adaptive_coded({"a": ONE})(jnp.ones((2, W))), "Sample at least 3"),
         (lambda: protocols.adaptive_coded({"a": ONE})(jnp.ones((6, 4))), "got 4 columns for 5 workers"),
         (lambda: protocols.adaptive_coded({"a": ONE}).rule(W), "cannot be served.*no message that tells it the code"),
