@@ -26,7 +26,15 @@ from gcjax.engine.program import Options, Program, reads_versions
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin, versions_alive
-from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions, reads_one_version
+from gcjax.engine.validation import (
+    check_commits,
+    check_from_beginning,
+    check_residual,
+    check_same_chunks,
+    check_sent_to_server,
+    check_versions,
+    reads_one_version,
+)
 from gcjax.protocols.base import (
     Protocol,
     Schedule,
@@ -131,7 +139,7 @@ def run(
     _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
-    _check_compressed(compression, protocol)
+    check_sent_to_server(compression, protocol)
     network = _network(network, task, params, durations.shape[1], compression, protocol)
     absences = checked_absences(absences, durations)
     protocol = with_absences(protocol, absences)
@@ -219,8 +227,8 @@ def replay(
         )
     _validate.rng_key(rng_key)
     if compression is not None:
-        _check_compressed(compression, protocol)
-        _check_from_beginning(validated(compression), memberships, start)
+        check_sent_to_server(compression, protocol)
+        check_from_beginning(validated(compression), memberships, start)
     check_shapes(schedule, schedule.start.shape)
     check_structure(schedule, protocol)
     if protocol.code is None:  # a worker that comes back can have read a newer version than others in its commit
@@ -241,24 +249,6 @@ def replay(
         return _concrete_run(program, arrays, Resume(), progress)
     run = _concrete_run(program, arrays, Resume(run=_begin_with_new_processes(program, arrays, memberships)), progress)
     return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
-
-
-def _check_compressed(compression: Compression | None, protocol: Protocol) -> None:
-    """Raises a `ValueError` if messages are to be compressed that workers send to each other."""
-    if compression is not None and not reads_versions(protocol):
-        raise ValueError(
-            "only messages to a server can be compressed; workers of this protocol send their parameters to each "
-            f"other, and an average of estimates is no average of them. Got {compression}; leave it out."
-        )
-
-
-def _check_from_beginning(compression: Compression, memberships: Sequence[Membership], start: Start | None) -> None:
-    """Raises a `ValueError` if the states of a compression are not known: those of a start, or of new processes."""
-    if start is not None or any(membership.anew for membership in memberships):
-        raise ValueError(
-            "a replay with compression must begin at the beginning, with workers that do not begin anew, since nobody "
-            f"has recorded the states of their compression; got start={start is not None} for {compression}."
-        )
 
 
 def _begin_with_new_processes(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:

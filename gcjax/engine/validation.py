@@ -1,6 +1,7 @@
 """Whether a run is to be trusted: what cannot be said while it is computed is said afterwards."""
 
 import warnings
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -8,8 +9,12 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
+from gcjax.compression.base import Compression
 from gcjax.engine.base import Run
+from gcjax.engine.program import reads_versions
+from gcjax.engine.start import Start
 from gcjax.protocols.base import Protocol, Schedule, check_work
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.tasks.base import Task
 
@@ -150,4 +155,22 @@ def check_residual(run: Run, protocol: Protocol) -> None:
             "conditioned; gcjax.codes.diagnostics.conditioning tells.",
             InexactWarning,
             stacklevel=3,
+        )
+
+
+def check_sent_to_server(compression: Compression | None, protocol: Protocol) -> None:
+    """Raises a `ValueError` if messages are to be compressed that workers send to each other."""
+    if compression is not None and not reads_versions(protocol):
+        raise ValueError(
+            "only messages to a server can be compressed; workers of this protocol send their parameters to each "
+            f"other, and an average of estimates is no average of them. Got {compression}; leave it out."
+        )
+
+
+def check_from_beginning(compression: Compression, memberships: Sequence[Membership], start: Start | None) -> None:
+    """Raises a `ValueError` if the states of a compression are not known: those of a start, or of new processes."""
+    if start is not None or any(membership.anew for membership in memberships):
+        raise ValueError(
+            "a replay with compression must begin at the beginning, with workers that do not begin anew, since nobody "
+            f"has recorded the states of their compression; got start={start is not None} for {compression}."
         )
