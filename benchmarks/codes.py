@@ -3,7 +3,6 @@
 Part of `benchmarks`; `python -m benchmarks large roofline` runs these two.
 """
 
-import resource
 import statistics
 from functools import partial
 
@@ -11,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import KEY, Row, alternate, ratio
+from benchmarks.timing import KEY, Row, alternate, peak_mebibytes, ratio
 from gcjax import codes
 from gcjax.codes import assignments
 from gcjax.engine.messages import combined_rows, decoded_blocks
 
 BYTES_OF_FLOAT = 4
 BYTES_OF_MIB = 2**20
-KIB_OF_GIB = 2**20
 
 
 def large_plans() -> list[Row]:
@@ -44,8 +42,7 @@ def large_plans() -> list[Row]:
         for num_workers, seconds_of_plan in median_seconds.items()
     ]
     row_of_largest = rows.pop()._replace(target="<= 500 ms", met=median_seconds[10**5] <= 0.5)
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak_gib = peak_kib / KIB_OF_GIB
+    peak_gib = peak_mebibytes() / 2**10
     peak_row = Row(
         what="  peak memory of the process",
         value=f"{peak_gib:.2f} GiB",

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import resource
 import signal
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ import optax
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from benchmarks.timing import Row
+from benchmarks.timing import Row, peak_mebibytes
 from gcjax import parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Server, Setup
 from gcjax.parameter_server import flight as transport
@@ -278,19 +277,14 @@ def memory() -> list[Row]:
 def _own_memory_row(num_params: int = 10_000_000) -> Row:
     """That of this process."""
     jax.block_until_ready(jnp.ones(1))  # so that JAX itself does not count
-    peak_before = _peak_bytes()
+    mebibytes_before = peak_mebibytes()
     pushes_per_second(num_params, 40)
-    model_bytes = BYTES_OF_FLOAT * num_params
-    peak_in_models = (_peak_bytes() - peak_before) / model_bytes
+    mebibytes_of_model = BYTES_OF_FLOAT * num_params / 2**20
+    peak_in_models = (peak_mebibytes() - mebibytes_before) / mebibytes_of_model
     return Row(
         what="memory of the server, in models", value=f"{peak_in_models:.1f}", target="", met=True,
         note=f"peak, {num_params:,} parameters, {NUM_PUSHERS} workers; plain SGD, messages under way included",
     )  # fmt: skip
-
-
-def _peak_bytes() -> int:
-    """The most memory that this process has had."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def server() -> list[Row]:

@@ -1,9 +1,12 @@
 """How benchmarks are timed: two things in one process, in turn."""
 
+import re
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -55,6 +58,16 @@ def alternate(*functions: Callable[[], Any], repeats: int = 9) -> list[list[floa
             jax.block_until_ready(function())
             seconds.append(_clock() - start_time)
     return seconds_of_functions
+
+
+def peak_mebibytes() -> float:
+    """The most memory that this process has had; Linux counts that of its parent before it was started elsewhere."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (peak_kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
+        return int(peak_kibibytes) / 2**10
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on macOS in bytes
+    return peak_bytes / 2**20
 
 
 def ratio(ours: list[float], reference: list[float]) -> float:

@@ -5,8 +5,6 @@ long it took, imports apart, and by how much its memory grew at most.
 """
 
 import json
-import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from benchmarks.timing import Row
+from benchmarks.timing import Row, peak_mebibytes
 
 _NUM_RANKS, _NUM_STAGES, _NUM_STEPS = 64, 4, 500
 _OPERATIONS = {"forward-compute": 20, "backward-compute": 20, "forward-send": 10, "forward-recv": 10,
@@ -111,25 +109,15 @@ def main() -> None:
     name, path = sys.argv[1:3]
     read = {"describe": describe, "pandas": group_by}[name]
     _read_small_file(name)
-    start_mebibytes, start_time, start_processor_time = _peak_mebibytes(), time.perf_counter(), time.process_time()
+    start_mebibytes, start_time, start_processor_time = peak_mebibytes(), time.perf_counter(), time.process_time()
     version = read(path)
     result = {
         "seconds": time.perf_counter() - start_time,
         "processor seconds": time.process_time() - start_processor_time,
-        "mebibytes": _peak_mebibytes() - start_mebibytes,
+        "mebibytes": peak_mebibytes() - start_mebibytes,
         "version": version,
     }
     json.dump(result, sys.stdout)
-
-
-def _peak_mebibytes() -> float:
-    """The most memory that this process has had; Linux counts that of its parent before it was started elsewhere."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        (peak_kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
-        return int(peak_kibibytes) / 2**10
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on macOS in bytes
-    return peak_bytes / 2**20
 
 
 def _read_small_file(name: str) -> None:
