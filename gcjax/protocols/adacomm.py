@@ -102,7 +102,9 @@ def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Ar
     steps_by_loss = jnp.ceil(jnp.sqrt(loss_ratio) * first_steps)
     old_steps = steps_by_window[seen.window]
     halved_steps = jnp.maximum(old_steps // 2, 1)
-    fewer_steps = jnp.where(steps_by_loss < old_steps, steps_by_loss.astype(jnp.int32), halved_steps)
+    fewer_steps = jnp.where(
+        steps_by_loss < old_steps.astype(steps_by_loss.dtype), steps_by_loss.astype(jnp.int32), halved_steps
+    )
     new_steps = jnp.where(has_losses, fewer_steps, old_steps).clip(1)
-    is_later_window = jnp.arange(steps_by_window.size) > seen.window
+    is_later_window = jnp.arange(steps_by_window.size, dtype=jnp.int32) > seen.window
     return jnp.where(is_later_window, new_steps, steps_by_window)

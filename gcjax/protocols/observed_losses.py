@@ -23,4 +23,4 @@ def mean_loss(seen: Observed, window: jax.Array | int, window_seconds: float) ->
     in_this_window = in_window(seen, window, window_seconds)
     num_commits = in_this_window.sum()
     loss_sum = jnp.where(in_this_window, seen.loss, 0).sum()
-    return jnp.where(num_commits > 0, loss_sum / jnp.maximum(num_commits, 1), jnp.nan)
+    return jnp.where(num_commits > 0, loss_sum / jnp.maximum(num_commits, 1).astype(loss_sum.dtype), jnp.nan)
