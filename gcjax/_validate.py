@@ -122,6 +122,13 @@ def optimizer(name: str, value: Any) -> Any:
     return value
 
 
+def optional_optimizers(**values: Any) -> None:
+    """Checks those values that are not None with `optimizer`, each by its name."""
+    for name, value in values.items():
+        if value is not None:
+            optimizer(name, value)
+
+
 def durations(value: Any) -> Any:
     """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array.
 

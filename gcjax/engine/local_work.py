@@ -34,8 +34,8 @@ class Local(NamedTuple):
       version: int32[], the version that was read last; -1 before the first.
       new_processes: what begins anew on the way, see `gcjax.engine.new_processes`; None if nothing does.
       compression: the state of the compression of what is pushed; None without one.
-      share: float[], the weight by which the parameters are divided where a gradient is taken; None unless workers mix.
-      begun: the parameters with which the unit under way was begun; None unless others can change them meanwhile.
+      push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
+      params_at_begin: those with which the unit under way was begun; None unless others can change them meanwhile.
     """
 
     params: Any
@@ -43,8 +43,8 @@ class Local(NamedTuple):
     version: jax.Array
     new_processes: Any = None
     compression: Any = None
-    share: Any = None
-    begun: Any = None
+    push_sum_weight: Any = None
+    params_at_begin: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -110,7 +110,8 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
     all_local = Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
     if local.mixing is None:
         return all_local
-    return all_local._replace(share=jnp.ones(num_owners), begun=params if local.mixing.overlaps else None)
+    params_at_begin = params if local.mixing.overlaps else None
+    return all_local._replace(push_sum_weight=jnp.ones(num_owners), params_at_begin=params_at_begin)
 
 
 def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
@@ -160,10 +161,10 @@ def local_commits(
         has_all_workers = num_contributions == rule.local.passes * num_workers
         all_work_at_once = has_all_workers and rule.worker_spread is not None
         sum_changes = _changes_side_by_side if all_work_at_once else _changes_one_by_one
-        before = all_local
+        before_steps = all_local
         change_sum, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         if rule.local.mixing is not None:
-            all_local = after_mixing(rule.local.mixing, schedule, index, before, all_local)
+            all_local = after_mixing(rule.local.mixing, schedule, index, before_steps, all_local)
             change_sum = jax.tree.map(jnp.subtract, mean_over_workers(all_local.params), inputs.versions.params)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())

@@ -58,15 +58,17 @@ def after_mixing(mixing: Mixing, schedule: Schedule, commit: jax.Array, before: 
     """
     worker, matrix = mixing.average(schedule, commit)
     params = mixed_params(mixing, worker, matrix, before.params, after.params)
-    mixed = after._replace(params=params, share=averaged(worker, matrix, after.share))
+    mixed = after._replace(params=params, push_sum_weight=averaged(worker, matrix, after.push_sum_weight))
     if not mixing.overlaps:
         return mixed
     num_workers, contributors = schedule.start.shape[1], schedule.worker[commit]
     begins_next = jnp.where(contributors >= 0, contributors, num_workers)  # -1 pads: out of bounds, dropped
-    begun = jax.tree.map(
-        lambda old, x: old.at[begins_next].set(x.at[begins_next].get(mode="clip"), mode="drop"), after.begun, params
+    params_at_begin = jax.tree.map(
+        lambda old, x: old.at[begins_next].set(x.at[begins_next].get(mode="clip"), mode="drop"),
+        after.params_at_begin,
+        params,
     )
-    return mixed._replace(begun=begun)
+    return mixed._replace(params_at_begin=params_at_begin)
 
 
 def without_mixing_meanwhile(local: Any, params: Any) -> Any:
@@ -76,9 +78,11 @@ def without_mixing_meanwhile(local: Any, params: Any) -> Any:
       local: `gcjax.engine.local_work.Local` of one worker, before the steps.
       params: its parameters after some of them.
     """
-    if local.begun is not None:
-        params = jax.tree.map(lambda x, old, begun: begun + (x - old), params, local.params, local.begun)
-    return jax.tree.map(lambda x: x / local.share.astype(x.dtype), params)
+    if local.params_at_begin is not None:
+        params = jax.tree.map(
+            lambda x, old, at_begin: at_begin + (x - old), params, local.params, local.params_at_begin
+        )
+    return jax.tree.map(lambda x: x / local.push_sum_weight.astype(x.dtype), params)
 
 
 def mean_over_workers(params: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from gcjax.compression.base import Compression
@@ -15,6 +16,9 @@ from gcjax.engine.layout import Layout
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
 from gcjax.tasks.base import Task
+
+VERSIONS_KEPT_PER_WORKER = 4
+"""Past versions in the ring of a protocol that looks at the loss, unless it is said how many."""
 
 
 class Options(NamedTuple):
@@ -58,3 +62,51 @@ def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:
     # The schedule is not final, so nobody knows yet which versions are read: each is kept for `ring_size` commits.
     versions = jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32)
     return versions % ring_size
+
+
+def eval_every_or_default(eval_every: int | None, schedule: Schedule) -> int:
+    """The commits between two evaluations; a hundredth of the possible ones if it is not said."""
+    max_commits = schedule.time.shape[0]
+    hundredth = max(1, max_commits // 100)
+    return min(eval_every or hundredth, max_commits)
+
+
+def wavefront_width_or_default(width: int | None, schedule: Schedule, device_layout: Layout) -> int:
+    """The commits computed at once; if it is not said, one a device, or 1 where contributions are spread."""
+    if width is not None:
+        return width
+    num_contributions = schedule.worker.shape[1]
+    return device_layout.spread().size if num_contributions == 1 else 1
+
+
+def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Schedule, traced: bool) -> int:
+    """The past versions to keep: by default those that the protocol's staleness asks for, or as many as are read."""
+    if ring_size is not None:
+        return ring_size
+    if not reads_versions(protocol):
+        return 0
+    num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
+    if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
+        size = 0
+    elif protocol.adaptive is not None:
+        # A version is kept for `size` commits, read or not; where these are too few, `check_commits` says so.
+        size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
+    else:
+        size = min(num_workers + num_contributions, max_commits)
+    if traced or protocol.adaptive is not None:
+        return size
+    needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
+    # A size from the data alone would compile anew for other durations.
+    return max(size, needed_size)
+
+
+@jax.jit
+def versions_alive(schedule: Schedule) -> jax.Array:
+    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one.
+
+    int32[S] of a batch of S schedules.
+    """
+    if schedule.time.ndim > 1:
+        return jax.vmap(versions_alive)(schedule)
+    all_read_latest = rings.staleness(schedule).max() <= 0
+    return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))

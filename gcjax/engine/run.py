@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -19,13 +18,19 @@ from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.compressed_messages import check_same_states, compressed_network
 from gcjax.engine.identity import run_identity
-from gcjax.engine.layout import Layout, MeshOptions, layout
+from gcjax.engine.layout import MeshOptions, layout
 from gcjax.engine.new_processes import first_units, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
-from gcjax.engine.program import Options, Program, reads_versions
+from gcjax.engine.program import (
+    Options,
+    Program,
+    eval_every_or_default,
+    ring_size_or_default,
+    wavefront_width_or_default,
+)
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
-from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin, versions_alive
+from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
 from gcjax.engine.validation import (
     check_commits,
     check_from_beginning,
@@ -52,9 +57,6 @@ from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
 Progress = Callable[[int, int], None]
-
-VERSIONS_KEPT_PER_WORKER = 4
-"""Past versions in the ring of a protocol that looks at the loss, unless it is said how many."""
 
 
 class Arrays(NamedTuple):
@@ -147,10 +149,13 @@ def run(
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
     simulated = simulation_inputs(durations, network, absences)
     schedule, traced = _schedule_and_traced(protocol, simulated, resume.run, traced)
+    if resume.run is None:
+        ring_size = ring_size_or_default(ring_size, protocol, schedule, traced)
+    else:
+        ring_size = same_ring_size(resume.run, ring_size)
     options = Options(
-        num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),
-        ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run),
-        wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
+        num_commits=num_commits, eval_every=eval_every_or_default(eval_every, schedule), ring_size=ring_size,
+        wavefront_width=wavefront_width_or_default(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
     if resume.run is not None:
         max_commits = num_commits or schedule.time.shape[0]
@@ -235,9 +240,9 @@ def replay(
         protocol = protocol._replace(one_version=protocol.one_version and reads_one_version(schedule))
     schedule = jax.tree.map(jnp.asarray, schedule)
     options = Options(
-        num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),
-        ring_size=_ring_size(None, protocol, schedule, traced=False, run=None),
-        wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
+        num_commits=num_commits, eval_every=eval_every_or_default(eval_every, schedule),
+        ring_size=ring_size_or_default(None, protocol, schedule, traced=False),
+        wavefront_width=wavefront_width_or_default(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options, compression)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
@@ -258,21 +263,6 @@ def _begin_with_new_processes(program: Program, arrays: Arrays, memberships: Seq
     first_unit_of_processes = first_units(arrays.schedule, memberships)
     local = with_new_processes(run.state.local, first_unit_of_processes)
     return run._replace(state=run.state._replace(local=local))
-
-
-def _eval_every(eval_every: int | None, schedule: Schedule) -> int:
-    """The commits between two evaluations; a hundredth of the possible ones if it is not said."""
-    max_commits = schedule.time.shape[0]
-    hundredth = max(1, max_commits // 100)
-    return min(eval_every or hundredth, max_commits)
-
-
-def _wavefront_width(width: int | None, schedule: Schedule, device_layout: Layout) -> int:
-    """The commits computed at once; if it is not said, one a device, or 1 where contributions are spread."""
-    if width is not None:
-        return width
-    num_contributions = schedule.worker.shape[1]
-    return device_layout.spread().size if num_contributions == 1 else 1
 
 
 def _schedule_and_traced(
@@ -388,29 +378,6 @@ def _with_schedule(
     if protocol.adaptive is not None and durations_and_network is not None:
         schedule = compiled_schedule(protocol.adaptive.schedule, *durations_and_network, run.state.controls)
     return run._replace(schedule=schedule)
-
-
-def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, traced: bool, run: Run | None) -> int:
-    """The past versions to keep: by default those that the protocol's staleness asks for, or as many as are read."""
-    if run is not None:
-        return same_ring_size(run, ring_size)
-    if ring_size is not None:
-        return ring_size
-    if not reads_versions(protocol):
-        return 0
-    num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
-    if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
-        size = 0
-    elif protocol.adaptive is not None:
-        # A version is kept for `size` commits, read or not; where these are too few, `check_commits` says so.
-        size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
-    else:
-        size = min(num_workers + num_contributions, max_commits)
-    if traced or protocol.adaptive is not None:
-        return size
-    needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
-    # A size from the data alone would compile anew for other durations.
-    return max(size, needed_size)
 
 
 def _check_arguments(

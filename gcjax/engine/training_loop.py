@@ -16,7 +16,7 @@ from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.local_work import initial_local
-from gcjax.engine.program import Program, reads_versions, ring_slots_of, server_optimizer
+from gcjax.engine.program import Program, reads_versions, ring_slots_of, server_optimizer, versions_alive
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
@@ -196,15 +196,3 @@ def _init_and_batch_keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The key of the initial parameters and that of the batches, from the key of a run."""
     init_key, batch_key = jax.random.split(rng_key)
     return init_key, batch_key
-
-
-@jax.jit
-def versions_alive(schedule: Schedule) -> jax.Array:
-    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one.
-
-    int32[S] of a batch of S schedules.
-    """
-    if schedule.time.ndim > 1:
-        return jax.vmap(versions_alive)(schedule)
-    all_read_latest = rings.staleness(schedule).max() <= 0
-    return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))

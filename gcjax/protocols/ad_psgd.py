@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.mixing import undirected_neighbours
+from gcjax.mixing_matrices import undirected_neighbours
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival

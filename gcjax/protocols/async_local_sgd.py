@@ -51,9 +51,7 @@ def async_local_sgd(
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     if weight is not None:
         _validate.single_number("weight", weight, minimum=0.0, finite=True)
-    for name, optimizer in (("inner", inner), ("outer", outer)):
-        if optimizer is not None:
-            _validate.optimizer(name, optimizer)
+    _validate.optional_optimizers(inner=inner, outer=outer)
 
     def rule(num_workers: int) -> Rule:
         """The rule: each push is a commit; with dynamic local updates, the memory says the units of the turns."""

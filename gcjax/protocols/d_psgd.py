@@ -4,7 +4,7 @@ from typing import Any
 
 from gcjax import specifications
 from gcjax.equality import comparable
-from gcjax.mixing import mixing_matrices
+from gcjax.mixing_matrices import mixing_matrices
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.gossip import iterations_with_neighbours
 

@@ -49,9 +49,7 @@ def fedbuff(
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_contributions", num_contributions, minimum=1)
-    for name, optimizer in (("inner", inner), ("outer", outer)):
-        if optimizer is not None:
-            _validate.optimizer(name, optimizer)
+    _validate.optional_optimizers(inner=inner, outer=outer)
 
     def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:
         """float[..., C]: 1 / (K sqrt(1 + staleness))."""

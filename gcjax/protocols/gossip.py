@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import mixing as matrices
+from gcjax.mixing_matrices import iterations_ahead
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, exchange_of, neighbour_iterations
 from gcjax.specifications import Specification
@@ -44,7 +44,7 @@ def iterations_with_neighbours(
 
     def max_staleness(num_workers: int) -> int:
         """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""
-        ahead = matrices.iterations_ahead(matrices_of(num_workers) > 0)
+        ahead = iterations_ahead(matrices_of(num_workers) > 0)
         return max(int(ahead.max()) - 1, 0)
 
     return Protocol(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.mixing import undirected_neighbours
+from gcjax.mixing_matrices import undirected_neighbours
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.simulation.neighbours import copies_sent, exchange_of, has_come, neighbour_iterations

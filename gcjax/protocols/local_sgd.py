@@ -56,8 +56,7 @@ def diloco(
       ValueError: if there is no step, or an optimizer is none.
     """
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
-    if inner is not None:
-        _validate.optimizer("inner", inner)
+    _validate.optional_optimizers(inner=inner)
     return _averaging_rounds(num_local_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
 
 

@@ -12,25 +12,10 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.first_pushes import Arrivals
 from gcjax.specifications.rounds import commits_all, has_read, has_worked, specification_of_rounds
-
-
-class Delays(NamedTuple):
-    """The state.
-
-    Attributes:
-      version: int[], the commits so far.
-      read: int[W], the version that each worker has read last.
-      busy: int[W], whether each is computing.
-      work: int[W], whether a push of each waits for its commit.
-    """
-
-    version: Numbers
-    read: Numbers
-    busy: Numbers
-    work: Numbers
 
 
 @comparable
@@ -69,21 +54,21 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
     push = Action("push", program.push, event=UNIT, matches=has_worked)
 
-    def own_entries(worker: Any) -> Delays:
+    def own_entries(worker: Any) -> Arrivals:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Delays(version=False, read=is_own, busy=is_own, work=is_own)
+        return Arrivals(version=False, read=is_own, busy=is_own, work=is_own)
 
     specification = Specification(
         f"ringmaster({num_workers} workers, R = {delay_threshold}{', cuts off' * cuts_off})",
         num_workers,
-        initial=Delays(version=np.int32(0), read=zero, busy=zero, work=zero),
-        sizes=Delays(version=delay_threshold + 1, read=zero + delay_threshold + 1, busy=zero + 2, work=zero + 2),
+        initial=Arrivals(version=np.int32(0), read=zero, busy=zero, work=zero),
+        sizes=Arrivals(version=delay_threshold + 1, read=zero + delay_threshold + 1, busy=zero + 2, work=zero + 2),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
         claim=f"a commit takes one gradient, of a version that fewer than {delay_threshold} commits have replaced",
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
-            frame=lambda server: Delays(version=True, read=False, busy=False, work=True),
+            frame=lambda server: Arrivals(version=True, read=False, busy=False, work=True),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -104,24 +89,24 @@ class _Program(NamedTuple):
     delay_threshold: int
     may_wait: bool
 
-    def is_too_old(self, state: Delays) -> jax.Array:
+    def is_too_old(self, state: Arrivals) -> jax.Array:
         """bool[W]: whose version is R commits old, or more."""
         return state.version - state.read >= self.delay_threshold
 
-    def begin(self, state: Delays, worker: jax.Array) -> tuple[Delays, jax.Array]:
+    def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker computes on the newest version; it may if idle, or if its delay is too long."""
         after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
         is_idle = (state.busy[worker] == 0) & (state.work[worker] == 0)
         drops_gradient = (state.busy[worker] == 1) & self.is_too_old(state)[worker]
         return after, is_idle | drops_gradient
 
-    def push(self, state: Delays, worker: jax.Array) -> tuple[Delays, jax.Array]:
+    def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker's push waits for its commit, and whether it may push."""
         after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
         is_new_enough = ~self.is_too_old(state)[worker]
         return after, (state.busy[worker] == 1) & is_new_enough & (state.work.sum() == 0)
 
-    def worker_rule(self, before: Delays, after: Delays, worker: jax.Array) -> jax.Array:
+    def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes what is new enough, or begins with the newest version."""
         num_pushed = after.work[worker] - before.work[worker]
         delay = before.version - before.read[worker]
@@ -132,16 +117,16 @@ class _Program(NamedTuple):
         leaves_nothing = (before.busy[worker] == 0) | (delay >= self.delay_threshold)
         return pushes | (reads_newest & leaves_nothing)
 
-    def commit(self, state: Delays, server: jax.Array) -> tuple[Delays, jax.Array]:
+    def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of the push, and whether there is one."""
         after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
         return after, state.work.sum() == 1
 
-    def server_rule(self, before: Delays, after: Delays, server: jax.Array) -> jax.Array:
+    def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits one push."""
         return (after.version == before.version + 1) & (after.work == 0).all() & (before.work.sum() == 1)
 
-    def step_property(self, before: Delays, after: Delays, component: jax.Array) -> jax.Array:
+    def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether what a commit takes has a delay below R, and nobody drops a gradient that has."""
         has_push, delay = before.work > 0, before.version - before.read
         takes_new = ~has_push | (delay < self.delay_threshold)
@@ -150,13 +135,13 @@ class _Program(NamedTuple):
         drops_old = ~begins_anew | (delay >= self.delay_threshold)
         return (~is_commit | takes_new.all()) & drops_old.all()
 
-    def canonicalise(self, state: Delays) -> Delays:
+    def canonicalise(self, state: Arrivals) -> Arrivals:
         """The state with version R, and each worker's read with its delay, or R if that is longer."""
         delay = jnp.minimum(state.version - state.read, self.delay_threshold)
         newest = jnp.full_like(state.version, self.delay_threshold)
         return state._replace(version=newest, read=newest - delay)
 
-    def begins(self, before: Delays, after: Delays, event: Event) -> jax.Array:
+    def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
         reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
         return reads & (np.bool_(self.may_wait) | ~event.waited)

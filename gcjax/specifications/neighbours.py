@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.mixing import UNBOUNDED, iterations_ahead, mixing_matrices, undirected_neighbours
+from gcjax.mixing_matrices import UNBOUNDED, iterations_ahead, mixing_matrices, undirected_neighbours
 from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.clocks import Clocks, counted_from_slowest, push_event_arguments, replay_clocks
 from gcjax.specifications.thresholds import near_others

@@ -64,8 +64,8 @@ def test_gradients_of_constant_sign_do_not_meet_others_weights(x64):
     arcs = np.array([[0.5, 0, 0.25, 0], [0.5, 0.4, 0, 0.3], [0, 0.6, 0.5, 0], [0, 0, 0.25, 0.7]])
     found = engine.run(task, protocols.sgp(mixing=arcs), optax.sgd(0.1), durations(), rng_key=KEY)
     np.testing.assert_allclose(found.params, -0.1 * int(found.info.num_commits), rtol=1e-12)
-    assert found.state.local.share.std() > 0.1
-    np.testing.assert_allclose(found.state.local.share.sum(), W)
+    assert found.state.local.push_sum_weight.std() > 0.1
+    np.testing.assert_allclose(found.state.local.push_sum_weight.sum(), W)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -5,7 +5,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gcjax import analysis, mixing, protocols
+from gcjax import analysis, mixing_matrices, protocols
 from gcjax.stragglers.network import Network
 from tests.protocols import neighbours_reference as neighbours
 from tests.protocols.table import KEY
@@ -33,7 +33,7 @@ def edges(name, num_workers):
 def test_weights_of_a_graph_are_those_of_metropolis(name, num_workers):
     graph = nx.Graph(e for e in edges(name, num_workers) if e[0] != e[1])
     graph.add_nodes_from(range(num_workers))
-    (found,) = mixing.mixing_matrices(name, num_workers)
+    (found,) = mixing_matrices.mixing_matrices(name, num_workers)
     np.testing.assert_array_equal(found, protocols.metropolis_weights(graph))
     for w in range(num_workers):
         for v in set(range(num_workers)) - {w}:
@@ -45,12 +45,12 @@ def test_weights_of_a_graph_are_those_of_metropolis(name, num_workers):
 
 @pytest.mark.parametrize("num_workers", SIZES)
 def test_exponential_graphs_hear_1_2_4_before(num_workers):
-    turns = mixing.mixing_matrices("one_peer_exponential", num_workers)
+    turns = mixing_matrices.mixing_matrices("one_peer_exponential", num_workers)
     for t in range(2 * len(turns)):
         for w in range(num_workers):
             heard = neighbours.one_before(t, w, num_workers)
             assert set(np.flatnonzero(turns[t % len(turns), w])) == heard | {w}
-    (all_at_once,) = mixing.mixing_matrices("exponential", num_workers)
+    (all_at_once,) = mixing_matrices.mixing_matrices("exponential", num_workers)
     np.testing.assert_array_equal(all_at_once > 0, (turns > 0).any(axis=0))
     np.testing.assert_allclose(all_at_once[all_at_once > 0], 1 / (1 + len(turns) * (num_workers > 1)))
     if num_workers in (2, 4, 8):  # then all have the mean of all after a turn each
@@ -61,10 +61,10 @@ def test_exponential_graphs_hear_1_2_4_before(num_workers):
 @pytest.mark.parametrize("name", ["bipartite", "complete", "ring", "torus"])
 def test_with_one_graph_nobody_is_further_ahead_than_the_distance(name):
     for num_workers in SIZES:
-        (matrix,) = mixing.mixing_matrices(name, num_workers)
+        (matrix,) = mixing_matrices.mixing_matrices(name, num_workers)
         distances = dict(nx.all_pairs_shortest_path_length(nx.from_numpy_array(matrix > 0)))
         expected = [[distances[w][v] for v in range(num_workers)] for w in range(num_workers)]
-        np.testing.assert_array_equal(mixing.iterations_ahead(matrix[None] > 0)[0], expected)
+        np.testing.assert_array_equal(mixing_matrices.iterations_ahead(matrix[None] > 0)[0], expected)
 
 
 def lead(schedule):
@@ -90,8 +90,8 @@ SPARSE = ((0.5, 0.5, 0.0), (0.5, 0.0, 0.5), (0.0, 0.5, 0.5))  # a row of workers
 )
 def test_the_bound_is_kept_and_reached(made, matrices, num_workers, x64):
     """Whoever is slow for long holds up all, those far from it the latest."""
-    hears = mixing.mixing_matrices(matrices, num_workers) > 0
-    bound, largest = mixing.iterations_ahead(hears), np.zeros((num_workers, num_workers))
+    hears = mixing_matrices.mixing_matrices(matrices, num_workers) > 0
+    bound, largest = mixing_matrices.iterations_ahead(hears), np.zeros((num_workers, num_workers))
     for slow in range(num_workers):
         for unit in range(3):
             durations = np.random.default_rng(slow).uniform(0.9, 1.1, (12, num_workers))

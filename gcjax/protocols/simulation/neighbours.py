@@ -110,23 +110,28 @@ def neighbour_iterations(
 
         The state: when each begins it, and how long it then receives; and when each began the last `max_gap` ones.
         """
-        (start, receive_seconds, begun), (iteration, seconds) = state, iteration_and_seconds
+        (start, receive_seconds, recent_starts), (iteration, seconds) = state, iteration_and_seconds
         now = exchange(iteration)
         compute_start = start + receive_seconds
         compute_end = compute_start + seconds
         finish = compute_end + message_seconds(now.sent, upload)
         next_start = jnp.maximum(finish, _enough_heard(now.hears, finish, num_backup))
         if max_gap is not None:
-            begun = begun.at[iteration % max_gap].set(start)
-            begun_by_those_who_hear = jnp.where(now.hears, begun[(iteration + 1) % max_gap][:, None], 0).max(axis=0)
-            next_start = jnp.maximum(next_start, begun_by_those_who_hear)
+            recent_starts = recent_starts.at[iteration % max_gap].set(start)
+            oldest_start = recent_starts[(iteration + 1) % max_gap]
+            last_hearer_start = jnp.where(now.hears, oldest_start[:, None], 0).max(axis=0)
+            next_start = jnp.maximum(next_start, last_hearer_start)
         received = now.received if num_backup == 0 else has_come(now.hears, finish, next_start).sum(axis=1)
-        return (next_start, message_seconds(received, download), begun), (start, compute_start, compute_end, finish)
+        return (next_start, message_seconds(received, download), recent_starts), (
+            start,
+            compute_start,
+            compute_end,
+            finish,
+        )
 
     nothing = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
     iterations = jnp.arange(num_units, dtype=jnp.int32)
-    none_begun = jnp.zeros((max_gap or 0, num_workers), dtype)
-    initial: tuple[jax.Array, ...] = nothing, nothing, none_begun
+    initial: tuple[jax.Array, ...] = nothing, nothing, jnp.zeros((max_gap or 0, num_workers), dtype)
     (next_start, _, _), times = jax.lax.scan(step, initial, (iterations, durations))
     start, compute_start, compute_end, finish = times
     time, horizon = finish.max(axis=1), next_start.min()

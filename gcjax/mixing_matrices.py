@@ -136,8 +136,6 @@ def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = Fal
     Raises:
       ValueError: if there is no such graph, or it is directed, or of other workers, or not bipartite.
     """
-    import networkx as nx
-
     if isinstance(graph, str):
         neighbours = np.asarray(GRAPHS[_validate.choice("graph", graph, GRAPHS)](num_workers).any(axis=0))
     else:
@@ -147,7 +145,7 @@ def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = Fal
     given = f"{repr(graph) if isinstance(graph, str) else 'one'} of {len(neighbours)} workers"
     if not is_symmetric:
         raise ValueError(f"graph must be an undirected graph of {num_workers} workers, such as 'ring'; got {given}.")
-    if bipartite and not nx.is_bipartite(nx.from_numpy_array(neighbours)):
+    if bipartite and not _is_bipartite(neighbours):
         raise ValueError(
             f"graph must be bipartite, so that no circle of workers can wait for each other; got {given}. 'bipartite' "
             "is one for any number, 'ring' for an even one."
@@ -164,15 +162,22 @@ def iterations_ahead(hears: np.ndarray) -> np.ndarray:
     Args:
       hears: bool[turns, W, W], whether w hears v after such an iteration.
     """
+    from scipy.sparse import csr_array
+
     num_turns, num_workers = hears.shape[:2]
     itself = np.eye(num_workers, dtype=bool)
+    heard_by = [csr_array((hears_now | itself).T.astype(np.float32)) for hears_now in hears]
     ahead = np.full(hears.shape, UNBOUNDED)
     for turn in range(num_turns):
-        reached = itself
-        ahead[turn][reached] = 0
-        for hops in range(1, num_turns * num_workers + 1):
-            reached = reached @ (hears[(turn - hops) % num_turns] | itself)
-            ahead[turn] = np.where(reached, np.minimum(ahead[turn], hops), ahead[turn])
+        ahead_of = ahead[turn].T  # [v, w], a view
+        reached, hops, hops_without_news = itself, 0, 0
+        ahead_of[itself] = 0
+        while hops_without_news < num_turns:
+            hops += 1
+            reached_before, reached = reached, heard_by[(turn - hops) % num_turns] @ reached.astype(np.float32) > 0
+            newly_reached = reached & ~reached_before
+            ahead_of[newly_reached] = hops
+            hops_without_news = 0 if newly_reached.any() else hops_without_news + 1
     return ahead
 
 
@@ -194,10 +199,17 @@ def _weights(hears: np.ndarray) -> np.ndarray:
     return weights + np.diag(1 - weights.sum(axis=1))
 
 
-def _check_sums(of: str, so_that: str, sums: np.ndarray) -> None:
-    """Raises a `ValueError` unless these sums over rows or columns are 1."""
+def _is_bipartite(neighbours: np.ndarray) -> bool:
+    """Whether no two of one half are neighbours, for some division into halves."""
+    import networkx as nx
+
+    return bool(nx.is_bipartite(nx.from_numpy_array(neighbours)))
+
+
+def _check_sums(rows_or_columns: str, purpose: str, sums: np.ndarray) -> None:
+    """Raises a `ValueError` unless the sums over all rows, or over all columns, are 1."""
     if (np.abs(sums - 1) > _ROUNDING).any():
         raise ValueError(
-            f"the {of} of mixing must add up to 1, so that {so_that}; some add up to {sums.max():g}, "
+            f"the {rows_or_columns} of mixing must add up to 1, so that {purpose}; some add up to {sums.max():g}, "
             f"some to {sums.min():g}. gcjax.protocols.metropolis_weights(graph) does."
         )
