@@ -112,10 +112,10 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
     _validate.integer("block_steps", length, minimum=1, maximum=num_steps + blocks.MULTIPLE - 1)
-    first_steps = blocks.starts(num_steps, length)
-    draw_counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first_steps), num_steps, length)
-    each_once = np.ones((1, len(first_steps)))
-    return Sample(first_steps, length, np.concatenate([each_once, draw_counts]))
+    first_step_of_block = blocks.starts(num_steps, length)
+    draw_counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, length)
+    each_once = np.ones((1, len(first_step_of_block)))
+    return Sample(first_step_of_block, length, np.concatenate([each_once, draw_counts]))
 
 
 def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:

@@ -95,9 +95,9 @@ def starts(num_steps: int, block_steps: int) -> np.ndarray:
     return np.arange(num_blocks) * num_steps // num_blocks
 
 
-def rows(first_steps: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
+def rows(first_step_of_block: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
     """int64[G, run_in + block_steps]: the steps of each block, behind those of its run-in; from a ring of T steps."""
-    return (first_steps[:, None] + np.arange(-run_in, block_steps)) % num_steps
+    return (first_step_of_block[:, None] + np.arange(-run_in, block_steps)) % num_steps
 
 
 def draws(

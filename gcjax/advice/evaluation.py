@@ -44,16 +44,16 @@ class Figures(NamedTuple):
     messages: np.ndarray
 
 
-def baseline(seconds: np.ndarray, first_steps: np.ndarray, block_steps: int, counts: np.ndarray) -> Baseline:
+def baseline(seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int, counts: np.ndarray) -> Baseline:
     """BSP, and everybody at the step's median.
 
     Args:
       seconds: float64[T, W].
-      first_steps: int64[G], the first step of each block.
+      first_step_of_block: int64[G], the first step of each block.
       block_steps: their length.
       counts: float64[1 + B, G], how often each block counts.
     """
-    steps_of_block = blocks.rows(first_steps, len(seconds), run_in=0, block_steps=block_steps)
+    steps_of_block = blocks.rows(first_step_of_block, len(seconds), run_in=0, block_steps=block_steps)
     num_steps = counts.sum(axis=1) * block_steps
     slowest_of_step, median_of_step = seconds.max(axis=1), np.median(seconds, axis=1)
     bsp_of_block, median_of_block = (x[steps_of_block].sum(axis=1) for x in (slowest_of_step, median_of_step))

@@ -24,12 +24,12 @@ class Sample(NamedTuple):
     """The blocks, and what each stretch of steps draws of them.
 
     Attributes:
-      first_steps: int64[G], the first step of each block.
+      first_step_of_block: int64[G], the first step of each block.
       block_steps: their length.
       counts: float64[1 + B, G], how often each block counts on the trace (first) and in each drawn stretch.
     """
 
-    first_steps: np.ndarray
+    first_step_of_block: np.ndarray
     block_steps: int
     counts: np.ndarray
 
@@ -62,7 +62,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
 
 @contextlib.contextmanager
 def _compilations(
-    schemes: Sequence[Scheme], shape: tuple[int, ...], sample: Sample, progress: Progress
+    schemes: Sequence[Scheme], trace_shape: tuple[int, ...], sample: Sample, progress: Progress
 ) -> Iterator[list[Future[Any]]]:
     """The compilation of each scheme's program, under way on other threads; at the end no more are begun.
 
@@ -74,7 +74,7 @@ def _compilations(
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _COMPILING_FRACTION * index / len(schemes))
             with _errors_with_name(scheme):
-                program = simulation.lowered(scheme, shape, sample.first_steps, sample.block_steps)
+                program = simulation.lowered(scheme, trace_shape, sample.first_step_of_block, sample.block_steps)
             compilations.append(pool.submit(program.compile))
         yield compilations
     finally:
@@ -97,7 +97,7 @@ def _simulated(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
       ValueError: if it commits nothing in them.
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
-    sums = simulation.block_sums(scheme, seconds, sample.first_steps, block_steps)
+    sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)
     if not sums.steps.sum() > 0:
         raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
     exactness = evaluation.exactness(

@@ -103,44 +103,48 @@ class _Batches(NamedTuple):
     num_at_once: int
 
 
-def _batches(scheme: Scheme, shape: tuple[int, ...], first_steps: np.ndarray, block_steps: int) -> _Batches:
-    """How a trace of this shape, T steps of W workers, is given to the program of a scheme; see `block_sums`."""
-    num_steps, num_workers = shape
+def _batches(
+    scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
+) -> _Batches:
+    """How a trace, T steps of W workers, is given to the program of a scheme; see `block_sums`."""
+    num_steps, num_workers = trace_shape
     units_per_step, unit_share = units(scheme, num_workers)
     steps_before = run_in(scheme, num_workers, block_steps)
-    rows = blocks.rows(first_steps, num_steps, run_in=steps_before, block_steps=block_steps)
-    num_at_once = min(len(first_steps), max(1, _MAX_UNITS // (rows.shape[1] * units_per_step * num_workers)))
+    rows = blocks.rows(first_step_of_block, num_steps, run_in=steps_before, block_steps=block_steps)
+    num_at_once = min(len(first_step_of_block), max(1, _MAX_UNITS // (rows.shape[1] * units_per_step * num_workers)))
     return _Batches(units_per_step, unit_share, steps_before, rows, num_at_once)
 
 
-def lowered(scheme: Scheme, shape: tuple[int, ...], first_steps: np.ndarray, block_steps: int) -> jax.stages.Lowered:
+def lowered(
+    scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
+) -> jax.stages.Lowered:
     """The program that `block_sums` runs for a trace of this shape; once it is compiled, that does not compile it.
 
     Args:
       scheme: what is simulated.
-      shape: T steps, W workers.
-      first_steps: int64[G], the first step of each block.
+      trace_shape: T steps, W workers.
+      first_step_of_block: int64[G], the first step of each block.
       block_steps: their length.
 
     Raises:
       ValueError: if the scheme cannot be scheduled with so many workers.
     """
-    units_per_step, _, steps_before, rows, num_at_once = _batches(scheme, shape, first_steps, block_steps)
-    durations = jax.ShapeDtypeStruct((num_at_once, rows.shape[1] * units_per_step, shape[1]), jnp.float32)
+    units_per_step, _, steps_before, rows, num_at_once = _batches(scheme, trace_shape, first_step_of_block, block_steps)
+    durations = jax.ShapeDtypeStruct((num_at_once, rows.shape[1] * units_per_step, trace_shape[1]), jnp.float32)
     return _sums.lower(scheme.protocol, units_per_step, steps_before, durations)
 
 
-def block_sums(scheme: Scheme, seconds: np.ndarray, first_steps: np.ndarray, block_steps: int) -> BlockSums:
+def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int) -> BlockSums:
     """The sums over each block, from the scheme's schedules.
 
     Args:
       scheme: what is simulated.
       seconds: float64[T, W] of the trace.
-      first_steps: int64[G], the first step of each block.
+      first_step_of_block: int64[G], the first step of each block.
       block_steps: their length.
     """
     units_per_step, unit_share, steps_before, rows, num_at_once = _batches(
-        scheme, seconds.shape, first_steps, block_steps
+        scheme, seconds.shape, first_step_of_block, block_steps
     )
     num_blocks = len(rows)
     padded = np.concatenate([rows, rows[: -num_blocks % num_at_once]])

@@ -19,7 +19,7 @@ from gcjax.parameter_server.message_times import STOP, MessageLog
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.stops import Stops
 from gcjax.parameter_server.turn_log import Turn
-from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, UNIT, Decision, Waiting
+from gcjax.parameter_server.waiting import JOIN, LEAVE, MESSAGE, NO_EVENT, UNIT, Decision, Waiting
 from gcjax.parameter_server.windows import Windows
 from gcjax.parameter_server.wire import Message
 from gcjax.protocols.conformance.memberships import Membership
@@ -108,7 +108,7 @@ class Coordinator:
         if not self.waiting.idle[worker]:
             self._commits.log.cut_off(worker, now)
         if bool(self.waiting.view.stopped[worker]):
-            self._lose_answer(worker, now, leaves=True)
+            self._go_on_without_stopped_push(worker, now, worker_leaves=True)
         self._carry_out(self._decide(LEAVE, worker, now), now)
 
     def _join(self, worker: int) -> None:
@@ -142,21 +142,28 @@ class Coordinator:
         if self._setup.protocol.local is None or last < 0:
             return ""
         is_known = member.last_pushed <= log.turn_number(worker)
-        if is_known and log.incarnations.get(worker) == member.incarnation and self._keeps_version(worker):
+        if is_known and log.incarnations.get(worker) == member.incarnation and self._has_own_params(worker):
+            self._note_version_of(worker)
             return ""
         self._anew.add(worker)
         why = "another process" if is_known else "its last turns are not in the log"
         return f"{why}: its own parameters and its optimizer state begin anew"
 
-    def _keeps_version(self, worker: int) -> bool:
-        """Whether a worker has its own parameters as after its last turn that arrived; notes their version."""
+    def _has_own_params(self, worker: int) -> bool:
+        """Whether a worker has parameters of its own, as after its last turn that arrived."""
         log = self._commits.log
         last = log.last_arrived(worker)
-        if self._setup.protocol.local is None or last < 0 or log.turns[worker][last].begin < log.last_anew(worker):
-            return False
+        return (
+            self._setup.protocol.local is not None
+            and last >= 0
+            and log.turns[worker][last].begin >= log.last_anew(worker)
+        )
+
+    def _note_version_of(self, worker: int) -> None:
+        """Notes the version of the parameters that a worker has had since its last turn that arrived."""
+        log = self._commits.log
         if not self._rule.overlaps:  # else it may have pushed before it read
-            self.waiting.has_read(worker, log.turns[worker][last].version)
-        return True
+            self.waiting.has_read(worker, log.turns[worker][log.last_arrived(worker)].version)
 
     def _take(self, worker: int, message: Message) -> None:
         """Takes a push; one that answers no stop, or an earlier one, is none where turns are stopped."""
@@ -233,10 +240,11 @@ class Coordinator:
         self._commits.log.member(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._commits.log.cut_off(worker, now)
         if bool(self.waiting.view.stopped[worker]):
-            self._lose_answer(worker, now, leaves=False)
+            self._go_on_without_stopped_push(worker, now, worker_leaves=False)
         self.waiting.make_idle(worker)
-        self._keeps_version(worker)
-        self._carry_out(self._decide(LOOK, worker, now), now)
+        if self._has_own_params(worker):
+            self._note_version_of(worker)
+        self._carry_out(self._decide(NO_EVENT, worker, now), now)
 
     def _decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event, if the protocol has chosen anew at the end of each window before it."""
@@ -305,7 +313,7 @@ class Coordinator:
     def _look_again(self) -> None:
         """Asks the rule although nothing has happened."""
         now = self._clock.event()
-        self._carry_out(self._decide(LOOK, 0, now), now)
+        self._carry_out(self._decide(NO_EVENT, 0, now), now)
 
     def _do_without(self, silent: np.ndarray) -> None:
         """Goes on without the push of workers, `bool[W]`, that have been stopped, as the others are enough.
@@ -314,7 +322,7 @@ class Coordinator:
         """
         if self._commits.coded is not None:
             self.waiting.forget_progress(silent)
-            self._drop_answers()
+            self._drop_stopped_pushes()
             self._look_again()
         elif self.waiting.would_stop_without(silent | self._not_asked, self._clock.now()):
             self.waiting.stop(np.zeros_like(silent))
@@ -324,22 +332,22 @@ class Coordinator:
             self.waiting.stop(silent | asked)
             self._send_stops(asked)
 
-    def _lose_answer(self, worker: int, now: float, *, leaves: bool) -> None:
-        """Goes on without the answer of a worker that has been stopped, as it `leaves`, or is skipped.
+    def _go_on_without_stopped_push(self, worker: int, now: float, *, worker_leaves: bool) -> None:
+        """Goes on without the push of a worker that has been stopped: it leaves, or what it has pushed is skipped.
 
         The other messages of a code are worth nothing without it. Where they are no longer enough for a commit, the
         round begins again, from the same version.
         """
         if self._commits.coded is not None:
-            self._drop_answers()
-        elif not self.waiting.is_enough_without(worker, self._not_asked, now, leaves=leaves):
+            self._drop_stopped_pushes()
+        elif not self.waiting.is_enough_without(worker, self._not_asked, now, leaves=worker_leaves):
             self._stops.take_back()
             self._commits.drop_pending()
             for other in np.flatnonzero(self.waiting.alive & ~self.waiting.idle):
                 self._commits.log.cut_off(int(other), now)
             self.waiting.begin_again()
 
-    def _drop_answers(self) -> None:
+    def _drop_stopped_pushes(self) -> None:
         """Drops messages of a code that are worth nothing without those of somebody else; their turns go on."""
         self._stops.take_back()
         self._commits.drop_pending()

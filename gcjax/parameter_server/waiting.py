@@ -13,7 +13,7 @@ import numpy as np
 from gcjax.protocols.simulation import decisions
 from gcjax.protocols.simulation.rules import Rule, View
 
-MESSAGE, LEAVE, JOIN, LOOK, UNIT = range(5)
+MESSAGE, LEAVE, JOIN, NO_EVENT, UNIT = range(5)
 """What happens: a push of a worker arrives, the worker leaves, it joins, nobody does anything, or a unit is done."""
 
 
@@ -74,7 +74,7 @@ class Waiting:
     def warm_up(self) -> None:
         """Compiles what is asked at each event."""
         now = self.view.now.dtype.type(0)
-        jax.block_until_ready(self._decide(self.view, np.int32(LOOK), np.int32(0), now))
+        jax.block_until_ready(self._decide(self.view, np.int32(NO_EVENT), np.int32(0), now))
         jax.block_until_ready(self._would_stop(self.view, self.alive, now))
 
     def make_idle(self, worker: int) -> None:
@@ -165,7 +165,7 @@ def _decide(
     is_accepted = decisions.accepts(rule, view, worker, arrives)
     view = decisions.with_message(view, worker, arrives, is_accepted)
     view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
-    looks_again = (kind == LEAVE) | (kind == LOOK)
+    looks_again = (kind == LEAVE) | (kind == NO_EVENT)
     asked = is_accepted | (looks_again & (view.num_uncommitted > 0).any())
     commit = decisions.commit_of(rule, view, worker, asked)
     view = decisions.with_commit(rule, view, worker, arrives, commit)

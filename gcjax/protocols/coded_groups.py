@@ -36,14 +36,14 @@ class CodedGroups(NamedTuple):
     Attributes:
       groups: the workers of each group; worker j of its code is the j-th of them.
       codes: of the groups, all of the same chunks.
-      stop: when the rounds of a group stop.
+      stopping_rule: when the rounds of a group stop.
       central_seconds: of an exchange with the central server.
       joint_code: the rows of all codes; column g C/G + j of a commit is worker j of group g.
     """
 
     groups: tuple[tuple[int, ...], ...]
     codes: tuple[GradientCode, ...]
-    stop: StoppingRule
+    stopping_rule: StoppingRule
     central_seconds: float
     joint_code: GradientCode
 
@@ -59,7 +59,7 @@ class CodedGroups(NamedTuple):
         units = units_of_rounds(durations, load)
         networks = [network_of_members(network, jnp.asarray(group), self.num_workers) for group in self.groups]
         rounds = [
-            _rounds_of_group(code, self.stop, units[:, :, np.asarray(group)], own_network, load)
+            _rounds_of_group(code, self.stopping_rule, units[:, :, np.asarray(group)], own_network, load)
             for group, code, own_network in zip(self.groups, self.codes, networks, strict=True)
         ]
         round_seconds = [
@@ -71,12 +71,12 @@ class CodedGroups(NamedTuple):
         weight, any_staleness = 1.0, np.inf  # the weights of members follow below
         pushes = bounded_staleness(push_seconds, Network(), any_staleness)
         central = commits_on_arrival(pushes, weight, any_staleness)
-        columns, work = self._columns(rounds, central)
+        contributor, work = self._contributions(rounds, central)
         version = by_unit(jnp.repeat(central.read[:, None], load, axis=1), num_units, fill=-1)  # [T, G]
         return record(
             self._timeline(rounds, networks, pushes, num_units),
             time=central.time,
-            worker=columns,
+            worker=contributor,
             unit=central.unit * load,
             work=work,
             weight=self._weights(durations.dtype)[None],
@@ -97,7 +97,7 @@ class CodedGroups(NamedTuple):
             members[number, : len(group)] = group
         return members
 
-    def _columns(self, rounds: Sequence[CodedRound], central: Schedule) -> tuple[jax.Array, jax.Array]:
+    def _contributions(self, rounds: Sequence[CodedRound], central: Schedule) -> tuple[jax.Array, jax.Array]:
         """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server."""
         members = jnp.asarray(self._members())
         is_of_group = central.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
@@ -118,14 +118,14 @@ class CodedGroups(NamedTuple):
         self, rounds: Sequence[CodedRound], networks: Sequence[Network], pushes: Timeline, num_units: int
     ) -> Timeline:
         """The times of all units, of groups whose rounds begin with the pushes [R, G]."""
-        columns = [
+        timelines_of_groups = [
             stopped_rounds(*of_group, own_network, num_units, begin_time=pushes.start[:, number])[0]
             for number, (of_group, own_network) in enumerate(zip(rounds, networks, strict=True))
         ]
         worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])
         column_of_worker = np.argsort(worker_of_column)
         times = [
-            jnp.concatenate([getattr(of_group, name) for of_group in columns], axis=1)[:, column_of_worker]
+            jnp.concatenate([getattr(of_group, name) for of_group in timelines_of_groups], axis=1)[:, column_of_worker]
             for name in Timeline._fields
             if name != "horizon"
         ]

@@ -3,8 +3,8 @@
 What a worker exchanges is an environment step to it, taken by a server of its own: it reads the newest version, and
 then pushes the difference. Times are left open: any exchange may be next.
 
-`others` counts the pushes of others since a worker has read; it is there to say what is promised: a push is stale by at
-most these. Only `version - read - others` matters, so that states are kept with `others` at 0.
+`pushes_of_others` counts the pushes of others since a worker has read; it is there to say what is promised: a push is
+stale by at most these. Only the staleness less these matters, so that states are kept with none.
 """
 
 from typing import NamedTuple
@@ -27,14 +27,14 @@ class Exchanges(NamedTuple):
       version: int[], the pushes so far.
       work: int[W], the steps of each worker since its last push.
       read: int[W], the version that each has read last.
-      others: int[W], the pushes of others since then.
+      pushes_of_others: int[W], the pushes of others since then.
       exchanging: int[W], 1 from a worker's read to its push.
     """
 
     version: Numbers
     work: Numbers
     read: Numbers
-    others: Numbers
+    pushes_of_others: Numbers
     exchanging: Numbers
 
 
@@ -60,21 +60,27 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
             version=np.int32(0),
             work=zero,
             read=zero,
-            others=zero,
+            pushes_of_others=zero,
             exchanging=zero,
         ),
-        sizes=Exchanges(version=2, work=zero + steps + 1, read=two_values, others=one_value, exchanging=two_values),
+        sizes=Exchanges(
+            version=2, work=zero + steps + 1, read=two_values, pushes_of_others=one_value, exchanging=two_values
+        ),
         worker=Role(
             actions=(Action("unit", program.unit, event=STEP, matches=has_worked),),
             frame=lambda worker: Exchanges(
-                version=False, work=is_own_entry(num_workers, worker), read=False, others=False, exchanging=False
+                version=False,
+                work=is_own_entry(num_workers, worker),
+                read=False,
+                pushes_of_others=False,
+                exchanging=False,
             ),
             rule=program.unit_rule,
         ),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
         server=Role(
             actions=program.actions(),
-            frame=lambda server: Exchanges(version=True, work=True, read=True, others=True, exchanging=True),
+            frame=lambda server: Exchanges(version=True, work=True, read=True, pushes_of_others=True, exchanging=True),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -85,9 +91,9 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
 
 
 def _canonical_state(state: Exchanges) -> Exchanges:
-    """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
-    read = 1 - (state.version - state.read - state.others)
-    return state._replace(version=jnp.ones_like(state.version), read=read, others=0 * state.others)
+    """The state with version 1 and no pushes of others, whose staleness less these is what it was."""
+    read = 1 - (state.version - state.read - state.pushes_of_others)
+    return state._replace(version=jnp.ones_like(state.version), read=read, pushes_of_others=0 * state.pushes_of_others)
 
 
 def _own_state(state: Exchanges, worker: jax.Array) -> Exchanges:
@@ -140,10 +146,10 @@ class _Exchange(NamedTuple):
         """The state after the end of an exchange, the push of server W + w for worker w; whether it is under way."""
         worker = server - self.num_workers
         version = state.version + 1
-        pushes_of_others = state.others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
+        pushes_of_others = state.pushes_of_others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
         after = state._replace(
             version=version,
-            others=pushes_of_others,
+            pushes_of_others=pushes_of_others,
             exchanging=state.exchanging.at[worker].set(0),
             work=state.work.at[worker].set(0),
         )
@@ -158,7 +164,7 @@ class _Exchange(NamedTuple):
         worker = server - self.num_workers
         after = state._replace(
             read=state.read.at[worker].set(state.version),
-            others=state.others.at[worker].set(0),
+            pushes_of_others=state.pushes_of_others.at[worker].set(0),
             exchanging=state.exchanging.at[worker].set(1),
         )
         did_all_steps = state.work[worker] >= self.num_local_steps
@@ -168,20 +174,22 @@ class _Exchange(NamedTuple):
         """bool[]: whether a server reads or pushes, in turn, for its own worker, and others count its pushes."""
         worker = server - self.num_workers
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
-        # Of other workers only `others` changes, by a push; the first array, the version, has no entries of workers.
-        expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
+        # Of other workers only `pushes_of_others` changes; the first array, the version, has no entries of workers.
+        expected = before._replace(pushes_of_others=before.pushes_of_others + jnp.where(pushes, 1, 0))
         is_as_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
         others_as_expected = (jnp.stack(is_as_expected).all(axis=0) | is_own_worker).all()
         old, new = (_own_state(state, worker) for state in (before, after))
-        is_complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
+        is_complete = (
+            (old.work == self.num_local_steps) & (new.read == old.read) & (new.pushes_of_others == old.pushes_of_others)
+        )
         may_push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
-        has_newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)
+        has_newest = (new.read == before.version) & (new.pushes_of_others == 0) & (new.work == old.work)
         may_read = (after.version == before.version) & (old.exchanging == 0) & has_newest
         return others_as_expected & (new.exchanging == 1 - old.exchanging) & (may_push | may_read)
 
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
-        """bool[]: whether a push has H units of the worker, and is at most as stale as others have pushed since."""
+        """bool[]: whether a push by server W + w has H units of worker w, and is stale by at most others' pushes."""
         worker = server - self.num_workers
         staleness = before.version - before.read[worker]
-        is_fresh = staleness <= before.others[worker]
+        is_fresh = staleness <= before.pushes_of_others[worker]
         return (after.version == before.version) | (is_fresh & (before.work[worker] == self.num_local_steps))

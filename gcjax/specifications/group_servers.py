@@ -4,9 +4,9 @@ Each group has a server, which is an environment of all others; the central serv
 group is known by its lowest worker, and so is its server; the servers of other workers do nothing. A worker on its own
 is a group of one. Times are left open: any group may be next.
 
-`others` counts the pushes of other groups since a group has read; it is there to say what is promised: a push is stale
-by at most these. Version, read and `others` can all grow without bound, but only `version - read - others` matters, so
-that states are kept with `others` at 0.
+`pushes_of_others` counts the pushes of other groups since a group has read; it is there to say what is promised: a push
+is stale by at most these. Version, read and these pushes can all grow without bound, but only `version - read -
+pushes_of_others` matters, so that states are kept with none.
 """
 
 from typing import NamedTuple
@@ -57,7 +57,7 @@ class Groups(NamedTuple):
       group: int[W], the group of each worker.
       work: int[W], the units of each since its group has read.
       read: int[W], the version that each group has read last.
-      others: int[W], the pushes of others since then.
+      pushes_of_others: int[W], the pushes of others since then.
       has_pushed: int[W], 1 from a group's push to its read.
       level: int[], how often groups have been halved.
     """
@@ -66,7 +66,7 @@ class Groups(NamedTuple):
     group: Numbers
     work: Numbers
     read: Numbers
-    others: Numbers
+    pushes_of_others: Numbers
     has_pushed: Numbers
     level: Numbers
 
@@ -88,7 +88,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
             group=grouping.levels[0].astype(np.int32),
             work=zero_per_worker,
             read=zero_per_worker,
-            others=zero_per_worker,
+            pushes_of_others=zero_per_worker,
             has_pushed=zero_per_worker,
             level=zero,
         ),
@@ -97,7 +97,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
             group=zero_per_worker + num_workers,
             work=zero_per_worker + grouping.loads + 1,
             read=two_values,
-            others=one_value,
+            pushes_of_others=one_value,
             has_pushed=two_values,
             level=len(grouping.levels),
         ),
@@ -212,10 +212,10 @@ class _Program(NamedTuple):
         )
         is_done = has_enough | ~is_member
         version = state.version + 1
-        pushes_of_others = state.others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
+        pushes_of_others = state.pushes_of_others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
         after = state._replace(
             version=version,
-            others=pushes_of_others,
+            pushes_of_others=pushes_of_others,
             has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
         )
         return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
@@ -236,7 +236,7 @@ class _Program(NamedTuple):
         after = state._replace(
             group=jnp.where(is_member, group_at_level, state.group),
             read=jnp.where(is_member, state.version, state.read),
-            others=jnp.where(is_member, 0, state.others),
+            pushes_of_others=jnp.where(is_member, 0, state.pushes_of_others),
             has_pushed=jnp.where(is_member, 0, state.has_pushed),
             work=jnp.where(is_member, 0, state.work),
             level=level,
@@ -250,13 +250,13 @@ class _Program(NamedTuple):
         return after._replace(group=state.group), enabled & (after.group != state.group).any()
 
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """bool[]: whether a server pushes and reads alternately, for its own members, and `others` counts its pushes.
+        """bool[]: whether a server pushes and reads alternately, for its own members, and others count its pushes.
 
         Nothing else changes.
         """
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         pushes = after.version == before.version + 1
-        others_counted = after.others == before.others + jnp.where(
+        others_counted = after.pushes_of_others == before.pushes_of_others + jnp.where(
             self._is_lowest_member(before) & ~is_member & pushes, 1, 0
         )
         names = ("group", "work", "read", "has_pushed")
@@ -273,14 +273,14 @@ class _Program(NamedTuple):
 
     def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
-        names = ("work", "read", "others", "group")
+        names = ("work", "read", "pushes_of_others", "group")
         is_unchanged = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
         members_are_done = ((self.is_complete(before.work) & is_unchanged) | ~is_member).all()
         return members_are_done & (after.level == before.level)
 
     def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
-        reads_newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
+        reads_newest = (after.read == before.version) & (after.pushes_of_others == 0) & (after.work == 0)
         is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
         stays_as_it_is = (after.group == before.group) & (after.level == before.level)
         split_or_same = (is_split_at_level | ~is_member).all() | (stays_as_it_is | ~is_member).all()
@@ -307,17 +307,19 @@ class _Program(NamedTuple):
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         staleness = before.version - before.read[lowest_member]
-        is_fresh = staleness <= before.others[lowest_member]
+        is_fresh = staleness <= before.pushes_of_others[lowest_member]
         is_complete = self.is_complete(before.work)
         return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
-        """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
-        staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.others, 0)
+        """The state with version 1 and no pushes of others, whose staleness less these is what it was."""
+        staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.pushes_of_others, 0)
         work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
         version_1 = jnp.ones_like(state.version)
         read_as_stale = 1 - staleness
-        return state._replace(version=version_1, work=work, read=read_as_stale, others=0 * state.others)
+        return state._replace(
+            version=version_1, work=work, read=read_as_stale, pushes_of_others=0 * state.pushes_of_others
+        )
 
     def _lowest_member_or_0(self, server: jax.Array) -> jax.Array:
         """int[]: the lowest worker of the server's group; 0 for workers, for whom rules are computed and not used."""

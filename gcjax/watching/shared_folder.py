@@ -29,17 +29,17 @@ class SharedFolder:
 
     Attributes:
       path: the folder.
-      name: what the files begin with.
-      start: the number of the first step of this run; rows of earlier runs are in files of their own.
+      prefix: what the names of the files begin with.
+      first_step: the number of the first step of this run; rows of earlier runs are in files of their own.
     """
 
     is_shared = True
 
-    def __init__(self, path: Path, name: str, start: int) -> None:
+    def __init__(self, path: Path, prefix: str, first_step: int) -> None:
         """Makes the folder if there is none."""
-        self.path, self.name, self.start = path, name, start
+        self.path, self.prefix, self.first_step = path, prefix, first_step
         path.mkdir(parents=True, exist_ok=True)
-        self._file = path  # before `open`
+        self._file: Path | None = None  # until `open`
         self._offsets: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
@@ -48,9 +48,9 @@ class SharedFolder:
         Raises:
           ValueError: if there is one already, of a run that began with the same step, and that step is 0.
         """
-        file = self.path / f"{self.name}.{self.start}.{worker}.csv"
+        file = self.path / f"{self.prefix}.{self.first_step}.{worker}.csv"
         try:
-            with file.open("w" if self.start else "x") as stream:
+            with file.open("w" if self.first_step else "x") as stream:
                 stream.write(_HEAD)
         except FileExistsError:
             raise ValueError(
@@ -66,6 +66,7 @@ class SharedFolder:
         columns = [*numbers, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
         sink = pa.BufferOutputStream()
         csv.write_csv(pa.table(columns, names=_NAMES), sink, csv.WriteOptions(include_header=False))
+        assert self._file is not None, "a process appends to its file once it is open"
         self._file.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         with self._file.open("ab") as stream:
             if not stream.tell():
@@ -75,16 +76,16 @@ class SharedFolder:
     def close(self) -> None:
         """Writes the trace of all processes."""
         if len(rows := self.all_rows()):
-            with atomic_write(self.path / f"{self.name}.csv") as path:
+            with atomic_write(self.path / f"{self.prefix}.csv") as path:
                 write_trace(path, joined(rows))
 
     def news(self) -> np.ndarray:
         """The rows that have come to the files of this run since the last call; damaged lines are left out."""
-        return np.concatenate([empty_rows(), *(self._new_rows(file) for file in self._files(self.start))])
+        return np.concatenate([empty_rows(), *(self._new_rows(file) for file in self._files(self.first_step))])
 
     def all_rows(self) -> np.ndarray:
         """The rows of all runs, later ones last; what a later run has measured again is left out of earlier ones."""
-        first_steps = sorted({_first_step(file) for file in self.path.glob(f"{self.name}.*.*.csv")})
+        first_steps = sorted({_first_step(file) for file in self.path.glob(f"{self.prefix}.*.*.csv")})
         rows = empty_rows()
         for first_step in first_steps:
             rows_of_run = [_rows_of_lines(file.read_bytes()) for file in self._files(first_step)]
@@ -92,9 +93,9 @@ class SharedFolder:
             rows = np.concatenate([rows_before, *rows_of_run])
         return rows
 
-    def _files(self, start: int) -> list[Path]:
+    def _files(self, first_step: int) -> list[Path]:
         """The files of the run whose first step has this number, one of each process."""
-        return sorted(self.path.glob(f"{self.name}.{start}.*.csv"))
+        return sorted(self.path.glob(f"{self.prefix}.{first_step}.*.csv"))
 
     def _new_rows(self, file: Path) -> np.ndarray:
         """The rows of the whole lines after what was taken last time; from the beginning if the file is a new one."""
