@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode
@@ -198,9 +199,9 @@ def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None
         )
     if not stopping_rule.exact:
         return
-    with jax.ensure_compile_time_eval():
-        full_work_at_once = jnp.zeros(code.assignment.chunks.shape)  # the seconds at which chunks are finished
-        is_never_decodable = bool(jnp.isinf(code.completion(full_work_at_once)))
+    full_work_at_once = np.zeros(code.assignment.chunks.shape, np.float32)  # the seconds at which chunks are finished
+    completion = jax.jit(code.completion).lower(full_work_at_once).compile()  # also while something else is traced
+    is_never_decodable = bool(np.isinf(completion(full_work_at_once)))
     if is_never_decodable:
         raise ValueError(
             "stopping when decodable needs a code that everybody's full work decodes; this one has "
