@@ -1,6 +1,6 @@
 """What each scheme would have done with a trace.
 
-Letters: T steps, W workers, G blocks, B bootstraps.
+Letters: T steps, W workers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def advise(
         no task if None. BSP is added where it is missing.
       study: a task, with its optimizer, sizes and target: BSP and the best scheme of each class are trained on the
         trace until they reach the target. None trains nothing.
-      num_bootstraps: B, 20 at least.
+      num_bootstraps: 20 at least.
       block_steps: the length of a block, a multiple of 8 for local steps to fit; if None, the square root of T, 16 at
         least, or more where steps are slow for long (`gcjax.advice.blocks.default_block_steps`).
       gradient_bytes: of one message, for the table.

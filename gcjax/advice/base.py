@@ -1,7 +1,4 @@
-"""The types of advice: a scheme, an estimate with its interval, and what is said of all schemes.
-
-Letters: B bootstraps.
-"""
+"""The types of advice: a scheme, an estimate with its interval, and what is said of all schemes."""
 
 from typing import NamedTuple
 
@@ -113,9 +110,9 @@ class Advice(NamedTuple):
       num_filled: cells without a measurement, which count as the worker's last one before.
       is_relative: whether times are only known up to a factor.
       block_steps: the length of a block.
-      num_bootstraps: B.
+      num_bootstraps: the other stretches of the same job that were drawn.
       gradient_bytes: of one message, if known.
-      bootstraps: scheme with its setting -> float[B], its seconds per effective step on each bootstrap; so are the
+      bootstraps: scheme with its setting -> float[bootstraps], its seconds per effective step on each; so are the
         slowest and the median of each step. Entry b of all is of the same blocks.
       cost_of_halves: the share of BSP's time that stragglers cost in the first half of the steps, and in the second.
       target: what was trained to, in words; empty where no task was given.

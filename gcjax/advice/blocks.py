@@ -3,7 +3,7 @@
 The blocks of a moving block bootstrap (Künsch, Annals of Statistics 1989): so many steps in a row, all workers
 together, so that slow spells and what happens at one time stay together. The trace is taken as a ring.
 
-Letters: T steps, W workers, G blocks, B bootstraps.
+Letters: T steps, W workers.
 """
 
 import math
@@ -90,20 +90,20 @@ def correlated_steps(values: np.ndarray) -> float:
 
 
 def starts(num_steps: int, block_steps: int) -> np.ndarray:
-    """int64[G]: the first step of each block: one after the other, overlapping where there would be too few."""
+    """int64[blocks]: the first step of each block: one after the other, overlapping where there would be too few."""
     num_blocks = max(-(-num_steps // block_steps), min(num_steps, MIN_BLOCKS))
     return np.arange(num_blocks) * num_steps // num_blocks
 
 
 def rows(first_step_of_block: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
-    """int64[G, run_in + block_steps]: the steps of each block, behind those of its run-in; from a ring of T steps."""
+    """int64[blocks, run_in + block_steps]: the steps of each block, behind those of its run-in; T steps are a ring."""
     return (first_step_of_block[:, None] + np.arange(-run_in, block_steps)) % num_steps
 
 
 def draws(
     rng: np.random.Generator, num_bootstraps: int, num_blocks: int, num_steps: int, block_steps: int
 ) -> np.ndarray:
-    """float64[B, G]: how often each block counts in each of B other stretches of the same job, as long as the trace.
+    """float64[bootstraps, blocks]: how often each block counts in other stretches, as long as the trace.
 
     Two things are random: what the job is like is only known from n = T / block_steps blocks, and another stretch is
     not as the job is in the mean. So blocks are drawn with replacement, and of these, again, blocks. There are n - 3

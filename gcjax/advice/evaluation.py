@@ -1,6 +1,6 @@
 """From sums over blocks to what each scheme costs on the trace and on each bootstrap.
 
-Letters: T steps, W workers, G blocks, B bootstraps.
+Letters: T steps, W workers.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LEVEL = 0.9
 
 
 class Baseline(NamedTuple):
-    """Seconds per step on the trace (first) and on each bootstrap, float64[1 + B].
+    """Seconds per step on the trace (first) and on each bootstrap, float64[1 + bootstraps].
 
     Attributes:
       bsp: of the slowest worker of each step.
@@ -29,12 +29,12 @@ class Baseline(NamedTuple):
 
     @property
     def cost(self) -> np.ndarray:
-        """float64[1 + B]: the share of BSP's time that stragglers cost."""
+        """float64[1 + bootstraps]: the share of BSP's time that stragglers cost."""
         return 1 - self.median / self.bsp
 
 
 class Figures(NamedTuple):
-    """A scheme on the trace (first) and on each bootstrap, float64[1 + B]; see `SchemeAdvice`."""
+    """A scheme on the trace (first) and on each bootstrap, float64[1 + bootstraps]; see `SchemeAdvice`."""
 
     seconds: np.ndarray
     waiting: np.ndarray
@@ -49,9 +49,9 @@ def baseline(seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: 
 
     Args:
       seconds: float64[T, W].
-      first_step_of_block: int64[G], the first step of each block.
+      first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
-      counts: float64[1 + B, G], how often each block counts.
+      counts: float64[1 + bootstraps, blocks], how often each block counts.
     """
     steps_of_block = blocks.rows(first_step_of_block, len(seconds), run_in=0, block_steps=block_steps)
     num_steps = counts.sum(axis=1) * block_steps
@@ -102,7 +102,7 @@ def exactness(scheme: Scheme, num_workers: int, *, leaves_out: Callable[[], bool
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """The value on the trace, and the interval of those on the bootstraps, from float64[1 + B]."""
+    """The value on the trace, and the interval of those on the bootstraps, from float64[1 + bootstraps]."""
     on_trace, on_bootstraps = values[0], values[1:]
     low, high = np.quantile(on_bootstraps, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(on_trace), float(low), float(high))

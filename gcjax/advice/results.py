@@ -1,6 +1,6 @@
 """What each scheme does with the blocks of a trace; programs are compiled while others are traced and run.
 
-Letters: T steps, W workers, G blocks, B drawn stretches.
+Letters: T steps, W workers.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ class Sample(NamedTuple):
     """The blocks, and what each stretch of steps draws of them.
 
     Attributes:
-      first_step_of_block: int64[G], the first step of each block.
+      first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
-      counts: float64[1 + B, G], how often each block counts on the trace (first) and in each drawn stretch.
+      counts: float64[1 + bootstraps, blocks], how often each counts on the trace (first) and in each drawn stretch.
     """
 
     first_step_of_block: np.ndarray

@@ -5,7 +5,7 @@ that share, or an equal part of it; with a code of N chunks a unit is a chunk, W
 chunks of a worker in a round all are of one step. An effective step is the use of as much work as BSP uses in one: W
 shares, or N different chunks.
 
-Letters: W workers, G blocks, N chunks, K chunks that a worker holds, E commits, C contributions.
+Letters: W workers, N chunks, K chunks that a worker holds, E commits, C contributions.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ _COMPILER_OPTIONS = {"xla_backend_optimization_level": 1}
 
 
 class BlockSums(NamedTuple):
-    """What adds up over blocks, float[G] each, of JAX or NumPy; in the window of each block.
+    """What adds up over blocks, float[blocks] each, of JAX or NumPy; in the window of each block.
 
     Attributes:
       seconds: of the block.
@@ -92,7 +92,7 @@ class _Batches(NamedTuple):
       units_per_step: units of a measured step.
       unit_share: of the seconds of a measured step that a unit takes.
       steps_before: of run-in before each block.
-      rows: int64[G, steps], the steps of each block behind those of its run-in.
+      rows: int64[blocks, steps], the steps of each block behind those of its run-in.
       num_at_once: blocks that are simulated at once.
     """
 
@@ -123,7 +123,7 @@ def lowered(
     Args:
       scheme: what is simulated.
       trace_shape: T steps, W workers.
-      first_step_of_block: int64[G], the first step of each block.
+      first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
 
     Raises:
@@ -140,7 +140,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
     Args:
       scheme: what is simulated.
       seconds: float64[T, W] of the trace.
-      first_step_of_block: int64[G], the first step of each block.
+      first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
     """
     units_per_step, unit_share, steps_before, rows, num_at_once = _batches(
@@ -158,7 +158,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
 
 @partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=_COMPILER_OPTIONS)
 def _sums(protocol: Protocol, units_per_step: int, steps_before: int, durations: jax.Array) -> BlockSums:
-    """The sums of blocks whose units take `durations float[G, T, W]`; `steps_before` measured steps are of run-in."""
+    """The sums of blocks whose units take `durations float[blocks, T, W]`; `steps_before` steps are of run-in."""
 
     def of_block(block: jax.Array) -> BlockSums:
         """The sums of one block, `float[T, W]`."""

@@ -59,7 +59,7 @@ def adaptive_coded(
     Args:
       candidates: name -> code, or (code, stopping rule); when the sum is decodable if there is no rule. All have the
         same workers and chunks; loads, orders, blocks and messages may differ.
-      window: V, the rounds that a choice looks back.
+      window: the rounds that a choice looks back.
       choose: pure function `Estimates -> int32[]`, which candidate is next, the nearest one if there is none of this
         number; by default the one with the least mean seconds for a whole gradient.
 

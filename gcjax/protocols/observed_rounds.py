@@ -12,7 +12,7 @@ are censored in this way; for who has finished nothing, as if there were one; fo
 others. That a chunk has lasted long already does not make it end sooner, and a worker that is slow now counts as slow
 in this round.
 
-Letters: P codes, W workers, K chunks a worker holds at most, V rounds of the window, L blocks.
+Letters: P codes, W workers, K chunks a worker holds at most, L blocks.
 """
 
 from collections.abc import Sequence
@@ -53,10 +53,10 @@ class Estimates(NamedTuple):
     """What a choice is made from: the rounds of the window, in no order.
 
     Attributes:
-      seconds: float[V, P], how long each of the rounds would have taken with each code, its messages included.
-      decoded: float[V, P], the share of the sum that would have been decoded then: 1 for an exact decode, otherwise
+      seconds: float[window, P], how long each of the rounds would have taken with each code, its messages included.
+      decoded: float[window, P], the share of the sum that would have been decoded: 1 for an exact decode, otherwise
         1 - residual^2 / (N L), at least 0.
-      is_seen: bool[V], which rounds there have been; the others are 0.
+      is_seen: bool[window], which rounds there have been; the others are 0.
       latest: int32[], the code of the last round.
     """
 
@@ -70,9 +70,9 @@ class Window(NamedTuple):
     """What is kept of the last rounds.
 
     Attributes:
-      estimates: of these rounds; row r % V is that of round r.
-      busy: float[V, W] seconds at work.
-      done: int32[V, W], the chunks that were finished.
+      estimates: of these rounds; row r % window is that of round r.
+      busy: float[window, W] seconds at work.
+      done: int32[window, W], the chunks that were finished.
       num_rounds: int32[], the rounds so far.
     """
 
@@ -123,7 +123,7 @@ def with_round(
 
 
 def mean_seconds(busy: jax.Array, done: jax.Array) -> jax.Array:
-    """float[W]: the mean seconds a chunk of each worker, from its seconds at work and its chunks, [V, W] both."""
+    """float[W]: the mean seconds a chunk of each worker, from its seconds at work and its chunks, [window, W] both."""
     worked = busy.sum(axis=0) > 0
     mean = busy.sum(axis=0) / done.sum(axis=0).clip(1).astype(busy.dtype)
     num_worked = worked.sum().clip(1).astype(busy.dtype)
