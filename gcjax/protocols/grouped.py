@@ -136,7 +136,7 @@ def _coded_protocol(
         coded_groups.schedule,
         coded_groups.joint_code,
         round_units=coded_groups.joint_code.assignment.load,
-        specification=coded_groups.promise if coded_groups.stop.exact else None,
+        specification=coded_groups.promise if coded_groups.stopping_rule.exact else None,
         rule=_not_served_with_codes,
         num_workers=coded_groups.num_workers,
     )
