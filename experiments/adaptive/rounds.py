@@ -35,13 +35,13 @@ HEADS = (
 
 
 class Times(NamedTuple):
-    """What came out for one kind of stragglers; S seeds, P codes, V windows.
+    """What came out for one kind of stragglers; S seeds, P codes.
 
     Attributes:
       fixed: float64[P, S] seconds of all rounds with one code.
       best_rounds: float64[S], if each round had the code that is fastest in it.
-      adaptive: float64[V, S].
-      changes: float64[V, S], how often the code changed.
+      adaptive: float64[windows, S].
+      changes: float64[windows, S], how often the code changed.
     """
 
     fixed: np.ndarray
