@@ -31,11 +31,12 @@ class Exchange(NamedTuple):
 def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
     """The pure function `iteration -> Exchange` where each sends to each that hears it, bool[turns, W, W] by turns."""
     hears = hears & ~np.eye(hears.shape[1], dtype=bool)
+    num_sent, num_received = (hears.sum(axis=axis, dtype=np.int32) for axis in (1, 2))  # [turns, W]
 
     def exchange(iteration: jax.Array) -> Exchange:
         """Who hears whom after an iteration, and the messages: one for each neighbour."""
-        hears_now = jnp.asarray(hears)[iteration % len(hears)]
-        return Exchange(hears_now, sent=hears_now.sum(axis=0), received=hears_now.sum(axis=1))
+        turn = iteration % len(hears)
+        return Exchange(*(jnp.asarray(by_turns)[turn] for by_turns in (hears, num_sent, num_received)))
 
     return exchange
 
