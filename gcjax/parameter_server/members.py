@@ -42,7 +42,7 @@ class Members:
         self.fingerprint = fingerprint(setup)
         self._num_workers = setup.num_workers
         self._members: dict[int, Member] = {}
-        self._workers: dict[int, int] = {}  # by the id of a connection
+        self._workers: dict[Sender, int] = {}
 
     def __getitem__(self, worker: int) -> Member:
         """The worker of this number, which has been connected."""
@@ -50,7 +50,7 @@ class Members:
 
     def worker_of(self, connection: Sender) -> int | None:
         """The number of the worker with this connection; None if it has not been let in."""
-        return self._workers.get(id(connection))
+        return self._workers.get(connection)
 
     def is_current(self, worker: int, connection: Sender) -> bool:
         """Whether the connection is the worker's, and not one of a process that was replaced."""
@@ -72,7 +72,7 @@ class Members:
         last_pushed = message.header.get("last_pushed")
         last_turn = last_pushed if isinstance(last_pushed, int) else -1
         self._members[worker] = Member(connection, str(incarnation), now, last_turn)
-        self._workers[id(connection)] = worker
+        self._workers[connection] = worker
 
     def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
         """Why the sender is not let in, empty if it is; and whether it may try again."""
@@ -111,7 +111,7 @@ class Members:
 
     def disconnect(self, connection: Sender) -> int | None:
         """Forgets a connection; returns its worker if that has no other one."""
-        worker = self._workers.pop(id(connection), None)
+        worker = self._workers.pop(connection, None)
         if worker is None or not self.is_current(worker, connection):
             return None
         self._members[worker] = self._members[worker]._replace(connection=None)
