@@ -59,6 +59,13 @@ def link_all(source, target):
             os.link(source / name, target / name)
 
 
+def pytest_itemcollected(item):
+    """Of a test marked slow with the names of some cases, only these are."""
+    for mark in [mark for mark in item.own_markers if mark.name == "slow" and mark.args]:
+        if item.callspec.id not in mark.args:
+            item.own_markers.remove(mark)
+
+
 @pytest.hookimpl(trylast=True)  # when -m and -k have chosen
 def pytest_collection_modifyitems(config, items):
     first, step = map(int, config.getoption("--part").split("/"))

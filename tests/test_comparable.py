@@ -43,6 +43,7 @@ def traces():
     return monitored("jaxpr_trace_duration")
 
 
+@pytest.mark.slow("adaptive_coded", "grouped coded")
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_equal_protocols(name):
     case = CASES[name]
@@ -139,6 +140,7 @@ def test_traced_arguments_leave_a_factory_as_it_is():
     assert (times == 0.25).all()
 
 
+@pytest.mark.slow
 def test_what_is_written_inline_compiles_nothing_twice():
     task = tasks.linear_regression(4, num_examples=32, num_features=3)
     durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), KEY, 10, 4)
@@ -161,6 +163,7 @@ def test_what_is_written_inline_compiles_nothing_twice():
     assert names  # the count sees what is compiled
 
 
+@pytest.mark.slow("<lambda>2")
 @pytest.mark.parametrize(
     "make",
     [

@@ -77,6 +77,7 @@ def test_make_with_a_python_that_is_too_old(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_windows_line_ends_in_a_config(here, config):
     config.write_bytes(SMALL.replace("\n", "\r\n").encode())
     status, out, err = here("run", config, "--out", "out")
@@ -149,6 +150,7 @@ def test_a_full_disk_behind_stdout():
     assert "no space left on the disk that the command writes to. Free some." in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", some([["doctor"]], [["check", "ssp", "--json"], ["list"]]), ids=" ".join)
 def test_a_reader_that_has_had_enough(arguments):
     """As `gcjax doctor | head -1`."""
@@ -174,6 +176,7 @@ def test_what_libraries_say_of_a_full_disk():
     assert machine_errors.sentence(AssertionError("something else")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", some(["nonsense"], ["cuda"]))
 def test_a_device_that_is_not_there(config, tmp_path, platform):
     done = gcjax("run", config, "--out", tmp_path / "out", JAX_PLATFORMS=platform)
@@ -182,6 +185,7 @@ def test_a_device_that_is_not_there(config, tmp_path, platform):
     assert "Unset it" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plugin_for_a_gpu_where_there_is_none(tmp_path):
     """JAX's plugin for a GPU raises this where it finds none; JAX goes on with the CPU."""
     plugin = tmp_path / "plugins" / "jax_plugins" / "broken"

@@ -30,6 +30,20 @@ TRAINED = {
 }
 
 
+@pytest.mark.slow(
+    "adaptive_coded",
+    "async_local_sgd",
+    "backup_workers",
+    "dssp",
+    "elastic_averaging",
+    "fedbuff",
+    "k_async",
+    "k_batch_sync",
+    "k_sync",
+    "progressive_groups",
+    "psp",
+    "ringmaster",
+)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules(name, x64):
     units = table.shape_of(name)[0] // len(DURATIONS)  # a code's round has several

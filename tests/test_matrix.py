@@ -48,6 +48,7 @@ def run(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_shown_and_ends_with_status_1(run):
     good, bad = cells.Outcome(True, "7 passed"), cells.Outcome(False, "1 of 3 run", "codes: no luck")
     status, printed = run(good, good)

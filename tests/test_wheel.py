@@ -43,6 +43,7 @@ def test_pip_refuses_a_python_that_is_too_old(wheel):
     assert Parser().parsestr(archive.read(metadata).decode())["Requires-Python"] == ">=3.11"
 
 
+@pytest.mark.slow
 def test_a_source_distribution_has_all_that_its_wheel_and_tests_need(tmp_path):
     from hatchling.builders.sdist import SdistBuilder
 

@@ -97,6 +97,7 @@ def test_the_commands_of_the_pages_from_another_folder(study):
     assert done.stdout.count("\n") == 6 and "pacemaker,13," in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nnx_moons", "linen_moons"])
 def test_its_tasks_learn_and_compile_once(study, name):
     import my_schemes

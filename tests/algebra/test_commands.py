@@ -35,6 +35,7 @@ def draw(kind, model, seed, number=NUMBER):
     return [jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), many) for i in range(number)]
 
 
+@pytest.mark.slow("events", "two states")
 @pytest.mark.parametrize("name", MODELS)
 def test_operators_are_those_of_sets_of_traces(name):
     model = MODELS[name]

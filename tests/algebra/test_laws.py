@@ -82,6 +82,13 @@ def as_sets(term, sets, instances, i):
     return getattr(sets, term.name)(*(as_sets(x, sets, instances, i) for x in term.arguments))
 
 
+@pytest.mark.slow(
+    "csp_parallel: parallel",
+    "parallel: both must abort",
+    "parallel: nothing follows an abort",
+    "parallel: two programs step at once",
+    "sequence: from the first state",
+)
 @pytest.mark.parametrize(("name", "mistake", "function"), MUTANTS, ids=[f"{name}: {what}" for name, what, _ in MUTANTS])
 def test_every_mistake_makes_a_law_fail(name, mistake, function, instances):
     operators = {**laws.OPERATORS, name: function}

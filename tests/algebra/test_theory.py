@@ -34,6 +34,7 @@ CASES = {  # name -> the specification, what the promises give, what programs ke
 SLOW = ["too strong a property", "too fast a program", "three workers", "a server"]
 
 
+@pytest.mark.slow("BSP refines SSP", "too weak a guarantee")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES])
 def test_refinement_and_exploring_agree(name):
     make, introduced, kept, achieved = CASES[name]

@@ -31,6 +31,7 @@ def number_of_pixels(figure, panel, colour):
     return (np.abs(part - np.array(to_rgb(colour))).max(axis=-1) < 1.5 / 255).sum()
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("wide", [False, True])
 def test_every_curve_begins_at_time_zero_with_its_first_value(drawn, monkeypatch, wide):
     monkeypatch.setattr(curves, "_needs_logarithmic_time", lambda results: wide)
@@ -47,6 +48,7 @@ def test_every_curve_begins_at_time_zero_with_its_first_value(drawn, monkeypatch
         assert line.get_xydata()[0][1] == pytest.approx(2.01)  # the loss of `trajectory` before the first step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 8, 12])
 def test_curves_that_coincide_are_all_seen(drawn, number):
     found = results()

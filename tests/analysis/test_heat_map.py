@@ -33,6 +33,7 @@ def test_a_slow_worker_is_a_red_row(tmp_path):
     assert np.flatnonzero(is_red).max() < np.flatnonzero(is_grey).min()
 
 
+@pytest.mark.slow("shape3")
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (3000, 2), (2, 3000)])
 def test_any_shape_is_drawn(tmp_path, shape):
     heat_map.write_heat_map(of_array(np.random.default_rng(0).exponential(size=shape)), tmp_path / "map.png")

@@ -94,6 +94,7 @@ def test_saved_results_come_back(tmp_path):
     assert len(loaded.seeds("BSP")) == S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failed", [(), (0,)])
 def test_the_report_is_written(tmp_path, failed):
     analysis.write_report(results(failed=failed), tmp_path)
@@ -146,6 +147,7 @@ def test_accuracy_rises_and_loss_falls():
     assert not analysis.target("loss", 0.0, ["loss"]).higher_is_better
 
 
+@pytest.mark.slow("1")
 @pytest.mark.parametrize("workers", [1, 2, 10, 60])
 def test_the_workers_of_a_timeline_have_whole_numbers(workers, tmp_path, monkeypatch):
     found, drawn = results(), []

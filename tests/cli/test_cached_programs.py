@@ -58,6 +58,7 @@ def finish(process):
     return misses, hits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", some([SMALL], [RUN]), ids=["a program", "a run"])
 def test_the_second_run_compiles_nothing_also_after_two_at_once(tmp_path, script):
     first = [finish(process) for process in (start(tmp_path, script), start(tmp_path, script))]

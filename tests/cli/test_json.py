@@ -90,6 +90,7 @@ def test_a_check_says_whether_it_holds(command):
     assert set(together["counterexample"]["steps"][0]) == {"who", "does", "state"}
 
 
+@pytest.mark.slow
 def test_a_check_of_schedules(command):
     status, checks = command("check", "--schedule", "small.gin", "--json")
     assert status == 0 and checks["holds"] is True

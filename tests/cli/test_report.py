@@ -27,6 +27,7 @@ def processes(path):
     return {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}, events
 
 
+@pytest.mark.slow
 def test_a_timeline_has_a_process_for_each_scheme(folder, tmp_path, capsys):
     path = tmp_path / "timeline.json"
     assert report(folder, "--timeline", path) == 0
@@ -60,6 +61,13 @@ def test_a_folder_without_commits_has_a_timeline_without_arrows(folder, tmp_path
     assert not any(e["ph"] in "sf" for e in events) and "no commits.parquet" in (tmp_path / "timeline.json").read_text()
 
 
+@pytest.mark.slow(
+    "options1---window is for a timeline",
+    "options2-suffix .json or .pftrace",
+    "options3-Did you mean 'BSP'",
+    "options4-window must be from one second to a later one",
+    "options5-workers must be a whole number",
+)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -78,12 +86,14 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, capsys, options, said):
     assert error.startswith("gcjax: ") and said in error and not (tmp_path / "x.json").exists()
 
 
+@pytest.mark.slow("--timeline")
 @pytest.mark.parametrize("option", ["--timeline", "--html"])
 def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):
     assert report(folder, option, tmp_path / "nowhere" / "file.json") == 2
     assert "must be one that can be written" in capsys.readouterr().err
 
 
+@pytest.mark.slow("0:", "a:b")
 @pytest.mark.parametrize("window", ["3", "a:b", "0:"])
 def test_a_window_that_is_none(folder, capsys, window):
     with pytest.raises(SystemExit):
@@ -91,6 +101,7 @@ def test_a_window_that_is_none(folder, capsys, window):
     assert f"as in 0:12.5; got {window!r}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_page_in_the_folder_belongs_to_the_run(folder, capsys):
     assert report(folder, "--html") == 0
     assert "Page written to" in capsys.readouterr().out.replace("\n", " ")

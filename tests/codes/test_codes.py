@@ -24,6 +24,18 @@ FURTHER = (
 )  # fmt: skip
 
 
+@pytest.mark.slow(
+    "Reed-Solomon",
+    "Ye-Abbe",
+    "clustered",
+    "crc 5 s=1",
+    "cyclic MDS real",
+    "frc by least squares",
+    "multi-message",
+    "partial L=2",
+    "two parts",
+    "uncoded",
+)
 @pytest.mark.parametrize("name", some([name for name in CODES if name not in FURTHER], FURTHER))
 def test_the_contract(name):
     """Every mask decodes exactly or has its true residual; completion times, types, one program."""
@@ -37,6 +49,7 @@ def test_the_whole_contract_of_a_code_of_codes():
     check_code(code, tolerated=tolerated)
 
 
+@pytest.mark.slow("Ye-Abbe random", "clustered")
 @pytest.mark.parametrize("name", one_in(3, CODES))
 def test_lists_and_masks_are_taken_and_nonsense_is_refused(name):
     code, _ = CODES[name]
@@ -111,6 +124,7 @@ def test_random_masks_at_size_200_decode_exactly():
                 np.testing.assert_allclose(product, np.broadcast_to(np.eye(num_blocks), product.shape), atol=1e-9)
 
 
+@pytest.mark.slow("2", "3", "8")
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 8])
 def test_direct_solver_agrees_with_the_table_and_with_lapack(num_blocks, monkeypatch):
     assignment = assignments.random_regular(20, load=9, rng_key=KEY)

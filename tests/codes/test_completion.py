@@ -54,6 +54,7 @@ def test_a_finite_completion_time_is_exact_for_many_combinations(code, seed, wid
 ONE_STEP = codes.one_step(assignments.cyclic(3, load=2))
 
 
+@pytest.mark.slow("side by side-float64", "two parts, optimal-float64", "two parts-float64", "whole workers-float64")
 @pytest.mark.parametrize("wide", some([True], [False]), ids=lambda wide: "float64" if wide else "float32")
 @pytest.mark.parametrize(
     "code",

@@ -90,6 +90,7 @@ def test_fractional_placement_takes_one_of_each_group_for_every_mask(x64, num_wo
         np.testing.assert_allclose(weights[list(members)], num_workers / (load * max(largest, 1)), rtol=1e-12)
 
 
+@pytest.mark.slow("arguments0", "arguments1")
 @pytest.mark.parametrize(
     "arguments", [{"load": 2}, {"load": 3, "average": True}, {"load": 2, "placement": "fractional"}]
 )

@@ -16,6 +16,7 @@ def full_encode(code):
         return np.asarray(jax.jit(code.plan)(jnp.asarray(code.assignment.loads)).encode)
 
 
+@pytest.mark.slow("6-3")
 @pytest.mark.parametrize(("n", "s"), [(6, 3), (7, 2), (8, 1), (5, 0)])
 def test_real_cyclic_mds_is_a_circulant_that_vanishes_at_roots_of_unity_around_minus_one(n, s):
     code = codes.cyclic_mds(n, num_stragglers=s)

@@ -122,6 +122,7 @@ def test_after_the_sweeps_only_holders_of_the_worst_chunks_have_a_turn():
     assert 0 < groups[-1].size <= 8 and np.isin(groups[-1], worst).all()
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("num_blocks", [2, 3])
 def test_a_search_never_makes_a_good_order_worse(num_blocks):
     assignment = assignments.order_chunks(assignments.random_regular(40, load=6, rng_key=KEY), num_blocks=num_blocks)

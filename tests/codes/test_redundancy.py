@@ -30,6 +30,7 @@ def left(code, stragglers=()):
     return true
 
 
+@pytest.mark.slow("CRC-1000-3", "cyclic MDS-1000-10")
 @pytest.mark.parametrize(
     ("name", "n", "s"),
     [
@@ -41,6 +42,7 @@ def test_everybody_decodes_exactly_in_float32(name, n, s):
     assert left(EXACT[name](n, s)) < redundancy.MAX_RESIDUAL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n", "s", "bound"),
     [("cyclic MDS", 400, 10, 2e-2), ("cyclic MDS", 1000, 3, 1e-3)],
@@ -52,6 +54,7 @@ def test_stragglers_at_random_decode_in_float32_as_far_as_the_coefficients_go(na
     assert max(found) < bound and np.median(found) < 0.1 * bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "s"), [(40, 3), (400, 2), (1000, 1), *(pytest.param(1000, s, marks=pytest.mark.slow) for s in (2, 3))]
 )
@@ -90,6 +93,7 @@ def test_cyclic_repetition_decodes_every_pair_of_sixty_in_float32():
         assert 0.2 < left(code, pairs[worst]) / found[worst] < 5  # what is predicted is what a plan leaves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("s", one_in(3, [2, 1, 3]))
 def test_more_stragglers_than_tolerated_leave_the_least_residual_in_float32(s):
     """Beyond 512 workers, so by conjugate gradients."""
@@ -112,6 +116,7 @@ def test_float64_decodes_every_random_set(name, n, s, x64):
         assert left(code, rng.choice(n, count, replace=False)) < 1e-6
 
 
+@pytest.mark.slow("6-4-CRC", "7-2-CRC", "7-2-Ye-Abbe")
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize(("n", "s"), some([(7, 2), (6, 4)], [(6, 2)]))
 def test_the_weights_are_the_least_of_scaled_messages(name, n, s, x64):
@@ -210,6 +215,7 @@ def test_a_code_that_float32_cannot_hold_is_refused_and_float64_can(make):
         make()
 
 
+@pytest.mark.slow
 def test_the_zeros_of_complex_codes_lie_opposite_of_one():
     for n, s in ((12, 2), (13, 5), (50, 10)):
         code = codes.cyclic_mds(n, num_stragglers=s)

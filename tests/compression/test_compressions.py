@@ -77,6 +77,7 @@ def test_qsgd_rounds_to_neighbouring_levels(x64):
     assert PLAIN["qsgd"].num_bytes(message()) == 3 * 8 + -(-45 * 2 // 8)
 
 
+@pytest.mark.slow("qsgd")
 @pytest.mark.parametrize("name", ["qsgd", "qsgd of many levels", "random_k"])
 def test_unbiased(name, x64):
     """The mean of many estimates is the message, up to six standard errors."""
@@ -141,6 +142,7 @@ def test_what_was_sent_and_what_is_left_add_up(name, x64):
     assert np.abs(flat(state.residual)).max() > 1e-3
 
 
+@pytest.mark.slow("powersgd", "qsgd")
 @pytest.mark.parametrize("name", PLAIN)
 def test_contractions_and_no_others(name, x64):
     """The mean over keys of the squared loss, of messages that are hard in several ways."""
@@ -161,6 +163,7 @@ def test_linear_and_no_others(name, x64):
     assert (np.abs(difference).max() < 1e-12) == compression.is_linear
 
 
+@pytest.mark.slow("bfloat16-int8")
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_types_shapes_and_zeros(name, dtype):
@@ -226,6 +229,7 @@ def test_powersgd_goes_on_after_a_message_of_which_nothing_is_left(sent_before, 
     np.testing.assert_allclose(total, before + 3 * after, atol=1e-9)
 
 
+@pytest.mark.slow("bfloat16-1.0", "float16-0.001")
 @pytest.mark.parametrize(("dtype", "scale"), [(jnp.bfloat16, 1.0), (jnp.float16, 1e-3), (jnp.float16, 300.0)])
 def test_narrow_numbers_are_compressed_in_float32(dtype, scale):
     """Along the message, the mean estimate of QSGD has its length; int8 and signs are nearly as in float32."""
@@ -246,6 +250,7 @@ def test_of_nothing_nothing_is_sent(name):
     assert PLAIN[name].compress(nothing, (), KEY)[0].shape == (0,) and PLAIN[name].num_bytes(nothing) == 0
 
 
+@pytest.mark.slow("powersgd")
 @pytest.mark.parametrize("name", ["top_k", "random_k", "qsgd", "int8", "sign", "powersgd"])
 def test_what_is_no_float_is_refused(name):
     whole_numbers = jnp.ones((8, 8), jnp.int32)

@@ -79,6 +79,18 @@ def run_and_compare(name, capsys):
     return session
 
 
+@pytest.mark.slow(
+    "README.md",
+    "docs/codes.md",
+    "docs/how_to/code.md",
+    "docs/how_to/protocol.md",
+    "docs/how_to/straggler_model.md",
+    "docs/protocols.md",
+    "docs/running/absences.md",
+    "docs/running/seeds.md",
+    "docs/running/watch.md",
+    "docs/tutorial.md",
+)
 @pytest.mark.parametrize("name", some([n for n in WITH_PYTHON if n not in LONG], LONG))
 def test_blocks_run(name, capsys, workplace, trained_once):
     run_and_compare(name, capsys)

@@ -36,6 +36,22 @@ def examples():
 EXAMPLES = examples()
 
 
+@pytest.mark.slow(
+    "gcjax.advice.advise",
+    "gcjax.codes.fractional_repetition",
+    "gcjax.codes.independent_set",
+    "gcjax.codes.partial",
+    "gcjax.codes.unbiased",
+    "gcjax.compression.powersgd",
+    "gcjax.compression.qsgd",
+    "gcjax.engine.replay",
+    "gcjax.engine.run",
+    "gcjax.protocols.adaptive_coded",
+    "gcjax.specifications.check",
+    "gcjax.stragglers.absences",
+    "gcjax.stragglers.fit",
+    "gcjax.stragglers.traces.fitting.fit",
+)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_show_what_they_say(name):
     said = []

@@ -98,6 +98,7 @@ def test_page_on_the_algebra_shows_all_that_a_command_prints(capsys, monkeypatch
     assert [line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines()] == shown.splitlines()
 
 
+@pytest.mark.slow
 def test_the_smallest_config_is_one():
     assert "`configs/smallest.gin` is one of eleven lines" in PAGES["docs/running/command_line.md"].read_text()
     assert len([line for line in SMALLEST.read_text().splitlines() if "=" in line]) == 11

@@ -43,6 +43,7 @@ def same(head, text, value):
     return 0.2 < float(text) / float(value) < 5 if head in ROUNDING else agrees(text, value)
 
 
+@pytest.mark.slow("cyclic", "orders", "reproduction")
 @pytest.mark.parametrize("name", some([name for name in recomputed.CELLS if name not in LONG], LONG))
 def test_cells_are_those_of_a_run(name):
     _, said = named(name)

@@ -63,6 +63,7 @@ def check_kills(folder, num_kills):
         before = step
 
 
+@pytest.mark.slow
 def test_kill(tmp_path):
     check_kills(tmp_path, num_kills=1)
 

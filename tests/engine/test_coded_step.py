@@ -70,6 +70,7 @@ CODES = {
 }
 
 
+@pytest.mark.slow("partial L=3, 6 workers-each", "uncoded-each")
 @pytest.mark.parametrize("loss", some([each], [chunk_mean]))
 @pytest.mark.parametrize("name", CODES)
 def test_full_progress_gives_the_gradient(name, loss, x64):
@@ -81,6 +82,7 @@ def test_full_progress_gives_the_gradient(name, loss, x64):
     assert float(info.residual) < 1e-9 and info.contributed.shape == (code.assignment.num_workers,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "accumulate"), [("partial", False), ("partial", True), ("partial L=2", False)])
 @pytest.mark.parametrize("devices", some([8], [1]))
 def test_partial_progress_gives_what_the_plan_says(name, accumulate, devices, x64):
@@ -111,6 +113,7 @@ def _estimate(matrices, chunks):
     return unravel(jnp.asarray(total.reshape(-1)[: flat.size] / n))
 
 
+@pytest.mark.slow("False-crc", "False-partial L=2")
 @pytest.mark.parametrize("name", ["partial", "partial L=2", "crc"])
 @pytest.mark.parametrize("per_example", some([False], [True]))
 def test_aux_is_averaged_as_the_value_is(name, per_example, x64):
@@ -186,6 +189,7 @@ def _auto(on):
     return jax.sharding.Mesh(on.devices, on.axis_names, axis_types=(AxisType.Auto,) * len(on.axis_names))
 
 
+@pytest.mark.slow
 @pytest.mark.promotes
 @pytest.mark.parametrize("axis_type", some([AxisType.Explicit], [AxisType.Auto]))
 def test_inside_a_training_step(axis_type, x64):
@@ -240,6 +244,7 @@ def test_flax_linen_and_nnx_and_checkpoint():
         assert_close((value, gradient), uncoded(p, (inputs, targets), loss=loss), 1e-5)
 
 
+@pytest.mark.slow("bfloat16-partial")
 @pytest.mark.parametrize("name", ["partial", "partial L=2"])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 def test_dtypes_are_kept_and_sums_are_wide(name, dtype):

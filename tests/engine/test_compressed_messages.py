@@ -98,6 +98,7 @@ def messages_of_commit(schedule, e, versions, code):
         yield w * code.num_messages + m, message, decode * float(schedule.weight[e, w])
 
 
+@pytest.mark.slow("crc", "partial L=2")
 @pytest.mark.parametrize(
     "name", some(["progressive", "crc", "partial L=2"], ["bsp", "asp", "k_batch_async", "frc", "multi_message"])
 )
@@ -124,6 +125,7 @@ def test_a_run_is_error_feedback_by_its_definition(name, x64):
         assert_close(found.state.compression.residual[sender], residual)
 
 
+@pytest.mark.slow("crc")
 @pytest.mark.parametrize("name", some(["crc", "multi_message"], ["frc"]))
 def test_exact_codes_stay_exact_with_one_mask_for_all(name, x64):
     """A coded run with random places that all workers share is the uncoded one with the same."""
@@ -135,6 +137,7 @@ def test_exact_codes_stay_exact_with_one_mask_for_all(name, x64):
     assert np.abs(np.asarray(one.params - plain.params)).max() > 1e-3
 
 
+@pytest.mark.slow("compression0", "compression2", "compression3", "compression4")
 @pytest.mark.parametrize("compression", [TOP_K, C.top_k(share=0.4), OWN, C.sign(), C.int8(block_size=4)])
 def test_codes_with_coefficients_are_not_exact_under_others(compression, x64):
     """The decoded sum of compressed messages is none of the compressed gradients of the chunks: one commit."""
@@ -145,6 +148,7 @@ def test_codes_with_coefficients_are_not_exact_under_others(compression, x64):
     assert one.info.residual[0] < 1e-9  # which is that of the coefficients
 
 
+@pytest.mark.slow
 def test_error_feedback_is_exact_until_somebody_was_late(x64):
     """What a worker keeps of a round in which its message was not sent is missing later."""
     compression = C.error_feedback(C.random_k(share=0.5, rescale=False))
@@ -163,6 +167,7 @@ def linear_task():
     return tasks.task_of(lambda key: jnp.zeros(5), lambda params, x: x[0] @ params, data, num_chunks=W, batch_size=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["asp", "local_sgd"])
 def test_what_was_sent_and_what_is_kept_is_all_there_was(name, x64):
     task, protocol = linear_task(), PROTOCOLS[name]
@@ -178,6 +183,7 @@ def test_what_was_sent_and_what_is_kept_is_all_there_was(name, x64):
     assert np.abs(np.asarray(residual)).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["asp"], ["partial L=2", "k_batch_async"]))
 def test_wavefronts_agree(name, x64):
     for compression in (TOP_K, OWN):
@@ -199,6 +205,7 @@ def test_meshes_agree(name, num_devices, x64):
     assert_close(found.state.local, one.state.local)
 
 
+@pytest.mark.slow("asp")
 @pytest.mark.parametrize("name", some(["asp", "local_sgd"], ["bsp", "partial L=2", "adacomm", "grouped", "elastic"]))
 def test_a_run_that_is_cut_goes_on_with_the_same_bits(name, tmp_path):
     whole = run(name, C.error_feedback(C.powersgd(rank=1)) if name == "bsp" else TOP_K)
@@ -212,6 +219,7 @@ def test_a_run_that_is_cut_goes_on_with_the_same_bits(name, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found.unscheduled, whole.unscheduled)
 
 
+@pytest.mark.slow("asp")
 @pytest.mark.parametrize("name", some(["asp", "local_sgd"], ["progressive", "partial L=2", "bsp"]))
 def test_vmap_over_seeds_is_the_loop_and_a_replay_is_the_run(name, x64):
     """With commits in wavefronts, whose number differs between seeds."""
@@ -255,6 +263,7 @@ def test_a_second_run_compiles_nothing():
     assert advance._cache_size() == size
 
 
+@pytest.mark.slow("network0-bsp", "network0-partial L=2", "network1-bsp")
 @pytest.mark.parametrize("name", some(["bsp", "partial L=2"], ["asp", "local_sgd", "adacomm"]))
 @pytest.mark.parametrize("network", [stragglers.Network(0.1, 2.0, 1.0), stragglers.Network(0.1, 0.5, 0.3, server=2.0)])
 def test_messages_take_as_long_as_they_are_large(name, network):

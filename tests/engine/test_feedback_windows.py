@@ -32,6 +32,7 @@ def numbers(name, controls, value):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_later_windows_do_not_change_earlier_commits(name, x64):
     adaptive, schedule = PROTOCOLS[name][0].adaptive, schedule_of(name)

@@ -48,6 +48,7 @@ def test_so_it_is_after_a_run_under_jit_or_vmap():
         engine.check(jax.tree.map(lambda x: jnp.stack([x, x]), run), protocol)
 
 
+@pytest.mark.slow("exact", "fastest")
 @pytest.mark.parametrize(
     ("code", "stop"),
     [

@@ -63,6 +63,7 @@ def test_one_slow_worker_does_not_move_the_adaptive_deadline():
     assert live.adaptive().seconds(situation(constant(1, 1, 1, 3))) == K
 
 
+@pytest.mark.slow("seconds0")
 @pytest.mark.parametrize("seconds", [(1, 1, 1, 1), (1, 1, 1, 3), (0.5, 2, 1, 9), (1, INF, 1, 1)])
 def test_until_decodable_predicts_the_completion_time(seconds):
     expected = 1.1 * codes.completion_time(pairs(), jnp.asarray(seconds, jnp.float32))
@@ -170,6 +171,7 @@ def test_slow_workers_are_named_with_their_slowdown_and_since_when():
 # One process.
 
 
+@pytest.mark.slow
 def test_training_in_one_process_is_the_engines_training(x64):
     task, code = tasks.digits(5, batch_size=3, hidden=(4,)), codes.uncoded(1, load=5)
     seen = []
@@ -182,6 +184,7 @@ def test_training_in_one_process_is_the_engines_training(x64):
     assert (np.isnan(run.rounds.chunk_seconds).sum(axis=(1, 2)) == 5 - run.rounds.progress[:, 0]).all()
 
 
+@pytest.mark.slow("rule0")
 @pytest.mark.parametrize("rule", [live.until_decodable(), live.fixed(1e-9)])
 def test_nothing_is_compiled_after_the_warm_up(rule, monkeypatch):
     task, code = tasks.digits(5, batch_size=3, hidden=(4,)), codes.uncoded(1, load=5)

@@ -14,6 +14,7 @@ from tests.parameters import some
 GROUPS = codes.fractional_repetition(W, num_stragglers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_blocks", "speeds"), some([(2, changing)], [(1, one_slow)]))
 def test_live_rounds_are_the_engines_rounds_for_the_same_progress(num_blocks, speeds, x64):
     """With deadlines by all rules in turn."""
@@ -45,6 +46,7 @@ def test_a_worker_that_recovers_is_noticed():
     assert happened.progress[2, 1] == 1 and happened.progress[-1, 1] == K
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speeds", some([one_slow, lambda w, n: 1.0], [changing, lambda w, n: 100.0 ** (w == n % W)]))
 def test_until_decodable_always_decodes_and_soon(speeds):
     for code in (pairs(), pairs(2), GROUPS):
@@ -80,6 +82,7 @@ def test_a_round_ends_even_if_nobody_expects_to_finish_in_time(monkeypatch):
     np.testing.assert_allclose(happened.residual, 0, atol=1e-3)
 
 
+@pytest.mark.slow("0.0")
 @pytest.mark.parametrize("max_residual", [0.0, 0.5, 1.5])
 def test_a_round_in_which_too_little_arrived_is_extended(max_residual):
     code = codes.uncoded(W, load=K)

@@ -44,6 +44,7 @@ def cut(folder, to, last):
     return to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", one_in(2, [ADAPTIVE, live.until_decodable()]))
 def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(tmp_path, rule):
     whole = simulation(rule).run(NUM_ROUNDS)
@@ -101,6 +102,7 @@ def trained(checkpoints=None, *, stop=None, seen=None, **kwargs):
     return live.train(TASK, CODE, SGD, on_round=on_round, checkpoints=checkpoints, **{**arguments, **kwargs})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stop", "left"), some([(3, range(2, 6))], [(0, range(6)), (4, range(4, 6))]))
 def test_training_goes_on_from_its_last_checkpoint(tmp_path, timed, stop, left):
     whole, seen = trained(), []

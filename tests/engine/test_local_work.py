@@ -147,6 +147,7 @@ FIRST = (
 )
 
 
+@pytest.mark.slow("ad_psgd-sgd", "adacomm-sgd", "diloco-adamw", "hop-sgd", "sgp-sgd", "stsyn-sgd", "worker_busy-sgd")
 @pytest.mark.promotes  # optax.adamw does
 @pytest.mark.parametrize(
     ("name", "optimizer"),
@@ -218,6 +219,7 @@ IDENTITIES = {
 FAST_IDENTITIES = ["one local step is BSP", "the mean of all is BSP", "nobody is faster: WBSP is BSP"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(FAST_IDENTITIES, [n for n in IDENTITIES if n not in FAST_IDENTITIES]))
 def test_identities(name, x64):
     one, other, optimizer, make = IDENTITIES[name]
@@ -250,6 +252,7 @@ SPREADS = {"side by side": {"wavefront_width": 8}, "mesh of 2": {"mesh": 2}, "me
 FAST_SPREADS = [("stsyn", "side by side"), ("worker_busy", "mesh of 2"), ("stsyn", "mesh of 8")]
 
 
+@pytest.mark.slow("stsyn-mesh of 8", "worker_busy-mesh of 2")
 @pytest.mark.parametrize(
     ("name", "spread"),
     some(FAST_SPREADS, [(n, s) for n in PROTOCOLS for s in SPREADS if (n, s) not in FAST_SPREADS]),
@@ -304,6 +307,7 @@ def compiled_during(function):
 BATCHED = ["worker_busy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(BATCHED, [n for n in PROTOCOLS if n not in BATCHED]))
 @pytest.mark.promotes  # optax.adamw does
 def test_a_batch_is_the_loop_and_a_second_run_compiles_nothing(name, x64):

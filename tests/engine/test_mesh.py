@@ -25,6 +25,7 @@ def one_device(name):
     return engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7)
 
 
+@pytest.mark.slow("bsp-shape0", "bsp-shape3", "partial L=2-shape2")
 @pytest.mark.parametrize(
     ("name", "shape"),
     some(
@@ -53,6 +54,7 @@ def test_a_mesh_gives_the_results_of_one_device(name, shape, x64):
         assert x.sharding.spec == spec and len(x.sharding.device_set) == np.prod(shape)
 
 
+@pytest.mark.slow
 def test_contributions_of_several_versions(x64):
     """A commit of two contributions, each at the version that it read: on six devices as on one."""
     asp = protocols.asp()
@@ -91,6 +93,7 @@ def test_a_model_is_cut_over_the_second_axis():
     assert jax.tree.leaves(run.info)[0].sharding.spec == P()
 
 
+@pytest.mark.slow
 @pytest.mark.promotes
 def test_the_user_may_say_how_parameters_are_cut():
     def specs(params):

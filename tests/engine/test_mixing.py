@@ -23,6 +23,7 @@ def trained(protocol, **changes):
     return engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, **changes)
 
 
+@pytest.mark.slow("made0")
 @pytest.mark.parametrize("made", [protocols.d_psgd(mixing=np.eye(W)), protocols.prague(group_size=1, rng_key=KEY)])
 def test_workers_that_mix_with_nobody_train_alone(made, x64):
     """W runs of SGD, each on the batches of one worker; the mean of what they come to."""
@@ -48,6 +49,7 @@ def test_the_mean_of_all_is_bsp_to_the_last_digits(x64):
     np.testing.assert_allclose(found.info.loss[:made], bsp.info.loss[:made], rtol=1e-12)
 
 
+@pytest.mark.slow("d_psgd", "prague")
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_no_version_is_kept_however_far_ahead_somebody_is(name, x64):
     """The parameters are the mean of the workers' own, and stay so in a replay of the record."""

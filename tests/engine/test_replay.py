@@ -18,6 +18,7 @@ PROTOCOLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.promotes  # a mean loss divides by a count
 @pytest.mark.parametrize("name", sorted(PROTOCOLS))
 def test_the_record_of_a_run_gives_the_same_bits(name):

@@ -94,6 +94,7 @@ def assert_close(one, other, tolerance=1e-9):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["asp", "frc", "partial L=2", "deadline"], ["bsp", "ssp"]))
 def test_run_is_the_plain_loop(name, x64):
     task = regression()
@@ -101,6 +102,7 @@ def test_run_is_the_plain_loop(name, x64):
     assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["ssp"], ["asp", "bsp"]))
 def test_a_run_in_which_workers_leave_and_join_is_the_plain_loop(name, x64):
     task, model = regression(), stragglers.random_absences(mean_present=2.0, mean_away=1.0, max_count=2)
@@ -115,6 +117,7 @@ def test_a_run_in_which_workers_leave_and_join_is_the_plain_loop(name, x64):
     assert_close(at_once.params, run.params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["asp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bsp", "frc", "partial L=2"))]
 )
@@ -124,12 +127,14 @@ def test_dropout_follows_the_unit_or_the_chunk(name, x64):
     assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
 
 
+@pytest.mark.slow
 def test_more_chunks_than_workers(x64):
     protocol = protocols.coded(codes.uncoded(W // 2, load=2))
     run = engine.run(regression(), protocol, SGD, durations(8, W // 2), rng_key=KEY)
     assert_close(run.params, plain_loop(regression(), run.schedule, SGD, KEY, protocol.code))
 
 
+@pytest.mark.slow("16-asp", "16-ssp")
 @pytest.mark.parametrize("name", some(["asp", "ssp", "partial L=2"], ["bsp", "frc", "deadline"]))
 @pytest.mark.parametrize("width", one_in(2, [16, 2]))
 def test_wavefront_widths_agree(name, width, x64):
@@ -142,6 +147,7 @@ def test_wavefront_widths_agree(name, width, x64):
     assert_close(one.info.loss, other.info.loss)
 
 
+@pytest.mark.slow
 @pytest.mark.promotes
 @pytest.mark.parametrize("name", ["asp", "partial L=2"])
 def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name):
@@ -196,6 +202,7 @@ def test_ssp_0_ends_every_round_like_bsp(x64):
     assert_close(bsp.trajectory.time, ssp.trajectory.time)
 
 
+@pytest.mark.slow("code0")
 @pytest.mark.parametrize("code", some(
     [codes.cyclic_repetition(W, num_stragglers=2, rng_key=KEY), codes.partial(assignments.cyclic(W, load=3))],
     [codes.uncoded(W)],
@@ -213,6 +220,7 @@ def test_weighted_and_streamed_estimates_are_equal(code, x64):
         assert_close(weighted(params, chunks, coding), streamed(params, chunks, coding))
 
 
+@pytest.mark.slow
 def test_merged_batches_and_separate_losses_are_equal(x64):
     task = tasks.digits(num_chunks=W, batch_size=4)
     apart = task._replace(mergeable=False)
@@ -222,6 +230,7 @@ def test_merged_batches_and_separate_losses_are_equal(x64):
         assert_close(runs[0].info.loss, runs[1].info.loss)
 
 
+@pytest.mark.slow
 def test_several_versions_in_one_commit(x64):
     """Every contribution is computed on the version that it read."""
     asp = protocols.asp()
@@ -281,6 +290,7 @@ def test_mixed_versions_must_be_announced():
         engine.run(regression(), mixed, SGD, durations(), rng_key=KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "transform", [jax.jit, pytest.param(lambda f: lambda x: jax.vmap(f)(x[None])[0], marks=pytest.mark.slow)]
 )
@@ -322,6 +332,7 @@ def test_same_key_same_bits_and_another_key_other_bits():
     assert jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), one.params, other.params))[0] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["ssp", "partial L=2"], ["bsp", "asp", "frc", "deadline"]))
 def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
     keys, means = jax.random.split(KEY, 3), jnp.asarray([0.5, 1.0, 2.0])
@@ -340,6 +351,7 @@ def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
         assert_close(single.info, jax.tree.map(lambda x: x[i], batch.info))  # noqa: B023
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(["asp"], ["bsp"]))
 def test_the_final_metric_is_that_of_the_last_parameters(name, x64):
     task = regression()
@@ -377,6 +389,7 @@ FAST_DTYPES = [("asp", jnp.bfloat16), ("asp", jnp.float64), ("frc", jnp.bfloat16
 DTYPES = [(name, dtype) for name in ("asp", "frc", "partial L=2") for dtype in (jnp.bfloat16, jnp.float32, jnp.float64)]
 
 
+@pytest.mark.slow
 @pytest.mark.promotes  # parameters in one type, data in another
 @pytest.mark.parametrize(("name", "dtype"), some(FAST_DTYPES, [x for x in DTYPES if x not in FAST_DTYPES]))
 def test_parameters_keep_their_dtype(name, dtype):
@@ -492,6 +505,7 @@ def test_bad_input(change, message):
         gcjax.engine.run(**arguments, rng_key=KEY)
 
 
+@pytest.mark.slow("asp", "deadline")
 @pytest.mark.promotes
 @pytest.mark.parametrize("name", ["asp", "deadline", "adacomm"])
 def test_a_run_has_no_numbers_that_a_check_for_nans_complains_of(name):

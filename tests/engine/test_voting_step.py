@@ -54,6 +54,7 @@ def test_every_set_of_wrong_workers(x64):
             assert info.outvoted.tolist() == list(wrong) and all(decided)
 
 
+@pytest.mark.slow("1")
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_group_with_too_few_is_left_out(x64, devices):
     on, attack = mesh(devices), wrong_messages.reversed_gradient()

@@ -112,6 +112,7 @@ def steady(groups, local_rounds):
     return jax.jit(lambda d: (training.until_work(protocol, 22)(d), protocol(d)))(jnp.ones((20, W)).at[:, 0].set(3.0))
 
 
+@pytest.mark.slow("1-1")
 @pytest.mark.parametrize(("groups", "local_rounds"), [(1, 1), (2, 2)])
 def test_a_run_ends_with_the_commit_that_brings_all_of_the_work(groups, local_rounds):
     cut, whole = steady(groups, local_rounds)

@@ -42,6 +42,7 @@ def uneven():
     return balanced(num_workers=20, num_chunks=23, loads=(2, 5, 8), rng_key=KEY)
 
 
+@pytest.mark.slow("assignment0-1-True", "assignment3-1-False")
 @pytest.mark.parametrize(
     ("assignment", "num_blocks", "regular"),
     [
@@ -107,6 +108,7 @@ def finish_of(assignment, num_trials=4, num_failed=2):
     return simulate.with_failures(drawn, num_failed)
 
 
+@pytest.mark.slow("True-1")
 @pytest.mark.parametrize("num_blocks", [1, 2, 3])
 @pytest.mark.parametrize("by_table", [True, False])
 def test_partial_errors_are_those_of_pinv(x64, monkeypatch, num_blocks, by_table):

@@ -78,6 +78,7 @@ def test_threads_whose_connections_are_cut_or_held_up(name):
     holds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_worker_that_leaves_between_two_pushes_to_one_commit(times, monkeypatch):
     again = [("leave", 0), ("join", 0), ("push", 0)] * times

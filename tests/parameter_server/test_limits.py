@@ -10,12 +10,14 @@ from gcjax.parameter_server import Disconnected, Limits, Server
 from tests.parameter_server.runs import setup
 
 
+@pytest.mark.slow
 def test_a_server_that_nobody_joins_ends():
     server = Server(setup(protocols.asp()), Limits(5, seconds=1000.0, join_seconds=0.2))
     run = server.run()
     assert len(run.loss) == 0 and run.memberships == ()
 
 
+@pytest.mark.slow
 def test_a_server_can_be_stopped_from_another_thread():
     server = Server(setup(protocols.asp()), Limits(5))
     timer = threading.Timer(0.1, server.stop)

@@ -25,6 +25,7 @@ def begun(name, monkeypatch, **limits):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_units_that_end_before_the_answer_has_come_are_on_the_version_before(name, monkeypatch):
     with jax.enable_x64(True):

@@ -13,6 +13,7 @@ QUICK = ("elastic_averaging", "k_sync", "worker_busy")
 CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PROTOCOLS)]
 
 
+@pytest.mark.slow("worker_busy")
 @pytest.mark.parametrize("name", CASES)
 def test_a_live_run_is_what_was_promised_and_can_be_replayed(name):
     protocol = PROTOCOLS[name]

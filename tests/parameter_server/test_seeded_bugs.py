@@ -165,6 +165,7 @@ def scripted(name, monkeypatch, **arguments):
     return run.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) for n in ("bsp", "k_async", "k_sync")] + ["ssp"]
 )
@@ -175,6 +176,7 @@ def test_without_a_bug_nothing_is_found(name, monkeypatch):
         assert problems(name, run) == {}
 
 
+@pytest.mark.slow("pushes_of_a_worker_count_twice")
 @pytest.mark.parametrize("bug", CASES, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug, monkeypatch):
     name, *finders = BUGS[bug]

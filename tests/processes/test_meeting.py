@@ -87,6 +87,7 @@ def test_an_error_of_all_spares_all():
     play(scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reporter", some([1], [0]))
 def test_a_loss_is_blamed_though_another_process_reports_an_error_first(reporter):
     async def scene():

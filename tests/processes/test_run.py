@@ -34,6 +34,7 @@ def check_lost(ends, lost, seconds, how="was lost"):
             assert end.seconds < seconds, (rank, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", one_in(2, [2, 4]))
 def test_a_run_gives_the_right_result_and_only_process_0_prints_and_writes(tmp_path, number):
     out = "out" if number == 2 else None

@@ -155,6 +155,7 @@ def test_another_secret_is_said_by_all(secrets):
     play(scene)
 
 
+@pytest.mark.slow("<lambda>-does not know the secret0", "<lambda>-does not know the secret1")
 @pytest.mark.parametrize(
     ("answer", "text"),
     some(

@@ -159,6 +159,19 @@ def test_there_is_room_for_as_many_stretches_as_there_are(x64):
     assert first == {(0, 0): 1, (0, 2): 1, (0, 4): 1, (0, 6): 1, (0, 8): 12, (1, 0): 1}
 
 
+@pytest.mark.slow(
+    "bsp-instantaneous",
+    "bsp-links",
+    "bsp-service",
+    "bsp-shared",
+    "k_async-instantaneous",
+    "k_async-links",
+    "k_async-service",
+    "k_async-shared",
+    "worker_busy-instantaneous",
+    "worker_busy-links",
+    "worker_busy-service",
+)
 @pytest.mark.parametrize("network", sorted(NETWORKS))
 @pytest.mark.parametrize("name", quick(HELD))
 def test_promises_hold_where_workers_come_and_go(name, network):
@@ -189,6 +202,7 @@ def small_cases(step):
     return jnp.asarray(durations), Absences(jnp.asarray(leave), jnp.asarray(join))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", quick(("asp", "bsp", "k_async", "k_sync", "ssp", "worker_busy"), ("ssp",)))
 def test_small_cases_keep_the_promise(name, step):
@@ -235,6 +249,7 @@ def assert_same_units(simulated, served):
     np.testing.assert_array_equal(host.read[:num_units][has_read], record.read[has_read])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", quick((1, 2, 3), (2,)))
 def test_k_async_is_that_of_a_plain_program(count, x64):
     protocol, generator = protocols.k_async(num_contributions=count), np.random.default_rng(count)
@@ -254,6 +269,7 @@ def test_k_async_is_that_of_a_plain_program(count, x64):
     assert num_lost > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick(sorted(PROTOCOLS), ("ssp",)))
 def test_absences_that_never_begin_change_nothing(name):
     durations, network = exponential(0, (8, W)).astype(jnp.float32), NETWORKS["links"]
@@ -284,6 +300,7 @@ def test_protocols_that_the_event_queue_does_not_simulate_say_why(name):
         protocol(jnp.ones((6, W)), absences=absences(workers=(0,), leave=(1.0,)))
 
 
+@pytest.mark.slow
 def test_a_batch_is_its_runs():
     durations, away = exponential(0, (10, W)).astype(jnp.float32), [drawn(seed) for seed in range(3)]
     batch = jax.tree.map(lambda *x: jnp.stack(x), *away)

@@ -81,6 +81,7 @@ def simulate(candidates, units, window, receive, upload):
     return result
 
 
+@pytest.mark.slow("0.0-0")
 @pytest.mark.parametrize("seed", some([0, 1], [2, 3, 4]))
 @pytest.mark.parametrize("upload", [0.0, 3.0])
 def test_rounds_are_those_of_a_plain_simulation(seed, upload, x64):
@@ -230,6 +231,7 @@ def test_a_mesh_gives_the_same_parameters(trained, x64):
     np.testing.assert_allclose(meshed.params, run.params, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_another_choice_compiles_nothing_and_seeds_can_be_mapped(trained, x64):
     protocol = protocols.adaptive_coded(CANDIDATES, window=WINDOW)
     task, traces = trained[0], []

@@ -70,6 +70,7 @@ def commits_in_python(durations, grace):
     return commits
 
 
+@pytest.mark.slow("0.25")
 @pytest.mark.parametrize("grace", [0.25, 1.0, 50.0])
 def test_a_grace_window_is_that_of_plain_python(grace):
     durations = stragglers.sample_durations(stragglers.exponential(), jax.random.key(5), 30, W)
@@ -85,6 +86,7 @@ def test_a_grace_window_is_that_of_plain_python(grace):
         assert sorted(x for x, used in zip(got, columns, strict=True) if used) == units
 
 
+@pytest.mark.slow
 def test_an_alarm_rings_while_transfers_share_a_link():
     """Both receive until 1 s; worker 0 arrives at 3 s; half a second later worker 1 is on its way, and goes on."""
     durations = jnp.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])

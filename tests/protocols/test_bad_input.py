@@ -296,6 +296,7 @@ def test_a_worker_that_fails_at_once_is_no_error_but_a_run_that_never_finishes(n
     assert (found.worker != 1).all() and np.isinf(found.horizon)
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("traced", [False, True])
 def test_durations_of_few_bits_become_float32(traced):
     made = P.local_sgd(num_local_steps=2)

@@ -56,6 +56,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow("k_sync-2")
 @pytest.mark.parametrize(("name", "k"), CASES)
 def test_expected_time_between_commits(name, k, x64):
     made = getattr(protocols, name)(num_contributions=k)

@@ -53,6 +53,7 @@ def test_a_worked_example():
     np.testing.assert_allclose(s.start[2:5:2], [[3, 3, 5], [6, 6, 10]])
 
 
+@pytest.mark.slow
 def test_one_group_is_coded():
     code = codes.partial(assignments.cyclic(4, load=2), num_blocks=2, rows="harmonic")
     durations = jnp.asarray(np.random.default_rng(0).exponential(size=(14, 4)), jnp.float32)
@@ -110,6 +111,7 @@ def test_a_commit_is_the_whole_gradient_at_the_version_of_its_group(trained, x64
     assert float(run.info.residual.max()) < 1e-9
 
 
+@pytest.mark.slow
 def test_a_replay_a_batch_of_seeds_and_one_program(trained, x64):
     task, protocol, durations, run = trained
     replayed = engine.replay(task, protocol, optax.sgd(0.1), run.schedule, rng_key=KEY)

@@ -70,6 +70,17 @@ def test_all_protocols_promise_something():
     assert list(CASES) == PROMISED
 
 
+@pytest.mark.slow(
+    "ad_psgd",
+    "adaptive_coded",
+    "anytime_minibatch",
+    "diloco",
+    "k_async",
+    "k_batch_sync",
+    "local_sgd",
+    "sr_sgc",
+    "worker_busy",
+)
 @pytest.mark.parametrize("name", table.plain_first(PROMISED, step=2))
 def test_schedules_keep_to_what_is_promised(name):
     specification, events = promise(name), 0
@@ -102,6 +113,7 @@ def with_zeros(seed, shape):
     return np.random.default_rng(seed).choice([0.0, 0.0, 1.0, 0.5], size=shape)
 
 
+@pytest.mark.slow("grouped")
 @pytest.mark.parametrize("name", table.plain_first(PROMISED, step=2))
 def test_units_of_no_length(name):
     for seed in range(2):
@@ -121,6 +133,9 @@ def test_who_is_too_far_ahead_is_named():
     assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(W, staleness=4))
 
 
+@pytest.mark.slow(
+    "-1-ad_psgd", "-1-adsp", "-1-d_psgd ring", "-1-psp lenient", "-1-ringmaster cuts off", "-1-ssp", "-1-stsyn"
+)
 @pytest.mark.parametrize("name", one_in(3, (n for n in PROMISED if "worker_busy" not in n and "sgc" not in n)))
 @pytest.mark.parametrize("by", [-1, 1])
 def test_another_version_is_caught_wherever_it_is(name, by):
@@ -138,6 +153,7 @@ def test_a_newer_version_than_the_others_read_is_caught():
     assert all(check(older, promise("worker_busy")).violated == "guarantee" for older in olders)
 
 
+@pytest.mark.slow("coded-server", "k_sync-server")
 @pytest.mark.parametrize(
     ("name", "component"),
     [("coded", "server"), ("grouped", "server"), ("k_async", "server"), ("k_sync", "server"), ("local_sgd", "server")],
@@ -149,6 +165,7 @@ def test_a_missing_contribution_is_caught(name, component):
         assert kept.violated == "guarantee" and kept.actor.startswith(component), (commit, contribution)
 
 
+@pytest.mark.slow("worker_busy overlap")
 @pytest.mark.parametrize("name", ["worker_busy", "worker_busy overlap"])
 def test_a_push_that_a_commit_has_lost_is_caught(name):
     """Of a worker with several pushes in a commit; behind the last commit a push may be for the next one."""
@@ -177,6 +194,7 @@ def test_a_round_that_cannot_be_decoded_is_caught():
         assert (kept.violated, kept.actor, kept.unit) == ("guarantee", "server", place[0])
 
 
+@pytest.mark.slow("asp")
 @pytest.mark.parametrize("name", ["asp", "bsp", "grouped", "m_sgc", "sr_sgc", "ssp"])
 def test_a_commit_before_the_arrival_is_caught(name):
     found = schedule(name)
@@ -203,6 +221,7 @@ def test_rounds_that_end_with_too_many_late_are_caught(name):
         assert kept.before.answered[worker] == 0
 
 
+@pytest.mark.slow("m_sgc")
 @pytest.mark.parametrize("name", ["m_sgc", "sr_sgc"])
 def test_progress_that_nobody_has_made_is_caught(name):
     found = schedule(name)

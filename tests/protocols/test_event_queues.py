@@ -46,6 +46,20 @@ def check_many(name, seeds, shape):
     return number
 
 
+@pytest.mark.slow(
+    "adacomm",
+    "adsp",
+    "dssp",
+    "elastic_averaging",
+    "fedbuff",
+    "k_async",
+    "k_batch_sync",
+    "k_sync",
+    "prague",
+    "progressive_groups",
+    "psp",
+    "stsyn",
+)
 @pytest.mark.parametrize("name", table.plain_first(NAMES))
 def test_commits_are_those_of_the_event_queue(name, x64):
     assert check_many(name, range(6), (table.T, table.W)) >= 24

@@ -18,6 +18,21 @@ def test_every_protocol_is_in_the_table():
     assert {name.split()[0] for name in CASES} == set(protocols.TABLE)
 
 
+@pytest.mark.slow(
+    "adaptive_coded",
+    "anytime_minibatch",
+    "async_local_sgd",
+    "backup_workers",
+    "elastic_averaging",
+    "grouped coded",
+    "k_async",
+    "k_batch_sync",
+    "psp",
+    "rennala",
+    "ringmaster cuts off",
+    "staleness_aware 2",
+    "worker_busy eager",
+)
 @pytest.mark.parametrize("name", some(OTHERS[::2], [*OTHERS[1::2], *SOME]))
 def test_the_contract(name):
     """With the program that other tests use as well."""
@@ -27,12 +42,14 @@ def test_the_contract(name):
     assert table.TRACES[name, table.shape_of(name)] <= before + 3  # durations in 64 bits, and the types of two widths
 
 
+@pytest.mark.slow("stsyn", "worker_busy overlap")
 @pytest.mark.parametrize("name", some(SOME, OTHERS))
 def test_the_whole_contract_with_vmap_and_the_specification(name):
     made = protocol(name)._replace(schedule=table.function(name))
     check_protocol(made, num_workers=W, num_units=table.shape_of(name)[0])
 
 
+@pytest.mark.slow("k_sync", "progressive_groups", "stsyn")
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_a_worker_that_never_returns(name, x64):
     """Those who wait for it come to a halt, and are said to; the others run until the units run out."""
@@ -48,6 +65,7 @@ def test_a_worker_that_never_returns(name, x64):
     assert not analysis.is_stalled(schedule(name, others))
 
 
+@pytest.mark.slow("adsp", "worker_busy overlap")
 @pytest.mark.parametrize(
     "name", ["adsp", "anytime_minibatch", "elastic_averaging", "k_batch_sync", "worker_busy overlap"]
 )

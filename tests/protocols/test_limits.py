@@ -87,6 +87,20 @@ EQUAL_SPEEDS = {
 }
 
 
+@pytest.mark.slow(
+    "DSSP that grants nothing",
+    "FedBuff of single steps",
+    "K-sync of all",
+    "PSP that looks at everybody",
+    "Rennala of one gradient",
+    "Ringmaster that cuts off every other gradient",
+    "Ringmaster that ignores nothing",
+    "asynchronous local SGD is FedBuff with a buffer of one",
+    "asynchronous local SGD of single steps",
+    "groups of one group",
+    "groups of one worker each",
+    "no backup workers",
+)
 @pytest.mark.parametrize("name", ALWAYS)
 def test_the_limit_is_the_other_protocol(name, x64):
     for seed in range(3):
@@ -95,6 +109,7 @@ def test_the_limit_is_the_other_protocol(name, x64):
                 check_same(*ALWAYS[name], durations, links, weights="weight" not in name)
 
 
+@pytest.mark.slow("STSyn that waits for all")
 @pytest.mark.parametrize("name", EQUAL_SPEEDS)
 def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
     for seed in range(3):

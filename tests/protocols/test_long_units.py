@@ -29,6 +29,7 @@ def schedule(protocol, durations):
     return jax.tree.map(np.asarray, jax.jit(protocol.schedule, compiler_options=quick())(durations, P.base.Network()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", some([math.inf], LONG))
 @pytest.mark.parametrize("wide", some([False], [True]))
 def test_stretches_are_sums_of_their_own_units(long, wide):
@@ -51,6 +52,7 @@ def test_stretches_are_sums_of_their_own_units(long, wide):
                 assert until[row, worker] == max(1, sum(p < wanted for p in passed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", one_in(2, LONG))
 @pytest.mark.parametrize("wide", some([False], [True]))
 def test_a_unit_that_is_cut_off_only_costs_its_round(long, wide):
@@ -71,6 +73,7 @@ def test_groups_begin_when_the_round_before_has_ended():
     np.testing.assert_array_equal(found.start[1], [0.125, 0.125])
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("waited", [2, 3])
 def test_stsyn_never_finishes_with_too_many_lost_workers_whoever_runs_out_first(waited, x64):
     """With K = W one is too many; with K = 2 of 3 it is two. The fast worker is soon out of units."""

@@ -98,6 +98,7 @@ def run(name, seed=0, num_events=60):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in HELD])
 def test_runs_in_which_workers_come_and_go_keep_their_promise(name):
     specification = PROTOCOLS[name].specification(W)
@@ -109,6 +110,7 @@ def test_runs_in_which_workers_come_and_go_keep_their_promise(name):
         assert kept.events > len(one.memberships) and "of those who take part" in str(kept)
 
 
+@pytest.mark.slow("bsp")
 @pytest.mark.parametrize("name", ["bsp", "ssp"])
 def test_the_same_runs_break_the_promise_if_nobody_had_left(name):
     one = run(name, 1)

@@ -79,6 +79,7 @@ def lead(schedule):
 SPARSE = ((0.5, 0.5, 0.0), (0.5, 0.0, 0.5), (0.0, 0.5, 0.5))  # a row of workers, the one in the middle keeps nothing
 
 
+@pytest.mark.slow("made0-ring-6", "made2-matrices2-3")
 @pytest.mark.promotes  # states are of 32 bits, what is counted about them in Python is not
 @pytest.mark.parametrize(
     ("made", "matrices", "num_workers"),

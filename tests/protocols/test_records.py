@@ -20,6 +20,7 @@ def record(name, seed=1):
         return table.schedule(name, random_durations(seed, table.shape_of(name)))
 
 
+@pytest.mark.slow("stsyn")
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_every_unit_that_was_begun_has_read_a_version_that_was_there(name):
     """Also where it is in no commit: what was cut off, or is pending at the end."""
@@ -34,6 +35,7 @@ def test_every_unit_that_was_begun_has_read_a_version_that_was_there(name):
     assert (s.version[finite][s.worker[finite] >= 0] >= 0).all() and (s.version[~finite] == -1).all()
 
 
+@pytest.mark.slow("k_async", "local_sgd", "worker_busy")
 @pytest.mark.parametrize("name", ["asp", "k_async", "local_sgd", "worker_busy"])
 def test_truncation_leaves_the_commits_up_to_a_time_or_a_number(name):
     s = record(name)

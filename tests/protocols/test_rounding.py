@@ -30,6 +30,7 @@ def test_stsyn_counts_all_units_that_are_shorter_than_rounding():
     assert found.unit[:3, 0].tolist() == [0, 4, 6]
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("wide", [False, True])
 def test_whoever_is_waited_for_has_done_the_steps(wide):
     with jax.enable_x64(wide):
@@ -54,6 +55,7 @@ def test_units_are_done_by_their_end_as_it_is_written():
             assert (begin + seconds(first, finished + 1) > end).all()
 
 
+@pytest.mark.slow("m_sgc")
 @pytest.mark.parametrize("name", SEQUENTIAL)
 def test_no_round_reads_what_is_committed_later(name):
     protocol = SEQUENTIAL[name]
@@ -77,6 +79,7 @@ def test_one_or_two_units_are_enough(name, shape):
     assert grouped.time[0] == 1.0
 
 
+@pytest.mark.slow("protocol1")
 @pytest.mark.parametrize("protocol", one_in(2, [P.asp(), P.bsp(), SEQUENTIAL["sr_sgc"], SEQUENTIAL["m_sgc"]]))
 def test_times_beyond_the_digits_of_float32_are_refused_and_float64_named(protocol):
     durations = np.ones((200, 4))

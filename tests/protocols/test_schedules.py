@@ -48,6 +48,7 @@ def commits(schedule):
     return [tuple(row) for row in zip(*(np.asarray(f)[used].tolist() for f in fields), strict=True)]
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=20, deadline=None)
 def test_bounded_staleness_is_the_event_queue(data):
@@ -122,6 +123,7 @@ CODES = {
 }
 
 
+@pytest.mark.slow("crc", "uncoded")
 @pytest.mark.parametrize("name", one_in(2, CODES))
 def test_coded_rounds_are_the_event_queue(name, x64):
     code = CODES[name]
@@ -217,6 +219,7 @@ def test_a_failed_worker_stops_those_who_wait_and_nobody_else():
     assert np.isfinite(protocols.coded(codes.partial(assignments.cyclic(2, load=2)))(durations).time).sum() == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [protocols.bsp(), protocols.asp(), protocols.coded(CODES["frc"])])
 @pytest.mark.parametrize("wide", some([True], [False]))
 def test_dtypes_vmap_and_no_recompilation(protocol, wide):

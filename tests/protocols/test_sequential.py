@@ -87,6 +87,7 @@ def simulate(setting, units, patience):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", one_in(3, [(setting,) for setting in SETTINGS]))
 @pytest.mark.parametrize("patience", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_schedules_are_those_of_a_plain_simulation(setting, patience, x64):
@@ -108,6 +109,7 @@ def test_schedules_are_those_of_a_plain_simulation(setting, patience, x64):
         assert residuals.max() < 1e-8
 
 
+@pytest.mark.slow("setting1")
 @pytest.mark.parametrize("setting", one_in(3, [(setting,) for setting in SETTINGS]))
 def test_patterns_of_the_model_are_not_waited_for(setting):
     _, n, burst, window, most = setting
@@ -152,6 +154,7 @@ def test_a_failed_worker_stops_the_run_only_where_it_must_be_waited_for():
     assert np.isfinite(protocol(jnp.asarray(durations)).time).sum() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [pytest.param(SETTINGS[0], marks=pytest.mark.slow), SETTINGS[4]])
 def test_training_applies_the_full_gradient_of_the_version_read(setting, x64):
     protocol = make(setting)

@@ -38,6 +38,7 @@ def plain_asp(durations, staleness):
         waiting.add(worker)
 
 
+@pytest.mark.slow("protocol0-100")
 @pytest.mark.parametrize(("protocol", "staleness"), [(protocols.asp(), 100), (protocols.ssp(staleness=1), 1)])
 def test_messages_wait_for_the_server(protocol, staleness):
     with jax.enable_x64(True):
@@ -48,6 +49,7 @@ def test_messages_wait_for_the_server(protocol, staleness):
         assert len(expected) > 20 and np.diff(expected).min() >= SERVICE * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bsp", "k_async", "local_sgd", "worker_busy"])
 def test_the_record_keeps_to_the_promise(name):
     protocol = PROTOCOLS[name]

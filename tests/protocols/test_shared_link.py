@@ -118,6 +118,7 @@ def check_same(found, expected):
     np.testing.assert_allclose([t for t, _ in found], [t for t, _ in expected], rtol=1e-9)
 
 
+@pytest.mark.slow("worker_busy")
 @pytest.mark.parametrize("name", [*DEFAULT, *MORE])
 def test_schedules_with_a_shared_link_are_those_of_the_event_queue(name, x64):
     for seed in range(6):

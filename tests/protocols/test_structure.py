@@ -205,6 +205,7 @@ ALONE = {
 """What cannot be known without the protocol."""
 
 
+@pytest.mark.slow("float workers")
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_and_types_are_checked_also_under_jit(name, good):
     which, corrupt, message = SHAPES[name]
@@ -306,6 +307,7 @@ def test_a_run_refuses_and_under_jit_check_does(good):
         engine.check(early)
 
 
+@pytest.mark.slow("<lambda>-shape3")
 @pytest.mark.parametrize(
     ("call", "shape"),
     [

@@ -55,6 +55,7 @@ def failing(result):
     return {part.part.split()[0] for part in result.findings if not part.holds}
 
 
+@pytest.mark.slow("worker_busy_eager")
 @pytest.mark.parametrize("name", ["bsp", "worker_busy_eager"])
 def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
     """An `assert` of it, or of one of its parts, says as much as that of `holds`."""
@@ -66,6 +67,9 @@ def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
     assert any(f"fails after {len(result.product.counterexample)} steps" in line for line in lines) is not bool(result)
 
 
+@pytest.mark.slow(
+    "ad_psgd", "async_local_sgd", "delay_adaptive", "fedbuff", "k_async", "sr_sgc", "ssp_cached", "worker_busy"
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_specification_holds(name):
     result = check(small(name))

@@ -30,6 +30,7 @@ def test_who_joins_comes_before_who_leaves_and_then_the_lowest():
     assert joins[:6] == [False, True, True, False, False, True]
 
 
+@pytest.mark.slow
 def test_memberships_say_who_joined_left_and_came_back():
     away = absences(workers=(0, 2, 2), leave=(3.0, 0.0, 6.0), join=(5.0, 4.0, INF))
     schedule = protocols.asp()(jnp.ones((3, 3)), absences=away)

@@ -34,6 +34,9 @@ def test_factories_take_keywords_and_say_what_they_are(name):
     assert all(kind is inspect.Parameter.KEYWORD_ONLY for name, kind in kinds if name != "model")
 
 
+@pytest.mark.slow(
+    "bimodal", "bursty", "delayed", "failed_count", "failed_probability", "failed_workers", "markov", "replay"
+)
 @ALL
 def test_the_contract(name):
     check_straggler_model(MODELS[name](1.5), num_workers=NUM_WORKERS, quick=name != "worker_speeds")

@@ -111,6 +111,7 @@ def test_the_contract_of_models(order, workers):
     check_straggler_model(model, num_workers=4, quick=True)
 
 
+@pytest.mark.slow("blocks-drawn", "blocks-recorded")
 @pytest.mark.parametrize(("order", "workers"), RESAMPLED)
 def test_a_batch_of_keys_is_the_loop(order, workers):
     model = stragglers.replay(trace=numbered(9, 4), order=order, workers=workers)

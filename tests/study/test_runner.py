@@ -29,6 +29,7 @@ def results(tmp_path_factory):
     return run(plan(STUDY, SCHEMES, CONDITIONS), out=tmp_path_factory.mktemp("study"), progress=progress.silent())
 
 
+@pytest.mark.slow
 def test_every_row_is_of_its_condition_and_seed(results):
     rows = final_rows(results)
     labels = list(zip(rows["scheme"], rows["condition"], rows["seed"], strict=True))
@@ -56,6 +57,7 @@ def test_a_mesh_gives_the_rows_of_one_device(results, tmp_path):
             np.testing.assert_array_equal(meshed[name], column)
 
 
+@pytest.mark.slow
 def test_a_study_that_was_broken_off_goes_on_with_the_same_bits(results, tmp_path, monkeypatch):
     save, saved = engine.Checkpoints.save, []
 
@@ -75,6 +77,7 @@ def test_a_study_that_was_broken_off_goes_on_with_the_same_bits(results, tmp_pat
         np.testing.assert_array_equal(rows[name], column)
 
 
+@pytest.mark.slow
 def test_who_is_away_makes_no_commits_and_each_scheme_says_if_it_cannot_be_simulated(tmp_path):
     away = stragglers.absences(workers=(0, 1), leave=(1.5, 2.5))
     conditions = {"all stay": Condition(SLOW), "two leave": Condition(SLOW, absences=away)}
@@ -86,6 +89,7 @@ def test_who_is_away_makes_no_commits_and_each_scheme_says_if_it_cannot_be_simul
         plan(STUDY, {"deadlines": protocols.anytime_minibatch(seconds=2.0)}, conditions)
 
 
+@pytest.mark.slow
 def test_a_group_whose_member_comes_back_with_a_newer_version_is_trained(tmp_path):
     slow_group = stragglers.scaled(SLOW, factor=3.0, workers=(0, 1))
     away = stragglers.absences(workers=(0,), leave=(1.2,), join=(1.5,))

@@ -31,6 +31,7 @@ def test_indices_are_uniform(count, seed):
     assert count == 1 or stats.chisquare(observed, expected).pvalue > 1e-6
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("count", [2, 4, 5])
 def test_indices_of_a_batch_are_independent(count):
     indices = draws(count, num=6, num_keys=20000)
@@ -40,6 +41,7 @@ def test_indices_of_a_batch_are_independent(count):
             assert stats.chisquare(table.ravel()).pvalue > 1e-6
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("count", [2, 4, 5])
 def test_indices_of_successive_keys_are_independent(count):
     indices = draws(count, num=1, num_keys=50000)[:, 0]
@@ -94,6 +96,7 @@ def test_the_weights_make_the_drawn_loss_unbiased(x64):
     assert abs(losses.mean() - values.mean()) < 0.05
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("local_data", [False, True])
 def test_each_unit_and_each_chunk_of_a_round_has_a_key_of_its_own_for_augmentation(local_data):
     def keys(inputs, rng_key):

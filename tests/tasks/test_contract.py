@@ -29,6 +29,7 @@ def test_every_task_of_the_table_is_tested_here():
     assert set(TASKS) == set(tasks.TABLE)
 
 
+@pytest.mark.slow("text")
 @ALL
 def test_everything_has_the_default_float_type(name):
     check_dtype(make(name), jnp.float32)
@@ -49,17 +50,20 @@ def check_dtype(task, dtype):
     assert loss.shape == () and all(x.shape == () for x in metrics.values())
 
 
+@pytest.mark.slow("cifar10", "digits", "fashion_mnist", "linear_regression", "text")
 @ALL
 def test_the_contract(name):
     check_task(make(name), quick=name != "linear_regression", rng_key=KEY)
 
 
+@pytest.mark.slow("digits", "linear_regression")
 @pytest.mark.parametrize("name", some(SMALL, [name for name in sorted(TASKS) if name not in SMALL]))
 def test_the_contract_of_whole_chunks(name, x64):
     """7 divides no number of examples here: unequal chunks are exact too."""
     check_task(make(name, 7, batch_size=None, local_data=True), whole_chunks=True, quick=True, rng_key=KEY)
 
 
+@pytest.mark.slow("digits")
 @pytest.mark.parametrize("name", ["digits", "linear_regression"])
 def test_one_chunk_is_all_data(name, x64):
     check_task(make(name, 1, batch_size=None, local_data=True), whole_chunks=True, quick=True, rng_key=KEY)

@@ -49,6 +49,7 @@ def test_training_and_test_images_are_all_images_once():
     assert len(np.unique(np.concatenate([train_images, test_images]).reshape(1797, -1), axis=0)) == 1797
 
 
+@pytest.mark.slow
 def test_the_metrics_are_over_all_images():
     task = tasks.digits(7)
     params = jax.tree.map(jnp.zeros_like, task.init(KEY))

@@ -49,6 +49,7 @@ def chunk_gradients(task, num_chunks):
     return params, [jax.grad(task.loss)(params, batch, KEY) for batch in batches]
 
 
+@pytest.mark.slow("0-each-7", "0-mean-5")
 @pytest.mark.parametrize(("loss", "num_chunks"), some([(each, 7), (mean, 5)], [(each, 1), (each, 3), (mean, 3)]))
 @pytest.mark.parametrize("seed", [0, None])
 def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(loss, num_chunks, seed):
@@ -88,6 +89,7 @@ def test_metrics_are_of_the_examples_that_they_say():
     assert alone.metrics(params, alone.data)["examples"] == 30  # not the padding
 
 
+@pytest.mark.slow("noisy")
 @pytest.mark.parametrize("loss", [noisy, noisy_if_asked])
 def test_a_loss_with_a_third_parameter_gets_the_key_and_none_in_metrics(loss):
     task = task_of(init, loss, DATA, num_chunks=3)

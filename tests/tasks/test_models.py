@@ -35,6 +35,7 @@ SHAPES = [(8, 8, 1), (28, 28, 1), (32, 32, 3)]
 DEEP = [("resnet20", shape) for shape in SHAPES[1:]]
 
 
+@pytest.mark.slow("resnet20-shape9")
 @pytest.mark.parametrize(
     ("name", "shape"), some([(n, s) for n in sorted(MODELS) for s in SHAPES if (n, s) not in DEEP], DEEP)
 )
@@ -71,6 +72,7 @@ def test_the_network_of_wbsp_has_its_layers_in_order():
     np.testing.assert_allclose(found, expected(params), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_resnet20_is_its_shortcuts_where_the_blocks_are_zero():
     """Every second pixel twice, and new channels on both sides; an example's logits depend on no other."""
     module = network("resnet20", width=2).module(10, jnp.float32)

@@ -15,6 +15,7 @@ KEY = jax.random.key(0)
 BOTH = pytest.mark.parametrize("factory", [tasks.linear_regression, tasks.logistic_regression])
 
 
+@pytest.mark.slow("7-linear_regression")
 @BOTH
 @pytest.mark.parametrize("num_chunks", some([7], [1]))
 def test_the_optimum_has_no_gradient(factory, num_chunks, x64):
@@ -36,6 +37,7 @@ def test_the_metrics_vanish_at_the_optimum_and_only_there(factory, x64):
     assert away["suboptimality"] > 1e-3 and away["distance"] == pytest.approx(0.1 * np.sqrt(10))
 
 
+@pytest.mark.slow("linear_regression")
 @BOTH
 def test_full_gradient_descent_finds_the_optimum(factory, x64):
     task = factory(1, num_examples=200, num_features=5, batch_size=None, local_data=True)

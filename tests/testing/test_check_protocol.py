@@ -113,6 +113,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("breaks its promise")
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_protocols_are_red(name):
     protocol, sentence = BROKEN[name]

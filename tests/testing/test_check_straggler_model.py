@@ -70,6 +70,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("another thing under vmap")
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_models_are_red(name):
     broken, sentence = BROKEN[name]

@@ -96,6 +96,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("a chunk too heavy", "not mergeable", "random chunks")
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_tasks_are_red(name):
     task, arguments, sentence = BROKEN[name]
@@ -108,6 +109,7 @@ def test_good_tasks_are_green():
     check_task(WHOLE, whole_chunks=True, quick=True)
 
 
+@pytest.mark.slow
 def test_the_checks_need_no_test_runner():
     import subprocess
     import sys

@@ -54,6 +54,7 @@ def pushes(schedule):
     return taken
 
 
+@pytest.mark.slow("WBSP", "overlapping")
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_states_and_arrows_are_those_of_the_record(name, tmp_path):
     schedule = record(name)

@@ -86,6 +86,7 @@ def test_markov_beats_nothing_where_times_are_independent():
     assert fits["markov(weibull)"].held_out.mean < fits["weibull"].held_out.mean + 0.01
 
 
+@pytest.mark.slow
 def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
     """Of exponential times by hand; the background is 1 / (n + 1) of the density."""
     seconds = simulated(stragglers.exponential(mean=2.0), 100, 3)
@@ -111,6 +112,7 @@ def test_one_time_that_was_impossible_does_not_decide():
     assert np.isfinite([fit.held_out.mean for fit in fits.values()]).all()
 
 
+@pytest.mark.slow
 def test_intervals_of_means_cover_them_also_where_steps_are_alike():
     """90 % of 100 series of means of 0, where neighbours are alike, about 90 times."""
     rng, covered = np.random.default_rng(0), 0
