@@ -50,7 +50,7 @@ def advise(
 
     Args:
       trace: measured times, or a file or array of them.
-      schemes: name -> protocol, for as many workers as the trace has, or `Scheme`s; all protocols and codes that need
+      schemes: name -> protocol, for as many workers as the trace has, or a `Scheme`; all protocols and codes that need
         no task if None. BSP is added where it is missing.
       study: a task, with its optimizer, sizes and target: BSP and the best scheme of each class are trained on the
         trace until they reach the target. None trains nothing.

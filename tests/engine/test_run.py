@@ -230,7 +230,6 @@ def test_merged_batches_and_separate_losses_are_equal(x64):
         assert_close(runs[0].info.loss, runs[1].info.loss)
 
 
-@pytest.mark.slow
 def test_several_versions_in_one_commit(x64):
     """Every contribution is computed on the version that it read."""
     asp = protocols.asp()

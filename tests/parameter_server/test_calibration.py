@@ -81,6 +81,7 @@ def test_latency_and_bandwidth_from_two_sizes():
         np.testing.assert_allclose(network.send_seconds(), 0.45 + SERVICE, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_units_take_as_long_as_they_do_also_if_all_begin_late():
     """The server's clock begins anew with the first worker's turn, after the workers have looked at it."""
     live_run(protocols.bsp(), 5)  # so that everything is compiled

@@ -9,11 +9,10 @@ from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server.runs import NUM_WORKERS, live_run, replay
 from tests.protocols.test_rules import PROTOCOLS
 
-QUICK = ("elastic_averaging", "k_sync", "worker_busy")
+QUICK = ("k_sync",)
 CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PROTOCOLS)]
 
 
-@pytest.mark.slow("worker_busy")
 @pytest.mark.parametrize("name", CASES)
 def test_a_live_run_is_what_was_promised_and_can_be_replayed(name):
     protocol = PROTOCOLS[name]

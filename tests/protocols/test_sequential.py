@@ -109,7 +109,6 @@ def test_schedules_are_those_of_a_plain_simulation(setting, patience, x64):
         assert residuals.max() < 1e-8
 
 
-@pytest.mark.slow("setting1")
 @pytest.mark.parametrize("setting", one_in(3, [(setting,) for setting in SETTINGS]))
 def test_patterns_of_the_model_are_not_waited_for(setting):
     _, n, burst, window, most = setting

@@ -67,9 +67,7 @@ def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
     assert any(f"fails after {len(result.product.counterexample)} steps" in line for line in lines) is not bool(result)
 
 
-@pytest.mark.slow(
-    "ad_psgd", "async_local_sgd", "delay_adaptive", "fedbuff", "k_async", "sr_sgc", "ssp_cached", "worker_busy"
-)
+@pytest.mark.slow("k_async", "ssp_cached", "worker_busy")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_specification_holds(name):
     result = check(small(name))
