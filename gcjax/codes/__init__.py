@@ -9,6 +9,7 @@ from gcjax.codes.alternatives import alternatives
 from gcjax.codes.approximate import expander, one_step, optimal_decoding
 from gcjax.codes.base import Assignment, Coding, GradientCode, Holders, chunk_coefficients, holders
 from gcjax.codes.batch_raptor import batch_raptor
+from gcjax.codes.block_coordinate import block_coordinate, block_redundancies, shifted_exponential_order_seconds
 from gcjax.codes.block_designs import bibd
 from gcjax.codes.communication_efficient import communication_efficient
 from gcjax.codes.completion import completion_time
@@ -34,6 +35,7 @@ TABLE: dict[str, Entry] = {
     "alternatives": Entry(alternatives, ""),
     "batch_raptor": Entry(batch_raptor, "Wang et al. 2019"),
     "bibd": Entry(bibd, "Kadhe et al. 2019"),
+    "block_coordinate": Entry(block_coordinate, "Wang et al. 2022"),
     "clustered": Entry(clustered, "Ozfatura et al. 2019"),
     "coded_multi_message": Entry(coded_multi_message, "Ozfatura et al. 2019"),
     "communication_efficient": Entry(communication_efficient, "Ye and Abbe 2018"),
@@ -69,6 +71,8 @@ __all__ = [
     "assignments",
     "batch_raptor",
     "bibd",
+    "block_coordinate",
+    "block_redundancies",
     "chunk_coefficients",
     "clustered",
     "coded_multi_message",
@@ -91,6 +95,7 @@ __all__ = [
     "optimal_decoding",
     "partial",
     "reed_solomon",
+    "shifted_exponential_order_seconds",
     "side_by_side",
     "stochastic",
     "stopping",

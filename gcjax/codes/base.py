@@ -18,7 +18,8 @@ class Assignment(NamedTuple):
     """Which chunks each worker processes, in the order in which it processes them.
 
     Attributes:
-      chunks: int32[W, K], row w lists the chunks of worker w in processing order, padded at the end with -1.
+      chunks: int32[W, K], row w lists the chunks of worker w in processing order, padded at the end with -1. A code
+        of L blocks may have a worker compute them one after the other: then a chunk stands there up to L times.
       num_chunks: N.
     """
 
@@ -61,7 +62,7 @@ class Holders(NamedTuple):
     """The inverse of an assignment: who holds a chunk, and when they reach it.
 
     Attributes:
-      workers: int32[N, R], the holders of each chunk, padded with -1.
+      workers: int32[N, R], the holders of each chunk, padded with -1; one that has it in several slots, so often.
       slots: int32[N, R], the position of the chunk in that worker's order, padded with -1.
     """
 

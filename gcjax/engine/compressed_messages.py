@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.compression.base import Compression, validated, whole_bytes
 from gcjax.engine.base import State
@@ -233,7 +234,8 @@ def _messages_of_round(task: Task, code: GradientCode, spread: Spread) -> Estima
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
         """The messages, with the weights of the coding; batches are drawn from `chunks`."""
-        work = jnp.asarray(code.assignment.chunks), coding.encode
+        chunks_of_worker, coding = used_rows(code, coding)
+        work = chunks_of_worker, coding.encode
         messages, losses = spread.map_entries(messages_of_worker, (params, chunks), work)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width]

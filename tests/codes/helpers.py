@@ -54,6 +54,7 @@ def exact_codes():
         ("Ye-Abbe random", codes.communication_efficient(6, num_stragglers=1, num_blocks=3, rng_key=KEY), 1),
         ("heterogeneous", codes.heterogeneous([1, 2, 2, 4, 5], num_chunks=7, num_stragglers=2, rng_key=KEY), 2),
         ("BIBD", codes.bibd(7, load=3), 0),
+        ("block coordinate", codes.block_coordinate(5, redundancies=(1, 1, 3), rng_key=KEY), 1),
         ("graph", codes.graph_code(6, replication=3, rng_key=KEY), 2),
         (
             "side by side",
