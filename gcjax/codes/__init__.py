@@ -25,6 +25,7 @@ from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
 from gcjax.codes.stochastic import stochastic
+from gcjax.codes.tree_code import tree_code
 from gcjax.codes.two_part import two_part
 from gcjax.codes.unbiased import unbiased
 from gcjax.codes.uncoded import ignore_stragglers, uncoded
@@ -55,6 +56,7 @@ TABLE: dict[str, Entry] = {
     "reed_solomon": Entry(reed_solomon, "Halbawi et al. 2018"),
     "side_by_side": Entry(side_by_side, ""),
     "stochastic": Entry(stochastic, "Bitar et al. 2020"),
+    "tree_code": Entry(tree_code, "Reisizadeh et al. 2019"),
     "two_part": Entry(two_part, "Tandon et al. 2017"),
     "unbiased": Entry(unbiased, "Song and Choi 2025"),
     "uncoded": Entry(uncoded, ""),
@@ -99,6 +101,7 @@ __all__ = [
     "side_by_side",
     "stochastic",
     "stopping",
+    "tree_code",
     "two_part",
     "unbiased",
     "uncoded",

@@ -45,6 +45,8 @@ def exact_codes():
         ),
         ("multi-message", codes.multi_message(assignments.cyclic(5, load=3)), 2),
         ("coded multi-message", codes.coded_multi_message(5, levels=(1, 3), rng_key=KEY), 2),
+        ("tree", codes.tree_code(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_layers=2), 1),
+        ("tree of repetition", codes.tree_code(codes.fractional_repetition(2, num_stragglers=1), num_layers=2), 1),
         ("clustered", codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2), 1),
         ("cyclic MDS real", codes.cyclic_mds(6, num_stragglers=3), 3),
         ("cyclic MDS complex", codes.cyclic_mds(6, num_stragglers=2), 2),
