@@ -49,7 +49,7 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
       True
     """
     levels = _valid_redundancies(redundancies, num_workers)
-    num_blocks, blocks = len(levels), np.arange(len(levels))
+    num_blocks, blocks = len(levels), np.arange(len(levels), dtype=np.int32)
     code_of_level = {
         int(level): cyclic_repetition(
             num_workers, num_stragglers=int(level), rng_key=jax.random.fold_in(_validate.rng_key(rng_key), level)
@@ -59,7 +59,7 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
     assignment = Assignment(
         np.concatenate([code_of_level[level].assignment.chunks for level in levels.tolist()], axis=1), num_workers
     )
-    ends = np.cumsum(levels + 1)  # units that are done when a block is
+    ends = np.cumsum(levels + 1, dtype=np.int32)  # units that are done when a block is
 
     def plan(progress: jax.Array) -> Coding:
         """The plans of all blocks, each by the code of its redundancy; their squared residuals add up."""
@@ -71,7 +71,7 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
             same = blocks[levels == level]
             is_done = progress[None] >= jnp.asarray(ends[same, None], jnp.int32)  # bool[blocks of the level, W]
             plans = jax.lax.map(code.plan, jnp.where(is_done, level + 1, 0))
-            slots = ends[same, None] - (level + 1) + np.arange(level + 1)
+            slots = ends[same, None] - (level + 1) + np.arange(level + 1, dtype=np.int32)
             encode = encode.at[:, same[:, None], slots, same[:, None]].set(
                 jnp.moveaxis(plans.encode[:, :, 0, :, 0], 0, 1)
             )
@@ -179,11 +179,11 @@ def _largest_remainders(shares: np.ndarray, total: int) -> np.ndarray:
 
 
 def _valid_redundancies(redundancies: Sequence[int], num_workers: int) -> np.ndarray:
-    """int64[L]; raises `ValueError` unless they are whole, from 0 to n - 1, and do not decrease."""
+    """int32[L]; raises `ValueError` unless they are whole, from 0 to n - 1, and do not decrease."""
     _validate.integer("num_workers", num_workers, minimum=1)
     levels = [
         _validate.integer("each of redundancies", level, minimum=0, maximum=num_workers - 1) for level in redundancies
     ]
     if not levels or sorted(levels) != levels:
         raise ValueError(f"redundancies must be whole numbers that do not decrease; got {tuple(levels)}.")
-    return np.asarray(levels, np.int64)
+    return np.asarray(levels, np.int32)

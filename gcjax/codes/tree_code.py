@@ -152,7 +152,7 @@ def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
     first chunks, and passes the others on. The coefficient of a chunk is the product of those of the layers down to it.
 
     Returns:
-      The assignment; and int[W, K, L], for each layer which of the n·K coefficients of the code, flat, is a factor: the
+      The assignment; and int32[W, K, L], for each layer which of the n·K coefficients of the code, flat, is a factor: the
       one behind the last, which is 1, below the worker's own layer.
     """
     sizes, load = _sizes(tree, code)
@@ -171,7 +171,7 @@ def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
         held += [chunks[:load] for chunks, _ in below]
         factors += [path[:load] for _, path in below]
         passed_on = [(chunks[load:], path[load:]) for chunks, path in below]
-    return Assignment(np.stack(held).astype(np.int32), num_chunks), np.stack(factors)
+    return Assignment(np.stack(held).astype(np.int32), num_chunks), np.stack(factors).astype(np.int32)
 
 
 def _sizes(tree: Tree, code: Assignment) -> tuple[list[int], int]:

@@ -128,7 +128,7 @@ def test_the_sizes_beat_every_redundancy_of_the_whole_gradient(kind):
 
 
 def test_a_run_is_the_uncoded_run_and_computes_each_chunk_once(x64):
-    """Whoever is late; also with shared random places, which is linear."""
+    """Whoever is late."""
     code, task = block_code(3, (0, 1, 2)), tasks.linear_regression(num_chunks=3)
     durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), KEY, 4 * code.assignment.load, 3)
     plain = engine.run(task, protocols.coded(codes.uncoded(3)), optax.sgd(0.1), durations[:4], rng_key=KEY)
@@ -142,6 +142,13 @@ def test_a_run_is_the_uncoded_run_and_computes_each_chunk_once(x64):
         chunk_coefficients(once, rows.coding.encode, rows.coding.decode),
         chunk_coefficients(code.assignment, coding.encode, coding.decode),
     )
+
+
+@pytest.mark.slow
+def test_places_that_all_share_are_linear(x64):
+    """Compressed messages, too: whoever is late."""
+    code, task = block_code(3, (0, 1, 2)), tasks.linear_regression(num_chunks=3)
+    durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), KEY, 4 * code.assignment.load, 3)
     places = compression.random_k(share=0.5, shared=True)
     early = engine.run(task, protocols.coded(code), optax.sgd(0.1), durations, rng_key=KEY, compression=places)
     late = engine.run(task, protocols.coded(code), optax.sgd(0.1), durations[:, ::-1], rng_key=KEY, compression=places)
