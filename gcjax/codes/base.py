@@ -109,6 +109,8 @@ class GradientCode(NamedTuple):
       whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
       stays_exact: whether whoever can decode exactly still can after further progress. Not so where all messages share
         one weight, or where messages grow. Combinations of such codes ask for their own plan.
+      compare: pure function `(messages float[W, M, width], coding) -> decode float[W, M, L]`: the weights of messages
+        that the server compares, from those of the plan. None where the plan's are taken whatever was sent.
       num_alternatives: of how many codes the rows are, one after the other, of which a plan uses one; see
         `gcjax.codes.alternatives`.
     """
@@ -121,6 +123,7 @@ class GradientCode(NamedTuple):
     sent: Callable[[jax.Array], jax.Array]
     whole_workers: bool = False
     stays_exact: bool = True
+    compare: Callable[[jax.Array, Coding], jax.Array] | None = None
     num_alternatives: int = 1
 
 
