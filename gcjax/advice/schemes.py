@@ -44,8 +44,11 @@ NEEDS_TASK = {
 PARTS = {
     "adaptive_coded": "it is given codes; all the codes are",
     "alternatives": "it is made of several codes, of which adaptive_coded uses one a round",
+    "block_coordinate": "its units are blocks of the gradient, of which a trace of whole gradients says nothing",
     "coded": "it is given a code; all the codes are",
+    "coded_reduce": "it is given a code, and a tree of workers",
     "side_by_side": "it is made of several codes; m_sgc is",
+    "tree_code": "it is made of a code for each node of a tree",
 }
 """What is tried as a part of others."""
 

@@ -9,6 +9,7 @@ from gcjax.codes.alternatives import alternatives
 from gcjax.codes.approximate import expander, one_step, optimal_decoding
 from gcjax.codes.base import Assignment, Coding, GradientCode, Holders, chunk_coefficients, holders
 from gcjax.codes.batch_raptor import batch_raptor
+from gcjax.codes.block_coordinate import block_coordinate, block_redundancies, shifted_exponential_order_seconds
 from gcjax.codes.block_designs import bibd
 from gcjax.codes.communication_efficient import communication_efficient
 from gcjax.codes.completion import completion_time
@@ -24,6 +25,7 @@ from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
 from gcjax.codes.stochastic import stochastic
+from gcjax.codes.tree_code import tree_code
 from gcjax.codes.two_part import two_part
 from gcjax.codes.unbiased import unbiased
 from gcjax.codes.uncoded import ignore_stragglers, uncoded
@@ -34,6 +36,7 @@ TABLE: dict[str, Entry] = {
     "alternatives": Entry(alternatives, ""),
     "batch_raptor": Entry(batch_raptor, "Wang et al. 2019"),
     "bibd": Entry(bibd, "Kadhe et al. 2019"),
+    "block_coordinate": Entry(block_coordinate, "Wang et al. 2022"),
     "clustered": Entry(clustered, "Ozfatura et al. 2019"),
     "coded_multi_message": Entry(coded_multi_message, "Ozfatura et al. 2019"),
     "communication_efficient": Entry(communication_efficient, "Ye and Abbe 2018"),
@@ -53,6 +56,7 @@ TABLE: dict[str, Entry] = {
     "reed_solomon": Entry(reed_solomon, "Halbawi et al. 2018"),
     "side_by_side": Entry(side_by_side, ""),
     "stochastic": Entry(stochastic, "Bitar et al. 2020"),
+    "tree_code": Entry(tree_code, "Reisizadeh et al. 2019"),
     "two_part": Entry(two_part, "Tandon et al. 2017"),
     "unbiased": Entry(unbiased, "Song and Choi 2025"),
     "uncoded": Entry(uncoded, ""),
@@ -69,6 +73,8 @@ __all__ = [
     "assignments",
     "batch_raptor",
     "bibd",
+    "block_coordinate",
+    "block_redundancies",
     "chunk_coefficients",
     "clustered",
     "coded_multi_message",
@@ -91,9 +97,11 @@ __all__ = [
     "optimal_decoding",
     "partial",
     "reed_solomon",
+    "shifted_exponential_order_seconds",
     "side_by_side",
     "stochastic",
     "stopping",
+    "tree_code",
     "two_part",
     "unbiased",
     "uncoded",

@@ -107,14 +107,36 @@ def alternatives(*codes: GradientCode) -> GradientCode:
 
 
 def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
-    """The rows that a coding of the code decodes from: all of them, or those of one of its alternatives."""
-    chunks = jnp.asarray(code.assignment.chunks)
+    """The rows that a coding of the code decodes from: all of them, or those of one of its alternatives.
+
+    A chunk stands once in a row: of a code that has a worker compute its blocks one after the other, the coefficients
+    of all slots with that chunk are added up.
+    """
+    chunks, coding = _each_chunk_once(code.assignment, coding)
     if code.num_alternatives == 1:
         return UsedRows(chunks, coding)
     by_code = functools.partial(_by_alternative, code.num_alternatives)
     used = jnp.argmax((by_code(coding.decode) != 0).any(axis=(1, 2, 3)))
     rows = Coding(by_code(coding.encode)[used], by_code(coding.decode)[used], coding.residual)
     return UsedRows(by_code(chunks)[used], rows)
+
+
+def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:
+    """The chunks int32[W, K'] without those that stand in a row already, and their coding."""
+    chunks, slots = assignment.chunks, np.arange(assignment.load)
+    by_size = np.sort(chunks, axis=1)
+    if not ((by_size[:, 1:] == by_size[:, :-1]) & (by_size[:, 1:] >= 0)).any():
+        return UsedRows(jnp.asarray(chunks), coding)
+    first_slot = (chunks[:, :, None] == chunks[:, None]).argmax(axis=2)  # int[W, K], of the same chunk
+    is_first = first_slot == slots
+    new_slot_of_first = np.cumsum(is_first, axis=1) - 1
+    new_slot = np.take_along_axis(new_slot_of_first, first_slot, axis=1)
+    workers, new_load = np.arange(len(chunks))[:, None], int(new_slot.max()) + 1
+    kept = np.full((len(chunks), new_load), -1, np.int32)
+    kept[workers, new_slot] = chunks
+    encode = jnp.zeros((*coding.encode.shape[:2], new_load, coding.encode.shape[3]), coding.encode.dtype)
+    encode = encode.at[workers, :, new_slot].add(jnp.moveaxis(coding.encode, 2, 1))
+    return UsedRows(jnp.asarray(kept), coding._replace(encode=encode))
 
 
 def _by_alternative(num_alternatives: int, rows: jax.Array) -> jax.Array:

@@ -18,7 +18,8 @@ class Assignment(NamedTuple):
     """Which chunks each worker processes, in the order in which it processes them.
 
     Attributes:
-      chunks: int32[W, K], row w lists the chunks of worker w in processing order, padded at the end with -1.
+      chunks: int32[W, K], row w lists the chunks of worker w in processing order, padded at the end with -1. A code
+        of L blocks may have a worker compute them one after the other: then a chunk stands there up to L times.
       num_chunks: N.
     """
 
@@ -61,7 +62,7 @@ class Holders(NamedTuple):
     """The inverse of an assignment: who holds a chunk, and when they reach it.
 
     Attributes:
-      workers: int32[N, R], the holders of each chunk, padded with -1.
+      workers: int32[N, R], the holders of each chunk, padded with -1; one that has it in several slots, so often.
       slots: int32[N, R], the position of the chunk in that worker's order, padded with -1.
     """
 
@@ -108,6 +109,8 @@ class GradientCode(NamedTuple):
       whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
       stays_exact: whether whoever can decode exactly still can after further progress. Not so where all messages share
         one weight, or where messages grow. Combinations of such codes ask for their own plan.
+      compare: pure function `(messages float[W, M, width], coding) -> decode float[W, M, L]`: the weights of messages
+        that the server compares, from those of the plan. None where the plan's are taken whatever was sent.
       num_alternatives: of how many codes the rows are, one after the other, of which a plan uses one; see
         `gcjax.codes.alternatives`.
     """
@@ -120,6 +123,7 @@ class GradientCode(NamedTuple):
     sent: Callable[[jax.Array], jax.Array]
     whole_workers: bool = False
     stays_exact: bool = True
+    compare: Callable[[jax.Array, Coding], jax.Array] | None = None
     num_alternatives: int = 1
 
 

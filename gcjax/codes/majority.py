@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.assignments.regular import repetition
-from gcjax.codes.base import GradientCode
+from gcjax.codes.base import Coding, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
@@ -20,7 +20,8 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
     """Repetition in groups of 2 a + s + 1, of which 2 a + 1 must arrive: a may send anything. N = W, L = M = 1.
 
     A plan knows who has arrived, not what they have sent: its weights are those where nobody is wrong. A group with
-    fewer than 2 a + 1 arrived is left out. What was sent is compared by `gcjax.engine.voting_value_and_grad`.
+    fewer than 2 a + 1 arrived is left out. What was sent is compared in `gcjax.engine.run(..., wrong=)`, and in a
+    training step of one's own by `gcjax.engine.voting_value_and_grad`.
 
     Args:
       num_workers: W = N.
@@ -46,4 +47,40 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
         """When enough workers of the last group have arrived."""
         return jnp.sort(arrivals.reshape(-1, group_size), axis=1)[:, num_needed - 1].max()
 
-    return fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)
+    def compare(messages: jax.Array, coding: Coding) -> jax.Array:
+        """float[W, 1, 1]: the weight of each group at the first of those who sent what most have, if it decides."""
+        by_group = messages[:, 0].reshape(-1, group_size, messages.shape[2])
+        agree = jax.lax.map(lambda sent: equal_messages(sent[:, None], sent[None]).all(axis=2), by_group)
+        arrived = (coding.encode != 0).any(axis=(1, 2, 3)).reshape(-1, group_size)
+        weight_of_group = coding.decode.reshape(-1, group_size).sum(axis=1, keepdims=True)
+        is_winner, _, _ = votes(agree, arrived, weight_of_group[:, 0] != 0)
+        return jnp.where(is_winner, weight_of_group, 0).reshape(num_workers, 1, 1)
+
+    code = fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)
+    return code._replace(compare=compare)
+
+
+def equal_messages(ones: jax.Array, others: jax.Array) -> jax.Array:
+    """Where the numbers of messages are equal, to the last bit; NaN equals NaN."""
+    return (ones == others) | (jnp.isnan(ones) & jnp.isnan(others))
+
+
+def votes(agree: jax.Array, arrived: jax.Array, is_enough: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What most members of each group sent.
+
+    Args:
+      agree: bool[G, K, K], who sent the same as whom.
+      arrived: bool[G, K], who has sent anything; the others have no vote.
+      is_enough: bool[G], whether enough have.
+
+    Returns:
+      bool[G, K], the first of those who sent what most did, where the group decides; bool[G], where it does: more than
+      half of those that arrived agree; and bool[G, K], who sent something else.
+    """
+    num_votes = jnp.where(arrived, (agree & arrived[:, None]).sum(axis=2, dtype=jnp.int32), 0)  # [G, K]
+    num_arrived = arrived.sum(axis=1, dtype=jnp.int32)
+    decided = is_enough & (2 * num_votes.max(axis=1) > num_arrived)
+    winner = num_votes.argmax(axis=1)  # int[G]
+    is_winner = (jnp.arange(num_votes.shape[1])[None] == winner[:, None]) & decided[:, None]
+    agrees_with_winner = jnp.take_along_axis(agree, winner[:, None, None], axis=1)[:, 0]
+    return is_winner, decided, arrived & decided[:, None] & ~agrees_with_winner

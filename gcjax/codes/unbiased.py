@@ -5,9 +5,14 @@ gradient k`, and the server adds up what arrives. With `sum over holders w of a_
 is unbiased, and its variance is `sum over w of p_w / (1 - p_w) * |sum over k of a_wk * gradient k|^2`. The weights a
 with the least of it have a closed form.
 
-From the paper, as its authors' released code has it: the shares for gradients that are all alike, where worker w
-contributes in proportion to (1 - p_w) / p_w. Ours: both forms for an arbitrary assignment, and how the contribution of
-a worker is spread over its chunks.
+If the messages are compressed by an unbiased compression whose estimates have a variance of ω_w times the squared
+length of the message, the estimate of the sum stays unbiased, and p_w becomes p_w + ω_w above the line (Song and Choi
+2026, arXiv 2605.15890).
+
+From the papers, as their authors' released code has it: the shares for gradients that are all alike, where worker w
+contributes in proportion to (1 - p_w) / (p_w + ω_w). Ours: both forms for an arbitrary assignment, and how the
+contribution of a worker is spread over its chunks. Left out: how many bits each worker gets, since all workers of a run
+have the same compression.
 """
 
 from collections.abc import Sequence
@@ -24,7 +29,11 @@ from gcjax.equality import comparable
 
 @comparable
 def unbiased(
-    assignment: Assignment, *, straggler_probabilities: Sequence[float] | float, aligned: bool = False
+    assignment: Assignment,
+    *,
+    straggler_probabilities: Sequence[float] | float,
+    message_noise: Sequence[float] | float = 0.0,
+    aligned: bool = False,
 ) -> GradientCode:
     """An unbiased estimate of the sum, of the least variance that plain adding of messages allows. L = M = 1.
 
@@ -34,12 +43,17 @@ def unbiased(
     Args:
       assignment: who holds what.
       straggler_probabilities: float[W], p_w, at least 0 and below 1; or one number for all workers.
+      message_noise: float[W], ω_w, at least 0, or one number for all: the variance of what the server makes of a
+        message, over its squared length. 0 for whole messages; of `gcjax.compression.random_k` 1 / share - 1, of `qsgd`
+        at most min(n / s^2, sqrt(n) / s) with s levels and buckets of n numbers. It changes nothing if p and ω are the
+        same for all workers.
       aligned: the gradients for which the variance is the least: by default, of equal norms and uncorrelated (it is the
         mean squared residual then); if True, all alike. Then a chunk's weight may be negative, and a system of N
         equations is solved once, when the code is made.
 
     Raises:
-      ValueError: if nobody holds a chunk, a probability is not in [0, 1), or `aligned` meets a probability of 0.
+      ValueError: if nobody holds a chunk, a probability is not in [0, 1), or a noise is negative, or `aligned` meets a
+        worker without either.
 
     Example:
       >>> assignment = gcjax.codes.assignments.cyclic(3, load=2)
@@ -49,15 +63,16 @@ def unbiased(
       ['1.00', '0.40']
     """
     lateness = _probabilities(straggler_probabilities, assignment.num_workers)
+    variances = (lateness + _noise(message_noise, assignment.num_workers)) / (1 - lateness)  # of messages of length 1
     if not np.isin(np.arange(assignment.num_chunks), assignment.chunks).all():
         missing_chunk = np.setdiff1d(np.arange(assignment.num_chunks), assignment.chunks)[0]
         raise ValueError(f"an unbiased code needs a holder of every chunk; nobody holds chunk {missing_chunk}.")
-    if aligned and (lateness == 0).any():
+    if aligned and (variances == 0).any():
         raise ValueError(
-            f"aligned=True needs straggler_probabilities above 0; got 0 for worker {np.argmin(lateness)}. "
+            f"aligned=True needs straggler_probabilities above 0; got 0 for worker {np.argmin(variances)}. "
             "Pass a small probability for workers that are never late."
         )
-    shares = _aligned_shares(assignment, lateness) if aligned else _shares(assignment, lateness)
+    shares = _aligned_shares(assignment, 1 / variances) if aligned else _shares(assignment, variances)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1]: 1 for every message."""
@@ -82,29 +97,39 @@ def _probabilities(straggler_probabilities: Sequence[float] | float, num_workers
     return np.broadcast_to(lateness, num_workers)
 
 
-def _shares(assignment: Assignment, lateness: np.ndarray) -> np.ndarray:
-    """float64[W, K], a_wk for uncorrelated gradients: in proportion to (1 - p) / p among the holders of a chunk.
+def _noise(message_noise: Sequence[float] | float, num_workers: int) -> np.ndarray:
+    """float64[W]: one for each worker; raises `ValueError` for another shape, or one that is negative or infinite."""
+    noise = np.asarray(_validate.number("message_noise", message_noise, finite=True), np.float64)
+    if noise.shape not in ((), (num_workers,)):
+        raise ValueError(
+            f"message_noise must be one number or float[{num_workers}], one a worker; got shape {noise.shape}."
+        )
+    return np.broadcast_to(noise, num_workers)
 
-    Holders that are never late, where there are any, share a chunk among themselves.
+
+def _shares(assignment: Assignment, variances: np.ndarray) -> np.ndarray:
+    """float64[W, K], a_wk for uncorrelated gradients: in proportion to 1 / variance among the holders of a chunk.
+
+    Holders without any variance, where there are some, share a chunk among themselves.
     """
     is_held, chunks = assignment.chunks >= 0, assignment.chunks.clip(0)
-    is_never_late = lateness == 0
-    precisions = np.where(is_never_late, 1.0, (1 - lateness) / np.where(is_never_late, 1.0, lateness))
-    safe_holders = _sums_by_chunk(assignment, is_never_late.astype(np.float64))
+    is_safe = variances == 0
+    precisions = np.where(is_safe, 1.0, 1 / np.where(is_safe, 1.0, variances))
+    safe_holders = _sums_by_chunk(assignment, is_safe.astype(np.float64))
     has_safe_holder = (safe_holders > 0)[chunks]
-    weights = np.where(is_held & (is_never_late[:, None] | ~has_safe_holder), precisions[:, None], 0.0)
+    weights = np.where(is_held & (is_safe[:, None] | ~has_safe_holder), precisions[:, None], 0.0)
     return weights / np.bincount(chunks.ravel(), weights.ravel(), assignment.num_chunks)[chunks]
 
 
-def _aligned_shares(assignment: Assignment, lateness: np.ndarray) -> np.ndarray:
+def _aligned_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
     """float64[W, K], a_wk for gradients that are all alike; of these shares those with the least `_shares` variance.
 
     Only the sums of the shares of each worker matter then. Where workers are connected by chunks that they share, sums
-    in proportion to (1 - p) / p are reached, and are the best. That leaves a_wk = (x_k + y_w) (1 - p_w) / p_w with
-    multipliers x of the chunks and y of the workers, and for x a singular, consistent system of N equations.
+    in proportion to the precisions, 1 / variance, are reached, and are the best. That leaves a_wk = (x_k + y_w) times
+    the precision of w, with multipliers x of the chunks and y of the workers, and for x a singular, consistent system
+    of N equations.
     """
     is_held, chunks, loads = assignment.chunks >= 0, assignment.chunks.clip(0), assignment.loads.clip(1)
-    precisions = (1 - lateness) / lateness
     worker_sums = _proportional_sums(assignment, precisions)
     held_by_worker = np.zeros((assignment.num_workers, assignment.num_chunks))  # 0/1
     held_by_worker[np.nonzero(is_held)[0], assignment.chunks[is_held]] = 1

@@ -15,6 +15,7 @@ import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine import version_ring as rings
+from gcjax.engine.attacked_rounds import attacked_gradients
 from gcjax.engine.base import Info, State
 from gcjax.engine.coded_step import mesh_estimate
 from gcjax.engine.compressed_messages import coded_messages, gradient_of_sums, sum_of_estimates, unit_messages
@@ -64,7 +65,7 @@ class CommitMaker(NamedTuple):
 
 def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Schedule) -> CommitMaker:
     """What commits of a schedule are made with: gradients of the protocol's kind, spread as the layout says."""
-    task, protocol, optimizer, options, compression = program
+    task, protocol, optimizer, options, compression, wrong = program
     spread, num_workers, num_contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
     # Contributions to one commit are spread over the devices; where there is only one, commits are.
     spreads_contributions = num_contributions > 1
@@ -74,7 +75,9 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
         work_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if work_at_once else None
         local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression)
-    if compression is not None and protocol.code is None:
+    if wrong is not None and protocol.code is not None:
+        gradient = attacked_gradients(task, protocol.code, wrong, contribution_spread)
+    elif compression is not None and protocol.code is None:
         gradient = unit_messages(task, contribution_spread)
     elif compression is not None and protocol.code is not None:
         gradient = coded_messages(task, protocol.code, contribution_spread)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.compression.base import Compression, validated, whole_bytes
 from gcjax.engine.base import State
@@ -29,8 +30,9 @@ from gcjax.engine.gradients import (
 )
 from gcjax.engine.messages import assembled, chunk_weights, worker_messages
 from gcjax.engine.spread import Spread
+from gcjax.protocols.base import Protocol, checked_network
 from gcjax.protocols.schedule import Commits
-from gcjax.stragglers.network import Network
+from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
 _KEY_OF_MESSAGES = 0x6D657373
@@ -202,7 +204,7 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGrad
             "messages are compressed where all rounds use one code, so that what a worker keeps of a message belongs "
             f"to its next one; this protocol switches among {code.num_alternatives} codes. Leave out the compression."
         )
-    contribution_of = coded_gradients(code, _messages_of_round(task, code, spread))
+    contribution_of = coded_gradients(code, messages_of_round(task, code, spread))
 
     def messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """The messages of commit number `commit`; those that nobody sends have no sender."""
@@ -214,7 +216,7 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGrad
     return messages
 
 
-def _messages_of_round(task: Task, code: GradientCode, spread: Spread) -> Estimate:
+def messages_of_round(task: Task, code: GradientCode, spread: Spread) -> Estimate:
     """`(params, chunks, coding) -> (Messages, loss)`: those of all W·M messages of a round, whether sent or not."""
 
     def messages_of_worker(
@@ -233,7 +235,8 @@ def _messages_of_round(task: Task, code: GradientCode, spread: Spread) -> Estima
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
         """The messages, with the weights of the coding; batches are drawn from `chunks`."""
-        work = jnp.asarray(code.assignment.chunks), coding.encode
+        chunks_of_worker, coding = used_rows(code, coding)
+        work = chunks_of_worker, coding.encode
         messages, losses = spread.map_entries(messages_of_worker, (params, chunks), work)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width]
@@ -265,3 +268,19 @@ def compressed_network(
         return network
     shapes = message_shapes(params, code)
     return network.with_smaller_messages(validated(compression).num_bytes(shapes) / whole_bytes(shapes))
+
+
+def network_of_run(
+    network: Network | Links | None,
+    task: Task,
+    params: Any,
+    num_workers: int,
+    compression: Compression | None,
+    protocol: Protocol,
+) -> Network:
+    """The network for the parameters, the workers and the compressed messages of a run."""
+    if params is None and (isinstance(network, Links) or compression is not None):
+        params = jax.eval_shape(task.init, jax.random.key(0))
+    if isinstance(network, Links):
+        network = network.of(params)
+    return compressed_network(checked_network(network, num_workers), compression, params, protocol.code)

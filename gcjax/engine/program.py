@@ -13,6 +13,7 @@ import optax
 from gcjax.compression.base import Compression
 from gcjax.engine import version_ring as rings
 from gcjax.engine.layout import Layout
+from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
 from gcjax.tasks.base import Task
@@ -39,6 +40,7 @@ class Program(NamedTuple):
     optimizer: optax.GradientTransformation
     options: Options
     compression: Compression | None = None
+    wrong: WrongSenders | None = None
 
 
 def reads_versions(protocol: Protocol) -> bool:

@@ -14,9 +14,10 @@ from jax.sharding import Mesh
 
 from gcjax import _validate
 from gcjax.compression.base import Compression, validated
+from gcjax.engine.attacked_rounds import check_wrong_senders
 from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
-from gcjax.engine.compressed_messages import check_same_states, compressed_network
+from gcjax.engine.compressed_messages import check_same_states, network_of_run
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import MeshOptions, layout
 from gcjax.engine.new_processes import first_units, with_new_processes
@@ -40,12 +41,12 @@ from gcjax.engine.validation import (
     check_versions,
     reads_one_version,
 )
+from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.protocols.base import (
     Protocol,
     Schedule,
     check_schedule,
     checked_absences,
-    checked_network,
     compiled_schedule,
     simulation_inputs,
     with_absences,
@@ -80,6 +81,7 @@ def run(
     network: Network | Links | None = None,
     absences: Absences | None = None,
     compression: Compression | None = None,
+    wrong: WrongSenders | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
@@ -105,6 +107,8 @@ def run(
       absences: when workers are away; never if None.
       compression: of the messages that workers send, which then take as long as their compressed size says; the
         parameters that they receive stay whole. What is in no commit counts as not sent. None for none.
+      wrong: workers that send wrong messages in the rounds of a code (`wrong_messages.wrong_senders`); none if None.
+        The code `majority` decodes by votes. Losses and residuals are those of right messages.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
@@ -142,7 +146,8 @@ def run(
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
     check_sent_to_server(compression, protocol)
-    network = _network(network, task, params, durations.shape[1], compression, protocol)
+    check_wrong_senders(wrong, protocol, compression)
+    network = network_of_run(network, task, params, durations.shape[1], compression, protocol)
     absences = checked_absences(absences, durations)
     protocol = with_absences(protocol, absences)
     inputs = durations, rng_key, params, network, absences, task.data, resume.run
@@ -161,7 +166,7 @@ def run(
         max_commits = num_commits or schedule.time.shape[0]
         check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
         check_same_states(resume.run.state, compression, protocol.code)
-    program = Program(task._replace(data=None), protocol, optimizer, options, compression)
+    program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong)
     arrays = Arrays(
         schedule=schedule, data=task.data, rng_key=rng_key, params=params,
         durations_and_network=None if protocol.adaptive is None else (durations, network),
@@ -179,6 +184,7 @@ def replay(
     memberships: Sequence[Membership] = (),
     params: Any = None,
     compression: Compression | None = None,
+    wrong: WrongSenders | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     wavefront_width: int | None = None,
@@ -201,6 +207,7 @@ def replay(
         worker, and its optimizer state, begin anew with another process.
       params: the initial parameters; made by the task if None.
       compression: as in that run. Its workers must not have begun anew, and the replay not in the midst.
+      wrong: as in that run.
       num_commits: stop after so many commits; all of the record if None.
       eval_every: commits between two evaluations; a hundredth of the commits if None.
       wavefront_width: as in `run`.
@@ -231,6 +238,7 @@ def replay(
             f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
         )
     _validate.rng_key(rng_key)
+    check_wrong_senders(wrong, protocol, compression)
     if compression is not None:
         check_sent_to_server(compression, protocol)
         check_from_beginning(validated(compression), memberships, start)
@@ -244,7 +252,7 @@ def replay(
         ring_size=ring_size_or_default(None, protocol, schedule, traced=False),
         wavefront_width=wavefront_width_or_default(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
-    program = Program(task._replace(data=None), protocol, optimizer, options, compression)
+    program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
     if start is not None:
         initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
@@ -353,22 +361,6 @@ def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:
 def _may_be_positive(num_evals: int | jax.Array) -> bool:
     """Whether there may be evaluations to go on to: not if their number is known to be 0."""
     return not isinstance(num_evals, int) or num_evals != 0
-
-
-def _network(
-    network: Network | Links | None,
-    task: Task,
-    params: Any,
-    num_workers: int,
-    compression: Compression | None,
-    protocol: Protocol,
-) -> Network:
-    """The network for the parameters, the workers and the compressed messages of a run."""
-    if params is None and (isinstance(network, Links) or compression is not None):
-        params = jax.eval_shape(task.init, jax.random.key(0))
-    if isinstance(network, Links):
-        network = network.of(params)
-    return compressed_network(checked_network(network, num_workers), compression, params, protocol.code)
 
 
 def _with_schedule(

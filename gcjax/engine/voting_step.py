@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from gcjax.codes.assignments.regular import repetition
 from gcjax.codes.base import GradientCode, check_progress
+from gcjax.codes.majority import equal_messages, votes
 from gcjax.engine.coded_step import check_batch, pad_workers
 from gcjax.engine.collectives import exchange_slices, gather_slices
 from gcjax.engine.gradients import mean
@@ -83,16 +84,16 @@ def voting_value_and_grad(
         own_slice = exchange_slices(sums, axis, None).reshape(-1, -(-sums.shape[1] // num_devices))[:num_workers]
         by_group = own_slice.reshape(-1, load, own_slice.shape[1])  # [G, K, slice]: K is the size of a group, too
         ones, others = by_group[:, :, None], by_group[:, None]
-        differs = (ones != others) & ~(jnp.isnan(ones) & jnp.isnan(others))  # [G, K, K, slice]
-        num_different = differs.sum(axis=3, dtype=jnp.int32)
-        is_winner, info = _votes(jax.lax.psum(num_different, axis) == 0, arrived.reshape(-1, load), is_enough)
+        num_different = (~equal_messages(ones, others)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
+        agree = jax.lax.psum(num_different, axis) == 0
+        is_winner, decided, outvoted = votes(agree, arrived.reshape(-1, load), is_enough)
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
         gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : sums.shape[1]]
         losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]
         weights = is_winner.reshape(-1, 1).astype(losses.dtype)
         value = mean(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
-        return assembled(gradient_sum / num_chunks, params), value, info
+        return assembled(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:
         """(value, gradient, info)."""
@@ -119,21 +120,6 @@ def voting_value_and_grad(
         return compiled_step(params, batch, check_progress(code.assignment, progress), wrong, args)
 
     return checked_step
-
-
-def _votes(agree: jax.Array, arrived: jax.Array, is_enough: jax.Array) -> tuple[jax.Array, VotingInfo]:
-    """bool[G, K], the first of those who sent what most of their group did, where the group decides; and the info.
-
-    Shapes: `agree` bool[G, K, K], who sent the same as whom; `arrived` bool[G, K]; `is_enough` bool[G].
-    """
-    votes = jnp.where(arrived, (agree & arrived[:, None]).sum(axis=2, dtype=jnp.int32), 0)  # [G, K]
-    num_arrived = arrived.sum(axis=1, dtype=jnp.int32)
-    decided = is_enough & (2 * votes.max(axis=1) > num_arrived)
-    winner = votes.argmax(axis=1)  # int[G]
-    is_winner = (jnp.arange(votes.shape[1])[None] == winner[:, None]) & decided[:, None]
-    agrees_with_winner = jnp.take_along_axis(agree, winner[:, None, None], axis=1)[:, 0]
-    outvoted = arrived & decided[:, None] & ~agrees_with_winner
-    return is_winner, VotingInfo(decided, outvoted.reshape(-1))
 
 
 def _check_groups(code: GradientCode) -> None:

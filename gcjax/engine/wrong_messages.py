@@ -4,6 +4,7 @@ The attacks are those of the released code of DRACO (Chen, Wang, Charles, Papail
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,10 @@ from gcjax.equality import comparable
 
 Attack = Callable[[jax.Array], jax.Array]
 """`messages float[U, d] -> float[U, d]`: what workers send instead of these."""
+
+
+_KEY_OF_WRONG_SENDERS = 0x77726F6E
+"""Folded into the key of the batches, where no worker and no chunk has so large a number."""
 
 
 def wrong_workers(
@@ -39,6 +44,44 @@ def wrong_workers(
     return jnp.broadcast_to(rounds, (num_rounds, num_workers))
 
 
+class WrongSenders(NamedTuple):
+    """Workers of a run that send wrong messages, as many in each round, any as likely as any other.
+
+    Attributes:
+      attack: what they send.
+      num_wrong: how many they are.
+      persistent: whether they are the same in all rounds.
+    """
+
+    attack: Attack
+    num_wrong: int
+    persistent: bool
+
+    def in_round(self, batch_key: jax.Array, round_number: jax.Array, num_workers: int) -> jax.Array:
+        """bool[W]: who they are in a round, as the key of the run's batches decides."""
+        key = jax.random.fold_in(batch_key, _KEY_OF_WRONG_SENDERS)
+        if not self.persistent:
+            key = jax.random.fold_in(key, round_number)
+        return jax.random.permutation(key, jnp.arange(num_workers) < self.num_wrong)
+
+
+@comparable
+def wrong_senders(attack: Attack, *, num_wrong: int, persistent: bool = False) -> WrongSenders:
+    """Workers that send wrong messages, for `gcjax.engine.run(..., wrong=)`.
+
+    Args:
+      attack: what they send instead of what they should.
+      num_wrong: how many they are in each round.
+      persistent: whether they are the same in all rounds.
+
+    Raises:
+      ValueError: if the attack is no function, or the number is negative.
+    """
+    if not callable(attack):
+        raise ValueError(f"attack must be a function, for example reversed_gradient(); got {attack!r}.")
+    return WrongSenders(attack, _validate.integer("num_wrong", num_wrong, minimum=0), bool(persistent))
+
+
 @comparable
 def reversed_gradient(scale: float = 100.0) -> Attack:
     """What they should send, times minus the scale.
@@ -62,7 +105,9 @@ def constant(value: float = -100.0) -> Attack:
 
 
 __all__ = [
+    "WrongSenders",
     "constant",
     "reversed_gradient",
+    "wrong_senders",
     "wrong_workers",
 ]

@@ -14,6 +14,7 @@ from gcjax.protocols.async_local_sgd import async_local_sgd
 from gcjax.protocols.base import Adaptive, LocalWork, Mixing, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
+from gcjax.protocols.coded_reduce import coded_reduce
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.trace_validation import Conformance, check
 from gcjax.protocols.d_psgd import d_psgd
@@ -54,6 +55,7 @@ TABLE: dict[str, Entry] = {
     "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "coded_reduce": Entry(coded_reduce, "Reisizadeh et al. 2019"),
     "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
@@ -112,6 +114,7 @@ __all__ = [
     "bsp",
     "check",
     "coded",
+    "coded_reduce",
     "commits",
     "contiguous_groups",
     "d_psgd",

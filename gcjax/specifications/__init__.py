@@ -10,7 +10,7 @@ from gcjax.registry import Entry
 from gcjax.specifications.alternative_codes import adaptive_coded
 from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
-from gcjax.specifications.decodable_rounds import Decodable, coded
+from gcjax.specifications.decodable_rounds import Decodable, coded, coded_reduce
 from gcjax.specifications.elastic import elastic_averaging
 from gcjax.specifications.first_arrivals import backup_workers, k_batch_sync, k_sync
 from gcjax.specifications.first_pushes import delay_adaptive, fedbuff, k_async, k_batch_async, staleness_aware
@@ -39,6 +39,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "coded_reduce": Entry(coded_reduce, "Reisizadeh et al. 2019"),
     "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
@@ -90,6 +91,7 @@ __all__ = [
     "bsp",
     "check",
     "coded",
+    "coded_reduce",
     "d_psgd",
     "delay_adaptive",
     "diloco",

@@ -61,6 +61,60 @@ def coded(
     )
 
 
+@comparable
+def coded_reduce(
+    num_workers: int = 3, *, num_layers: int = 1, num_stragglers: int = 1, decodable: Decodable | None = None
+) -> Specification:
+    """Coded rounds up a tree: no commit without a set that decodes from node to node, all of the replaced version.
+
+    Workers do their chunks until the server commits, which it does when enough of those below it have sent; who has
+    workers below it sends when enough of these have. Times are left open (Reisizadeh et al. 2019).
+
+    Args:
+      num_workers: W = n + n^2 + ... + n^L, numbered layer by layer, those below one node next to each other.
+      num_layers: L.
+      num_stragglers: how many of the n below each node may be missing, if nothing else is said.
+      decodable: which progress can be decoded; if None, whatever all but so many below each node have done, with a load
+        of one.
+    """
+    check_num_workers(num_workers)
+    decodable_sets = _decodable_up_a_tree(num_workers, num_layers, num_stragglers) if decodable is None else decodable
+    return specification_of_rounds(
+        f"coded_reduce({num_workers} workers, {num_layers} layers)",
+        num_workers,
+        max_work=decodable_sets.load,
+        has_enough=lambda state: decodable_sets.whether(state.work),
+        claim="no commit without a set that decodes from node to node, all of it from the version that it replaces",
+    )
+
+
+def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int) -> Decodable:
+    """What can be decoded if any `num_stragglers` of those below each node may be missing, with a load of one."""
+    _validate.integer("num_layers", num_layers, minimum=1)
+    sizes = [num_workers]
+    for num_children in range(1, num_workers + 1):
+        sizes = [num_children**layer for layer in range(1, num_layers + 1)]
+        if sum(sizes) >= num_workers:
+            break
+    if sum(sizes) != num_workers:
+        raise ValueError(
+            f"the workers must be those of a regular tree of {num_layers} layers, n + n^2 + ... of them; got "
+            f"{num_workers}."
+        )
+    _validate.integer("num_stragglers", num_stragglers, maximum=sizes[0] - 1)
+
+    def whether(progress: jax.Array) -> jax.Array:
+        """bool[]: whether enough below the server send, with what they need from below themselves."""
+        ends = np.cumsum(sizes)
+        sends = progress[ends[-1] - sizes[-1] :] > 0
+        for size, end in zip(sizes[-2::-1], ends[-2::-1], strict=True):
+            num_sending = sends.reshape(size, sizes[0]).sum(axis=1, dtype=jnp.int32)
+            sends = (progress[end - size : end] > 0) & (num_sending >= sizes[0] - num_stragglers)
+        return sends.sum(dtype=jnp.int32) >= sizes[0] - num_stragglers
+
+    return Decodable(1, whether)
+
+
 def _decodable_of_table(table: np.ndarray, num_workers: int) -> Decodable:
     """What a table bool[K+1, ..., K+1] allows to decode: its entry at the chunks of each worker."""
     if table.ndim != num_workers or len(set(table.shape)) != 1 or table.shape[0] < 2:

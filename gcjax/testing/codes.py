@@ -68,7 +68,7 @@ def check_code(
       ContractError: an `AssertionError` with the sentence that is broken, and the smallest case.
     """
     require(isinstance(code, GradientCode), f"a code must be a gcjax.codes.GradientCode; got {type(code).__name__}")
-    _check_assignment(code.assignment)
+    _check_assignment(code.assignment, code.num_blocks)
     random = random_generator(rng_key)
     _check_types(code)
     all_or_nothing_progress, growing_progress = (
@@ -107,8 +107,8 @@ def _zero_tolerance(code: GradientCode) -> float:
     return float(ROUNDING * np.sqrt(code.assignment.num_chunks * code.num_blocks))
 
 
-def _check_assignment(assignment: Assignment) -> None:
-    """Chunks are numbers below N, each once for a worker, and -1 only behind them."""
+def _check_assignment(assignment: Assignment, num_blocks: int) -> None:
+    """Chunks are numbers below N, each at most once for a worker and each of its blocks, and -1 only behind them."""
     chunks = np.asarray(assignment.chunks)
     rule = "the chunks of an assignment must be int[W, K]"
     require(chunks.ndim == 2 and chunks.dtype.kind == "i", f"{rule}; got {chunks.dtype}{list(chunks.shape)}")
@@ -122,8 +122,11 @@ def _check_assignment(assignment: Assignment) -> None:
             rule,
             f"worker {worker} has {on_one_line(chunks_of_worker)}",
         )
-        is_unique = len(set(held_chunks)) == held_chunks.size
-        require(is_unique, "a worker must hold a chunk once only", f"worker {worker}: {on_one_line(chunks_of_worker)}")
+        most_slots = np.bincount(held_chunks, minlength=1).max()
+        once = "a worker must hold a chunk once only" + (
+            f" for each of its {num_blocks} blocks" if num_blocks > 1 else ""
+        )
+        require(most_slots <= num_blocks, once, f"worker {worker}: {on_one_line(chunks_of_worker)}")
 
 
 def _check_types(code: GradientCode) -> None:

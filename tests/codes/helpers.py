@@ -45,6 +45,8 @@ def exact_codes():
         ),
         ("multi-message", codes.multi_message(assignments.cyclic(5, load=3)), 2),
         ("coded multi-message", codes.coded_multi_message(5, levels=(1, 3), rng_key=KEY), 2),
+        ("tree", codes.tree_code(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_layers=2), 1),
+        ("tree of repetition", codes.tree_code(codes.fractional_repetition(2, num_stragglers=1), num_layers=2), 1),
         ("clustered", codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2), 1),
         ("cyclic MDS real", codes.cyclic_mds(6, num_stragglers=3), 3),
         ("cyclic MDS complex", codes.cyclic_mds(6, num_stragglers=2), 2),
@@ -54,6 +56,7 @@ def exact_codes():
         ("Ye-Abbe random", codes.communication_efficient(6, num_stragglers=1, num_blocks=3, rng_key=KEY), 1),
         ("heterogeneous", codes.heterogeneous([1, 2, 2, 4, 5], num_chunks=7, num_stragglers=2, rng_key=KEY), 2),
         ("BIBD", codes.bibd(7, load=3), 0),
+        ("block coordinate", codes.block_coordinate(5, redundancies=(1, 1, 3), rng_key=KEY), 1),
         ("graph", codes.graph_code(6, replication=3, rng_key=KEY), 2),
         (
             "side by side",

@@ -20,7 +20,7 @@ EAGER = ("partial L=2", "multi-message")
 # Further sizes and fields of codes that are there as well.
 FURTHER = (
     "uncoded load 3", "frc 6 s=2", "crc 5 s=0", "crc 7 s=3", "partial L=3", "partial uneven", "optimal iterative",
-    "two parts L=2", "cyclic MDS complex", "Reed-Solomon complex", "Ye-Abbe random", "whole uneven",
+    "two parts L=2", "cyclic MDS complex", "Reed-Solomon complex", "Ye-Abbe random", "tree", "whole uneven",
 )  # fmt: skip
 
 

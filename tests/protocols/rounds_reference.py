@@ -95,6 +95,46 @@ def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0):
     return Expected(commits, out)
 
 
+def tree(num_children, num_layers, num_needed, load, durations, links):
+    """Rounds whose messages go up a tree: a node takes one after the other, and decodes from any so many."""
+    sizes = [num_children**layer for layer in range(1, num_layers + 1)]
+    first_of_layer = [sum(sizes[:layer]) for layer in range(num_layers)]
+    now, commits = 0.0, []
+    for first in range(0, durations.shape[0] - load + 1, load):
+        done = [
+            links.latency[w] + links.download[w] + float(np.sum(durations[first : first + load, w]))
+            for w in range(sum(sizes))
+        ]
+        arrivals = {}
+
+        def decoded(layer, number, done=done, arrivals=arrivals):
+            """When node number so much above a layer can decode; notes when the messages for it arrive."""
+            below = [first_of_layer[layer] + number * num_children + j for j in range(num_children)]
+            ready = []
+            for w in below:
+                own = number * num_children + w - below[0]
+                ready.append((max(done[w], decoded(layer + 1, own) if layer + 1 < num_layers else 0.0), w))
+            free = 0.0
+            for at, w in sorted(ready):
+                free = max(free, at) + links.upload[w]
+                arrivals[w] = free + links.latency[w], number, layer
+            return sorted(arrivals[w][0] for w in below)[num_needed - 1]
+
+        end = decoded(0, 0)
+        parts = []
+        for w in range(sum(sizes)):
+            arrival, number, layer = arrivals[w]
+            above = None if layer == 0 else first_of_layer[layer - 1] + number
+            limit = end if above is None else min(end, max(done[above], decoded(layer, number)))
+            in_time = math.isfinite(arrival) and arrival <= limit
+            parts.append((w, first, len(commits), load if in_time else 0))
+        if math.isinf(end):
+            return Expected(commits, math.inf)
+        now += end
+        commits.append((now, parts))
+    return Expected(commits, now)
+
+
 def coded_groups(groups, codes, durations, links, central_seconds):
     """Groups with codes: each stops when what its members have done covers all chunks, and waits for no other group."""
     num_units = durations.shape[0]

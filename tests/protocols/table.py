@@ -167,6 +167,17 @@ CASES = {
     ),
     "bsp": Case(lambda w: P.bsp(), mean, rounds(loops.steps(lambda begin: 1)), stalls=True),
     "coded": Case(lambda w: P.coded(codes.uncoded(w, load=2)), chunk_mean, stalls=True),
+    "coded_reduce": Case(
+        lambda w: P.coded_reduce(codes.cyclic_repetition(w, num_stragglers=1, rng_key=KEY), num_layers=1),
+        mean,
+        lambda d, links: loops.tree(d.shape[1], 1, d.shape[1] - 1, 2, d, links),
+    ),
+    "coded_reduce chain": Case(
+        lambda w: P.coded_reduce(codes.uncoded(1), num_layers=w),
+        mean,
+        lambda d, links: loops.tree(1, d.shape[1], 1, 1, d, links),
+        stalls=True,
+    ),
     "d_psgd": Case(lambda w: P.d_psgd(mixing=path(w)), mean, hearing(neighbours.path), stalls=True),
     "d_psgd ring": Case(lambda w: P.d_psgd(), mean, hearing(neighbours.ring), stalls=True),
     "delay_adaptive": Case(

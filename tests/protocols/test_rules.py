@@ -91,6 +91,7 @@ REFUSED = {
         protocols.adaptive_coded({"uncoded": codes.uncoded(W)}),
         "no message that tells it the code of a round",
     ),
+    "coded_reduce": (protocols.coded_reduce(codes.uncoded(W), num_layers=1), "a server hears those below it only"),
     "grouped coded": (
         protocols.grouped(groups=GROUPS, code=codes.uncoded(2)),
         "a server of coded rounds stops all of its workers",

@@ -26,6 +26,7 @@ from tests.parameters import some
 FAILING = {"worker_busy_eager"}
 SMALL = {  # what the smallest instance that shows what there is takes besides two workers
     "coded": {"num_workers": 3},
+    "coded_reduce": {"num_workers": 6, "num_layers": 2},
     "grouped": {"num_workers": 3},
     "k_async": {"num_workers": 3},
     "k_sync": {"num_workers": 3},
@@ -36,9 +37,9 @@ SMALL = {  # what the smallest instance that shows what there is takes besides t
 }
 # Of those that are made of the same functions, the default run has the largest.
 ALIKE = {
-    "adaptive_coded", "adsp", "anytime_minibatch", "asp", "backup_workers", "coded", "diloco", "elastic_averaging",
-    "grouped", "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware", "stsyn",
-    "worker_busy_eager",
+    "adaptive_coded", "adsp", "anytime_minibatch", "asp", "backup_workers", "coded", "coded_reduce", "diloco",
+    "elastic_averaging", "grouped", "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware",
+    "stsyn", "worker_busy_eager",
 }  # fmt: skip
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in SPECIFICATIONS]
 

@@ -58,7 +58,6 @@ def stopped_rounds(
       num_units: T.
       begin_time: float[R] seconds, when each round begins; when the one before has ended if None.
     """
-    receive_seconds = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
     sends = message_size > 0
     seconds_of_message = jax.vmap(lambda size: message_seconds(size, network))(message_size)  # [num_rounds, W]
     round_seconds = stop + seconds_of_message.max(axis=1)
@@ -67,22 +66,55 @@ def stopped_rounds(
         begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
     else:
         end_time = begin_time + round_seconds
+    send = jnp.where(sends, stop[:, None], jnp.inf)  # once the round has stopped
+    timeline = timeline_of_rounds(
+        finish, is_held, is_done, stop, send, seconds_of_message, network, num_units, begin_time, horizon=end_time[-1]
+    )
+    return timeline, end_time
+
+
+def timeline_of_rounds(
+    finish: jax.Array,
+    is_held: jax.Array,
+    is_done: jax.Array,
+    stop: jax.Array,
+    send: jax.Array,
+    seconds_of_message: jax.Array,
+    network: Network,
+    num_units: int,
+    begin_time: jax.Array,
+    *,
+    horizon: jax.Array,
+) -> Timeline:
+    """The times of all units of rounds, whose messages go out with the last unit that is done.
+
+    Args:
+      finish: as for `stopped_rounds`, as are `is_held` to `stop`, `network` and `num_units`.
+      is_held: see there.
+      is_done: see there.
+      stop: see there.
+      send: float[R, W] seconds, when each worker begins to send, from the begin of the round; inf if it does not.
+      seconds_of_message: float[R, W], what its message takes.
+      network: see there.
+      num_units: T.
+      begin_time: float[R] seconds, when each round begins.
+      horizon: float[] seconds, when the last one ends.
+    """
+    receive_seconds = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
     begin_time = begin_time[:, None, None]
     stop, receive_of_first_unit = stop[:, None, None], jnp.broadcast_to(receive_seconds, finish[:, :1].shape)
     ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed
     is_begun = (is_held & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
-    # The message goes out with the last unit that is done, once the round has stopped.
     num_done_so_far, num_done = jnp.cumsum(is_done, axis=1), is_done.sum(axis=1, keepdims=True)
     is_last_done = is_done & (num_done_so_far == num_done)
-    has_message = is_last_done & sends[:, None]
+    has_message = is_last_done & jnp.isfinite(send)[:, None]
     compute_start = jnp.where(is_begun, begin_time + ready_time, jnp.inf)
     compute_end = jnp.where(is_begun, begin_time + jnp.minimum(finish, stop), jnp.inf)
-    send_start = jnp.where(has_message, begin_time + stop, jnp.inf)
+    send_start = jnp.where(has_message, begin_time + send[:, None], jnp.inf)
     message_arrival = send_start + seconds_of_message[:, None]
     arrival_time = jnp.where(has_message, message_arrival, jnp.where(is_done, compute_end, jnp.inf))
     is_first_of_round = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     waits_for_parameters = is_begun & is_first_of_round
     start = jnp.where(waits_for_parameters, begin_time, compute_start)
     times = [by_unit(x, num_units, fill=jnp.inf) for x in (start, compute_start, compute_end, send_start, arrival_time)]
-    horizon = end_time[-1]
-    return Timeline._make([*times, horizon]), end_time
+    return Timeline._make([*times, horizon])

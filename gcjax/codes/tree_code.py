@@ -1,0 +1,186 @@
+"""CodedReduce: a gradient code at each node of a tree (Reisizadeh, Prakash, Pedarsani, Avestimehr, arXiv 1902.01981).
+
+The server has n workers below it, each of these has n, and so on, L layers in all. Whoever has workers below it decodes
+their messages, adds its own chunks, and sends the sum upwards: so n messages arrive at a node, and not those of all
+workers. The data below a node are coded as by a gradient code of n workers, except what the node computes itself; every
+worker computes the same share of all data, 1 / (q + q^2 + ... + q^L) with q = n / (s + 1), which is the least there is.
+
+Letters: n workers below each node, L layers, s stragglers below each node, W = n + n^2 + ... + n^L, N chunks, K chunks
+a worker holds.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, residual
+from gcjax.codes.completion import joint_code
+from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
+from gcjax.equality import comparable
+
+
+class Tree(NamedTuple):
+    """A regular tree; its workers are numbered layer by layer, those below one node next to each other.
+
+    Attributes:
+      num_children: n, the workers below each node.
+      num_layers: L.
+    """
+
+    num_children: int
+    num_layers: int
+
+    @property
+    def num_workers(self) -> int:
+        """W."""
+        return sum(self.num_children**layer for layer in range(1, self.num_layers + 1))
+
+    def layers(self, values: Any) -> list[Any]:
+        """From [W, ...] the values of each layer, the one below the server first: [nodes, n, ...], by node above."""
+        sizes = [self.num_children**layer for layer in range(1, self.num_layers + 1)]
+        parts = [values[end - size : end] for size, end in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
+        return [part.reshape(-1, self.num_children, *part.shape[1:]) for part in parts]
+
+    def joined(self, layers: list[jax.Array]) -> jax.Array:
+        """[W, ...] from the values of each layer, [nodes, n, ...]."""
+        return jnp.concatenate([layer.reshape(-1, *layer.shape[2:]) for layer in layers])
+
+
+@comparable
+def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
+    """The same gradient code at each node of a tree; exact with any s stragglers below each node that is heard.
+
+    Worker w of the code is the w-th below a node. A node that lacks too many below it sends nothing (ours: the paper
+    has at most s stragglers below each), and what is below a node that sends nothing is lost. A message is what a
+    worker adds of its own chunks; what it passes on is in the weights. L = M = 1. For the time of messages in the tree
+    see `gcjax.protocols.coded_reduce`; under `gcjax.protocols.coded` all send to the server.
+
+    Args:
+      code: of each node, for example `gcjax.codes.cyclic_repetition(n, num_stragglers=s, rng_key=key)`.
+      num_layers: L; with one layer it is the code itself.
+
+    Raises:
+      ValueError: if the code has blocks, several messages or uneven loads, or what is sent depends on who is late.
+
+    Example:
+      >>> code = gcjax.codes.tree_code(gcjax.codes.fractional_repetition(2, num_stragglers=1), num_layers=2)
+      >>> code.assignment.chunks.tolist()  # workers 0 and 1 are below the server, 2 and 3 below 0, 4 and 5 below 1
+      [[0, 1], [0, 1], [2, 3], [2, 3], [2, 3], [2, 3]]
+      >>> bool(code.plan([2, 0, 0, 2, 0, 0]).residual < 1e-6)
+      True
+    """
+    _check_code(code)
+    tree = Tree(code.assignment.num_workers, _validate.integer("num_layers", num_layers, minimum=1))
+    assignment, factors = _distributed(tree, code.assignment)
+    tolerance = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks)
+    full_load = jnp.int32(code.assignment.load)
+
+    def plan(progress: jax.Array) -> Coding:
+        """Weights from the server downwards: those of a node times those of the code below it."""
+        is_finished = check_progress(assignment, progress) >= assignment.load
+        own_encode = code.plan(jnp.full(tree.num_children, full_load)).encode
+        with_one = jnp.append(own_encode[:, 0, :, 0].reshape(-1), jnp.ones((), own_encode.dtype))
+        coefficients = with_one[factors].prod(axis=2)  # [W, K]
+        encode = jnp.where(is_finished[:, None], coefficients, 0)[:, None, :, None]
+        plans = plans_below(is_finished)
+        weights = [plans[0].decode[:, :, 0, 0]]  # [nodes, n] of each layer
+        for below in plans[1:]:
+            weights.append(weights[-1].reshape(-1, 1) * below.decode[:, :, 0, 0])
+        decode = tree.joined(weights)[:, None, None]
+        return Coding(encode, decode, residual(assignment, encode, decode))
+
+    def plans_below(is_finished: jax.Array) -> list[Coding]:
+        """The plan of each node for the workers below it that send, `[nodes, ...]` of each layer."""
+        *upper_layers, sends = tree.layers(is_finished)
+        plans = [jax.lax.map(code.plan, jnp.where(sends, full_load, 0))]
+        for finished in reversed(upper_layers):
+            has_enough = (plans[0].residual < tolerance).reshape(finished.shape)
+            plans.insert(0, jax.lax.map(code.plan, jnp.where(finished & has_enough, full_load, 0)))
+        return plans
+
+    def last_completion(finish: jax.Array) -> jax.Array:
+        """When the server can decode, if messages take no time."""
+        *upper_layers, sent_time = tree.layers(finish[:, -1])
+        for done in reversed(upper_layers):
+            decoded_time = jax.vmap(lambda times: code_completion(code, times))(sent_time)
+            sent_time = jnp.maximum(done, decoded_time.reshape(done.shape))
+        return code_completion(code, sent_time[0])
+
+    return joint_code(
+        assignment, 1, 1, plan, last_completion=last_completion,
+        sent=lambda progress: check_progress(assignment, progress)[:, None] >= assignment.load,
+        whole_workers=True, stays_exact=True,
+    )  # fmt: skip
+
+
+def code_completion(code: GradientCode, arrivals: jax.Array) -> jax.Array:
+    """float[]: when a code of whole workers decodes, if their messages arrive at `arrivals float[W]`."""
+    return code.completion(jnp.broadcast_to(arrivals[:, None], code.assignment.chunks.shape))
+
+
+def _check_code(code: GradientCode) -> None:
+    """Raises `ValueError` unless all workers of the code have the same load and send one message, of all of it."""
+    if not isinstance(code, GradientCode):
+        raise ValueError(f"tree_code needs a GradientCode, for example gcjax.codes.cyclic_repetition; got {code!r}.")
+    is_one_message = code.num_blocks == code.num_messages == 1 and code.stays_exact
+    if not is_one_message or (code.assignment.loads != code.assignment.load).any() or not _has_fixed_messages(code):
+        raise ValueError(
+            "tree_code needs a code whose workers have the same load, and send one message of all of it, whatever the "
+            f"others have done, and which stays exact; got one with L={code.num_blocks}, M={code.num_messages}, loads "
+            f"{code.assignment.loads.tolist()}. Take fractional_repetition or cyclic_repetition."
+        )
+
+
+def _has_fixed_messages(code: GradientCode) -> bool:
+    """Whether what workers send is the same if one of the others is missing."""
+    num_workers = code.assignment.num_workers
+    is_missing = np.concatenate([np.zeros((1, num_workers), bool), np.eye(num_workers, dtype=bool)])
+    with jax.ensure_compile_time_eval():
+        progress = jnp.asarray(np.where(is_missing, 0, code.assignment.load), jnp.int32)
+        encode = np.asarray(jax.lax.map(lambda done: code.plan(done).encode, progress))
+    sent = np.where(is_missing[:, :, None, None, None], encode[:1], encode)
+    return bool((sent == encode[:1]).all())
+
+
+def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
+    """Who computes what, and where its coefficients come from.
+
+    Below each node the chunks are cut into the N of the code; each worker below it takes its K of these, keeps the
+    first chunks, and passes the others on. The coefficient of a chunk is the product of those of the layers down to it.
+
+    Returns:
+      The assignment; and int32[W, K, L], for each layer which of the n·K coefficients of the code, flat, is a factor:
+      the one behind the last, which is 1, below the worker's own layer.
+    """
+    sizes, load = _sizes(tree, code)
+    num_chunks = sizes[0] // code.load * code.num_chunks
+    one = code.num_workers * code.load
+    held, factors = [], []
+    passed_on = [(np.arange(num_chunks), np.full((num_chunks, tree.num_layers), one))]
+    for layer in range(tree.num_layers):
+        below = []
+        for chunks, path in passed_on:
+            parts, paths = chunks.reshape(code.num_chunks, -1), path.reshape(code.num_chunks, -1, tree.num_layers)
+            for worker, own_parts in enumerate(code.chunks):
+                own_paths = paths[own_parts].copy()
+                own_paths[:, :, layer] = (worker * code.load + np.arange(code.load))[:, None]
+                below.append((parts[own_parts].ravel(), own_paths.reshape(-1, tree.num_layers)))
+        held += [chunks[:load] for chunks, _ in below]
+        factors += [path[:load] for _, path in below]
+        passed_on = [(chunks[load:], path[load:]) for chunks, path in below]
+    return Assignment(np.stack(held).astype(np.int32), num_chunks), np.stack(factors).astype(np.int32)
+
+
+def _sizes(tree: Tree, code: Assignment) -> tuple[list[int], int]:
+    """The chunks of a worker and of all below it, layer by layer, and those of a worker: as few as come out whole."""
+    load = 0
+    while True:
+        load += 1
+        sizes = [load]
+        while len(sizes) < tree.num_layers and sizes[0] % code.load == 0:
+            sizes.insert(0, load + sizes[0] // code.load * code.num_chunks)
+        if len(sizes) == tree.num_layers and sizes[0] % code.load == 0:
+            return sizes, load

@@ -1,0 +1,152 @@
+"""CodedReduce: the messages of a coded round go up a tree (Reisizadeh, Prakash, Pedarsani, Avestimehr 2019).
+
+arXiv 1902.01981; the code is `gcjax.codes.tree_code`. Letters: n workers below each node, R rounds, K chunks of a
+worker, W workers, T units sampled per worker.
+"""
+
+from typing import NamedTuple, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import specifications
+from gcjax.codes.base import GradientCode
+from gcjax.codes.tree_code import Tree, code_completion, tree_code
+from gcjax.equality import comparable
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.coded import check_durations, decodable_progress
+from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.simulation.stopped_rounds import by_unit, timeline_of_rounds, units_of_rounds
+from gcjax.stragglers.network import Network
+
+
+@comparable
+def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
+    """Rounds of a code at each node of a tree: nobody waits for more than those below it, and only for enough of them.
+
+    Everybody receives the parameters and computes its K chunks. Who has done so, and has what it needs from below to
+    decode, sends one message of d numbers upwards. A node takes the messages of those below it one after the other, in
+    the order in which they are ready, each in the `upload` seconds of its sender, besides the latency; so communication
+    goes on in all parts of the tree at once. What has come in when a node sends is in its message. The round ends when
+    the server can decode; then everybody is cut off, and messages under way are dropped. E = T // K, C = W, and
+    `work` is K for those whose message was in time for the node above.
+
+    From the paper: the tree, the code at each node, and that a node takes messages one after the other. Ours, where it
+    is silent: parameters come to everybody from the server, as in other protocols, and not down the tree. What is
+    sent passes no link that all share (`Network.server`), and no server that takes time for a message.
+
+    Args:
+      code: of each node, for the n workers below it; see `gcjax.codes.tree_code`.
+      num_layers: L; W = n + n^2 + ... + n^L.
+
+    Raises:
+      ValueError: if the code is not one for a tree; when called, if fewer than K units are sampled.
+    """
+    joint_code = tree_code(code, num_layers=num_layers)
+    tree, load = Tree(code.assignment.num_workers, num_layers), joint_code.assignment.load
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of R rounds of K units of every worker."""
+        check_durations(durations, tree.num_workers, load)
+        units = units_of_rounds(durations, load)
+        receive_seconds = network.received(jnp.zeros(tree.num_workers, units.dtype))
+        finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
+        passages = jax.vmap(lambda done: _passage(tree, code, done, network))(finish[:, -1])
+        end_time = jnp.cumsum(passages.end)
+        begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
+        is_done = (finish <= passages.end[:, None, None]) & jnp.isfinite(finish)
+        timeline = timeline_of_rounds(
+            finish, jnp.ones_like(is_done), is_done, passages.end, passages.send, passages.seconds, network,
+            durations.shape[0], begin_time, horizon=end_time[-1],
+        )  # fmt: skip
+        round_number = jnp.arange(end_time.size, dtype=jnp.int32)[:, None]
+        return record(
+            timeline,
+            time=end_time,
+            worker=jnp.broadcast_to(jnp.arange(tree.num_workers), passages.send.shape),
+            unit=round_number * load,
+            work=jnp.where(jnp.isfinite(passages.send), load, 0),
+            weight=1.0 / joint_code.assignment.num_chunks,
+            read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
+        )
+
+    def promise(num_workers: int) -> specifications.Specification:
+        """The specification: no commit before what has come in can be decoded up the tree."""
+        return specifications.coded_reduce(num_workers, num_layers=num_layers, decodable=decodable_progress(joint_code))
+
+    return Protocol(
+        schedule,
+        joint_code,
+        max_staleness=lambda num_workers: 0,
+        round_units=load,
+        specification=promise,
+        rule=_not_served,
+    )
+
+
+class _Passage(NamedTuple):
+    """The messages of a round, all seconds from its begin.
+
+    Attributes:
+      send: float[W], when the message of each worker begins to be taken; inf if it is not in time.
+      seconds: float[W], what it takes; 0 if it is not in time.
+      end: float[], when the server can decode.
+    """
+
+    send: jax.Array
+    seconds: jax.Array
+    end: jax.Array
+
+
+def _passage(tree: Tree, code: GradientCode, done: jax.Array, network: Network) -> _Passage:
+    """How the messages of workers that have computed at `done float[W]` go up the tree."""
+
+    def of_workers(seconds: jax.Array | float) -> list[jax.Array]:
+        """[nodes, n] of each layer, from a value of the network, which is one number or [W]."""
+        return tree.layers(jnp.broadcast_to(jnp.asarray(seconds, done.dtype), done.shape))
+
+    uploads, latencies = of_workers(network.upload), of_workers(network.latency)
+    *done_above, ready = tree.layers(done)
+    # Of each layer, the one below the server first.
+    sends: list[jax.Array] = []
+    arrivals: list[jax.Array] = []
+    decoded: list[jax.Array] = []
+    for layer in reversed(range(tree.num_layers)):
+        send = jax.vmap(_one_after_the_other)(ready, uploads[layer])
+        arrival = send + (uploads[layer] + latencies[layer])
+        sends.insert(0, send)
+        arrivals.insert(0, arrival)
+        decoded.insert(0, jax.vmap(lambda times: code_completion(code, times))(arrival))  # [nodes]
+        if layer:
+            ready = jnp.maximum(done_above[layer - 1], decoded[0].reshape(done_above[layer - 1].shape))
+            decoded[0] = ready.reshape(-1)  # a node sends when it has computed, too
+    end = decoded[0][0]
+    node_sends = tree.joined(
+        [jnp.broadcast_to(node[:, None], a.shape) for node, a in zip(decoded, arrivals, strict=True)]
+    )
+    send, arrival = tree.joined(sends), tree.joined(arrivals)
+    in_time = (arrival <= jnp.minimum(node_sends, end)) & jnp.isfinite(arrival)
+    return _Passage(jnp.where(in_time, send, jnp.inf), jnp.where(in_time, arrival - send, 0), end)
+
+
+def _one_after_the_other(ready: jax.Array, seconds: jax.Array) -> jax.Array:
+    """float[n]: when each message begins to be taken, first come first served; both arguments float[n] seconds."""
+    order = jnp.argsort(ready)
+
+    def take(free_time: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """When the node is free after a message, (ready, seconds), and when this one begins."""
+        message_ready, message_seconds = message
+        begin = jnp.maximum(free_time, message_ready)
+        return begin + message_seconds, begin
+
+    begins = jax.lax.scan(take, jnp.zeros((), ready.dtype), (ready[order], seconds[order]))[1]
+    return jnp.zeros_like(ready).at[order].set(begins)
+
+
+def _not_served(num_workers: int) -> NoReturn:
+    """Raises the error that a server does not hear the workers of a tree."""
+    del num_workers
+    raise ValueError(
+        "coded_reduce cannot be served: its workers send to each other, up a tree, and a server hears those below it "
+        "only. Use coded(tree_code(...)), in which all send to the server."
+    )
