@@ -58,7 +58,7 @@ WorkerCondition = Callable[[Any, jax.Array], jax.Array]
 
 def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: whether a commit makes the version that the event shows, of as many units, which is all there are."""
-    return (after.version == event.commit + 1) & (before.work.sum() == event.size)
+    return (after.version == event.commit + 1) & (before.work.sum(dtype=jnp.int32) == event.size)
 
 
 def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
