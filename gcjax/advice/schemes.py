@@ -140,6 +140,11 @@ def _local(job: Job) -> Iterator[Row]:
         lambda: protocols.fedbuff(num_local_steps=4, num_contributions=num_workers),
     )
     yield "async_local_sgd", "H=4", lambda: protocols.async_local_sgd(num_local_steps=4)
+    yield (
+        "decoupled_diloco",
+        f"H=4, K={max(1, num_workers // 2)}",
+        lambda: protocols.decoupled_diloco(num_local_steps=4, min_quorum=max(1, num_workers // 2)),
+    )
     yield "d_psgd", "ring", protocols.d_psgd
     yield "sgp", "one peer", protocols.sgp
     yield "hop", "ring, b=1, g=2", protocols.hop

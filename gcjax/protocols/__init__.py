@@ -17,6 +17,7 @@ from gcjax.protocols.coded import coded
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.trace_validation import Conformance, check
 from gcjax.protocols.d_psgd import d_psgd
+from gcjax.protocols.decoupled_diloco import decoupled_diloco
 from gcjax.protocols.delay_adaptive import delay_adaptive
 from gcjax.protocols.delayed_nesterov import delayed_nesterov
 from gcjax.protocols.dssp import dssp
@@ -55,6 +56,7 @@ TABLE: dict[str, Entry] = {
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
     "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
+    "decoupled_diloco": Entry(decoupled_diloco, "Douillard et al. 2026"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
@@ -115,6 +117,7 @@ __all__ = [
     "commits",
     "contiguous_groups",
     "d_psgd",
+    "decoupled_diloco",
     "delay_adaptive",
     "delayed_nesterov",
     "diloco",

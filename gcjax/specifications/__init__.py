@@ -13,7 +13,14 @@ from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded
 from gcjax.specifications.elastic import elastic_averaging
 from gcjax.specifications.first_arrivals import backup_workers, k_batch_sync, k_sync
-from gcjax.specifications.first_pushes import delay_adaptive, fedbuff, k_async, k_batch_async, staleness_aware
+from gcjax.specifications.first_pushes import (
+    decoupled_diloco,
+    delay_adaptive,
+    fedbuff,
+    k_async,
+    k_batch_async,
+    staleness_aware,
+)
 from gcjax.specifications.groups import ad_psgd, adsp, asp, async_local_sgd, grouped, progressive_groups
 from gcjax.specifications.ignored_gradients import rennala, ringmaster
 from gcjax.specifications.m_sgc import m_sgc
@@ -40,6 +47,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
     "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
+    "decoupled_diloco": Entry(decoupled_diloco, "Douillard et al. 2026"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
@@ -91,6 +99,7 @@ __all__ = [
     "check",
     "coded",
     "d_psgd",
+    "decoupled_diloco",
     "delay_adaptive",
     "diloco",
     "dssp",

@@ -85,6 +85,10 @@ PROTOCOLS = {
         protocols.fedbuff(num_local_steps=2, num_contributions=W, weigh_staleness=True),
         Rule(begins_anew=True),
     ),
+    "decoupled_diloco": (
+        protocols.decoupled_diloco(num_local_steps=2, min_quorum=3, grace_seconds=0.5),
+        Rule(outer=Sgd(0.7, 0.9, nesterov=True)),
+    ),
     "async_local_sgd": (
         protocols.async_local_sgd(
             num_local_steps=2, dynamic=True, weight=1.0, outer=protocols.delayed_nesterov(0.7, num_gradients=3)
@@ -140,6 +144,7 @@ FIRST = (
     "worker_busy eager overlap",
     "grouped elastic",
     "adacomm",
+    "decoupled_diloco",
     "fedbuff",
     "sgp",
     "ad_psgd",

@@ -120,6 +120,14 @@ def adaptive(threshold):
     return lambda num_workers, commit, parts: [min(1.0, threshold / max(1, commit - v)) for _, _, v, _ in parts]
 
 
+def by_steps(num_workers, commit, parts):
+    """The share of its worker in the steps of the commit."""
+    steps = collections.Counter()
+    for worker, _, _, work in parts:
+        steps[worker] += work
+    return [steps[worker] / sum(steps.values()) for worker, *_ in parts]
+
+
 def adsp_rates(protocol):
     rates = protocol.adaptive.initial(len(RATES))
     return rates._replace(num_commits=jnp.asarray(RATES, jnp.int32))
@@ -169,6 +177,22 @@ CASES = {
     "coded": Case(lambda w: P.coded(codes.uncoded(w, load=2)), chunk_mean, stalls=True),
     "d_psgd": Case(lambda w: P.d_psgd(mixing=path(w)), mean, hearing(neighbours.path), stalls=True),
     "d_psgd ring": Case(lambda w: P.d_psgd(), mean, hearing(neighbours.ring), stalls=True),
+    "decoupled_diloco": Case(
+        lambda w: P.decoupled_diloco(num_local_steps=2, min_quorum=2),
+        by_steps,
+        merged(queue(rules.Quorum, 2, 2, lambda quorum, step: max(0.5 * (2 * step - quorum), 0))),
+    ),
+    "decoupled_diloco fixed": Case(
+        lambda w: P.decoupled_diloco(num_local_steps=1, grace_seconds=0.75),
+        by_steps,
+        merged(queue(rules.Quorum, 1, 1, lambda quorum, step: 0.75)),
+    ),
+    "decoupled_diloco of all": Case(
+        lambda w: P.decoupled_diloco(num_local_steps=1, min_quorum=w),
+        by_steps,
+        lambda d, links: merged(queue(rules.Quorum, 1, d.shape[1], lambda quorum, step: 0))(d, links),
+        stalls=True,
+    ),
     "delay_adaptive": Case(
         lambda w: P.delay_adaptive(), lambda w, e, parts: adaptive(w)(w, e, parts), queue(rules.Rule)
     ),

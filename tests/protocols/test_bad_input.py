@@ -45,6 +45,26 @@ CALLS = {
         lambda: P.fedbuff(num_local_steps=5, num_contributions=1)(D),
         "a round takes 5 units .*; got durations of 4",
     ),
+    "no step, decoupled": (lambda: P.decoupled_diloco(num_local_steps=0), "num_local_steps .*1; got 0"),
+    "quorum < 1": (lambda: P.decoupled_diloco(num_local_steps=1, min_quorum=0), "min_quorum must .* at least 1; got 0"),
+    "quorum > W": (
+        lambda: P.decoupled_diloco(num_local_steps=1, min_quorum=4)(D),
+        "min_quorum must be .* between 1 and 3; got 4. No more learners",
+    ),
+    "grace < 0": (
+        lambda: P.decoupled_diloco(num_local_steps=1, grace_seconds=-1.0),
+        "grace_seconds must be at least 0.*; got -1",
+    ),
+    "overlap < 0": (
+        lambda: P.decoupled_diloco(num_local_steps=1, overlap_steps=-1.0),
+        "overlap_steps must be at least 0.*; got -1",
+    ),
+    "margin > 1": (lambda: P.decoupled_diloco(num_local_steps=1, margin=1.5), "margin must be .*; got 1.5"),
+    "too few units, decoupled": (
+        lambda: P.decoupled_diloco(num_local_steps=5)(D),
+        "a round takes 5 units .*; got durations of 4",
+    ),
+    "no outer, decoupled": (lambda: P.decoupled_diloco(num_local_steps=1, outer=1), "outer must be .*; got 1"),
     "no step, asynchronous": (lambda: P.async_local_sgd(num_local_steps=0), "num_local_steps .*1; got 0"),
     "no weight": (lambda: P.async_local_sgd(num_local_steps=1, weight=math.nan), "weight must be .*; got nan"),
     "no inner": (lambda: P.async_local_sgd(num_local_steps=1, inner="sgd"), "inner must be .*; got 'sgd'"),

@@ -73,6 +73,10 @@ ALWAYS = {
         lambda: P.async_local_sgd(num_local_steps=2, weight=1.0),
         lambda: P.fedbuff(num_local_steps=2, num_contributions=1),
     ),
+    "Decoupled DiLoCo of one learner and no window is asynchronous local SGD": (
+        lambda: P.decoupled_diloco(num_local_steps=2, grace_seconds=0.0),
+        lambda: P.async_local_sgd(num_local_steps=2, weight=1.0),
+    ),
     "delay-adaptive with the threshold 1": (lambda: P.delay_adaptive(delay_threshold=1), P.staleness_aware),
     "local SGD of one step": (lambda: P.local_sgd(num_local_steps=1), bsp),
     "no backup workers": (lambda: P.backup_workers(num_backup=0), bsp),
@@ -82,6 +86,10 @@ ALWAYS = {
     "progressive groups that are fast enough": (lambda: P.progressive_groups(no_delay=1000.0), bsp),
 }
 EQUAL_SPEEDS = {
+    "Decoupled DiLoCo that waits for all": (
+        lambda: P.decoupled_diloco(num_local_steps=2, min_quorum=W),
+        lambda: P.diloco(num_local_steps=2),
+    ),
     "WBSP": (P.worker_busy, bsp),
     "STSyn that waits for all": (lambda: P.stsyn(num_local_steps=2, num_waited=W), local_sgd),
 }

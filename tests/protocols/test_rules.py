@@ -17,6 +17,8 @@ PROTOCOLS = {
     "async_local_sgd dynamic": protocols.async_local_sgd(num_local_steps=3, dynamic=True),
     "backup_workers": protocols.backup_workers(num_backup=1),
     "bsp": protocols.bsp(),
+    "decoupled_diloco": protocols.decoupled_diloco(num_local_steps=2, min_quorum=2),
+    "decoupled_diloco fixed": protocols.decoupled_diloco(num_local_steps=2, grace_seconds=0.5),
     "delay_adaptive": protocols.delay_adaptive(delay_threshold=2),
     "diloco": protocols.diloco(num_local_steps=3),
     "dssp": protocols.dssp(lower=1, span=3),
@@ -62,7 +64,7 @@ ADAPTIVE = {  # by their first controls
 SIMULATED = {**PROTOCOLS, **ADAPTIVE}
 
 
-QUICK = ("adsp", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
+QUICK = ("adsp", "decoupled_diloco", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
 
 
 @pytest.mark.parametrize("name", some(QUICK, [name for name in sorted(SIMULATED) if name not in QUICK]))

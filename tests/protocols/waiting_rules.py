@@ -29,6 +29,10 @@ class Rule:
         """The workers whose pushes are committed now that w's has arrived."""
         return [w]
 
+    def alarm(self, server):
+        """When to ask for a commit again, although nothing arrives; `commit` is then asked without a worker."""
+        return math.inf
+
     def cut(self, server, w):
         """Where commits cancel turns: whether that of w."""
         return True
@@ -150,6 +154,38 @@ class LocalSteps(Rule):
 
     def count(self, server, w, first, ready):
         return self.num_steps
+
+
+class Quorum(LocalSteps):
+    """A commit a window after K learners have pushed; `window`: from the seconds that they took, and those of steps."""
+
+    def __init__(self, num_steps, quorum, window):
+        super().__init__(num_steps)
+        self.quorum, self.window = quorum, window
+
+    def prepare(self, server):
+        self.first = {}  # of each who has pushed since the last commit: when, and the seconds of a step
+
+    def commit(self, server, w):
+        if w is not None:
+            turn = server.now - server.times["start"][server.used[w] - self.num_steps][w]
+            self.first.setdefault(w, (server.now, turn / self.num_steps))
+        if len(self.first) < server.num_workers and server.now < self.alarm(server):
+            return []
+        takers = sorted(self.first)
+        self.first = {}
+        return takers
+
+    def alarm(self, server):
+        waited = sorted((self.first[w] for w in sorted(self.first)), key=lambda pushed: pushed[0])[: self.quorum]
+        if len(waited) < self.quorum:
+            return math.inf
+        arrivals, steps = zip(*waited, strict=True)
+        return arrivals[-1] + self.window(arrivals[-1] - arrivals[0], sum(steps) / self.quorum)
+
+    def hopeless(self, server):
+        waits_for_all = self.quorum == server.num_workers
+        return waits_for_all and WorkerBusy.hopeless(self, server)
 
 
 class DynamicSteps(LocalSteps):
