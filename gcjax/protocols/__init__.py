@@ -34,6 +34,7 @@ from gcjax.protocols.prague import prague
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
 from gcjax.protocols.rennala import rennala
+from gcjax.protocols.ringleader import ringleader
 from gcjax.protocols.ringmaster import ringmaster
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
 from gcjax.protocols.sgp import sgp
@@ -74,6 +75,7 @@ TABLE: dict[str, Entry] = {
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
     "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
+    "ringleader": Entry(ringleader, "Maranjyan, Richtárik 2026"),
     "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
     "sgp": Entry(sgp, "Assran et al. 2019"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
@@ -142,6 +144,7 @@ __all__ = [
     "random_groups",
     "record",
     "rennala",
+    "ringleader",
     "ringmaster",
     "sgp",
     "simulation",

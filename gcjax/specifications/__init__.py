@@ -28,6 +28,7 @@ from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.neighbours import d_psgd, hop, prague, sgp
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
+from gcjax.specifications.ringleader import ringleader
 from gcjax.specifications.rounds import adacomm, diloco, local_sgd
 from gcjax.specifications.sr_sgc import sr_sgc
 from gcjax.specifications.stopped_rounds import anytime_minibatch, stsyn
@@ -65,6 +66,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
     "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
+    "ringleader": Entry(ringleader, "Maranjyan, Richtárik 2026"),
     "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
     "sgp": Entry(sgp, "Assran et al. 2019"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
@@ -118,6 +120,7 @@ __all__ = [
     "progressive_groups",
     "psp",
     "rennala",
+    "ringleader",
     "ringmaster",
     "sgp",
     "shown",

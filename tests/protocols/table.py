@@ -128,6 +128,16 @@ def by_steps(num_workers, commit, parts):
     return [steps[worker] / sum(steps.values()) for worker, *_ in parts]
 
 
+class InTable:
+    """The factor in a mean of all workers' means; a round's later commits add to what its first one has put in."""
+
+    def __call__(self, num_workers, commit, parts):
+        if commit % num_workers == 0:
+            self.first = {w: work for w, _, _, work in parts}
+            return [1 / num_workers / work for *_, work in parts]
+        return [1 / num_workers / (self.first[w] + 1) for w, *_ in parts]
+
+
 def adsp_rates(protocol):
     rates = protocol.adaptive.initial(len(RATES))
     return rates._replace(num_commits=jnp.asarray(RATES, jnp.int32))
@@ -266,6 +276,7 @@ CASES = {
         lambda w: P.psp(num_sampled=w - 1, staleness=1, rng_key=KEY), mean, queue(rules.Ssp, 1), stalls=True
     ),
     "rennala": Case(lambda w: P.rennala(num_contributions=2), half, queue(rules.Rennala, 2)),
+    "ringleader": Case(lambda w: P.ringleader(), InTable(), merged(queue(rules.Ringleader))),
     "ringmaster": Case(lambda w: P.ringmaster(delay_threshold=3), one, queue(rules.Ringmaster, 3, False)),
     "ringmaster cuts off": Case(
         lambda w: P.ringmaster(delay_threshold=2, cuts_off=True), one, queue(rules.Ringmaster, 2, True)

@@ -111,6 +111,13 @@ def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
             check_same(*EQUAL_SPEEDS[name], durations, links)
 
 
+def test_ringleader_of_one_worker_is_asp(x64):
+    def alone():
+        return P.ringleader()
+
+    check_same(alone, asp_of_weight_1, random_durations(1, (T, 1)), random_links(1, 1))
+
+
 def test_staleness_aware_is_asp_with_other_weights(x64):
     def aware():
         return P.staleness_aware()

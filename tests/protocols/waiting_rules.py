@@ -219,6 +219,29 @@ class Rennala(FirstK):
         return server.version[w] == len(server.commits)
 
 
+class Ringleader(Rule):
+    """Rounds in which all are in the table first, and then each worker brings a commit; who has is not asked again."""
+
+    def prepare(self, server):
+        self.owe = set()  # who has brought no commit in this round; nobody while it collects
+        self.reads = set(range(server.num_workers))
+
+    def pulls(self, server, w):
+        return w in self.reads
+
+    def commit(self, server, w):
+        if not self.owe:
+            takers = list(range(server.num_workers)) if all(server.pending) else []
+            self.owe = set(takers)
+        else:
+            takers = [w] if w in self.owe else []
+        self.owe -= {w}
+        return takers
+
+    def remember(self, server, w, committed):
+        (self.reads.add if committed else self.reads.discard)(w)
+
+
 class Ringmaster(Rule):
     """Gradients whose delay is below a threshold; the others are ignored, or cut off."""
 
