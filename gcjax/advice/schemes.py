@@ -116,6 +116,7 @@ def _asynchronous(job: Job) -> Iterator[Row]:
     yield "k_async", f"K={num_workers - 1}", lambda: protocols.k_async(num_contributions=num_workers - 1)
     yield "k_batch_async", f"K={num_workers}", lambda: protocols.k_batch_async(num_contributions=num_workers)
     yield "ringmaster", f"R={num_workers}", lambda: protocols.ringmaster(delay_threshold=num_workers)
+    yield "eager_sgd", "solo", protocols.eager_sgd
     yield "ringleader", "", protocols.ringleader
     yield "grouped", f"{num_groups} groups by speed", lambda: protocols.grouped(groups=of_speed)
     yield (

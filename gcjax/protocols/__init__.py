@@ -21,6 +21,7 @@ from gcjax.protocols.decoupled_diloco import decoupled_diloco
 from gcjax.protocols.delay_adaptive import delay_adaptive
 from gcjax.protocols.delayed_nesterov import delayed_nesterov
 from gcjax.protocols.dssp import dssp
+from gcjax.protocols.eager_sgd import eager_sgd
 from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
@@ -61,6 +62,7 @@ TABLE: dict[str, Entry] = {
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
+    "eager_sgd": Entry(eager_sgd, "Li et al. 2020"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
@@ -124,6 +126,7 @@ __all__ = [
     "delayed_nesterov",
     "diloco",
     "dssp",
+    "eager_sgd",
     "elastic_averaging",
     "events",
     "fedbuff",

@@ -11,6 +11,7 @@ from gcjax.specifications.alternative_codes import adaptive_coded
 from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded
+from gcjax.specifications.eager_sgd import eager_sgd
 from gcjax.specifications.elastic import elastic_averaging
 from gcjax.specifications.first_arrivals import backup_workers, k_batch_sync, k_sync
 from gcjax.specifications.first_pushes import (
@@ -52,6 +53,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
+    "eager_sgd": Entry(eager_sgd, "Li et al. 2020"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
@@ -105,6 +107,7 @@ __all__ = [
     "delay_adaptive",
     "diloco",
     "dssp",
+    "eager_sgd",
     "elastic_averaging",
     "explore",
     "fedbuff",

@@ -213,6 +213,10 @@ CASES = {
         lambda w: P.diloco(num_local_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
     ),
     "dssp": Case(lambda w: P.dssp(lower=1, span=2), mean, queue(rules.Dssp, 1, 2), stalls=True),
+    "eager_sgd": Case(lambda w: P.eager_sgd(), mean, merged(queue(rules.Partial))),
+    "eager_sgd majority": Case(
+        lambda w: P.eager_sgd(collective="majority", rng_key=KEY), mean, merged(queue(rules.Partial, KEY))
+    ),
     "elastic_averaging": Case(
         lambda w: P.elastic_averaging(num_local_steps=2, moving_rate=0.75),
         each(lambda w: 0.75 / w),

@@ -156,7 +156,9 @@ def test_a_missing_contribution_is_caught(name, component):
         assert kept.violated == "guarantee" and kept.actor.startswith(component), (commit, contribution)
 
 
-@pytest.mark.parametrize("name", ["decoupled_diloco", "decoupled_diloco of all", "worker_busy", "worker_busy overlap"])
+@pytest.mark.parametrize(
+    "name", ["decoupled_diloco", "decoupled_diloco of all", "eager_sgd majority", "worker_busy", "worker_busy overlap"]
+)
 def test_a_push_that_a_commit_has_lost_is_caught(name):
     """Of a worker with several pushes in a commit; behind the last commit a push may be for the next one."""
     num_lost = 0

@@ -85,6 +85,8 @@ ALWAYS = {
     "PSP that looks at nobody": (lambda: P.psp(num_sampled=0, rng_key=KEY), asp),
     "progressive groups that are fast enough": (lambda: P.progressive_groups(no_delay=1000.0), bsp),
 }
+
+
 EQUAL_SPEEDS = {
     "Decoupled DiLoCo that waits for all": (
         lambda: P.decoupled_diloco(num_local_steps=2, min_quorum=W),
@@ -111,11 +113,9 @@ def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
             check_same(*EQUAL_SPEEDS[name], durations, links)
 
 
-def test_ringleader_of_one_worker_is_asp(x64):
-    def alone():
-        return P.ringleader()
-
-    check_same(alone, asp_of_weight_1, random_durations(1, (T, 1)), random_links(1, 1))
+@pytest.mark.parametrize("make", [lambda: P.ringleader(), lambda: P.eager_sgd()])
+def test_of_one_worker_it_is_asp(make, x64):
+    check_same(make, asp_of_weight_1, random_durations(1, (T, 1)), random_links(1, 1))
 
 
 def test_staleness_aware_is_asp_with_other_weights(x64):

@@ -22,6 +22,8 @@ PROTOCOLS = {
     "delay_adaptive": protocols.delay_adaptive(delay_threshold=2),
     "diloco": protocols.diloco(num_local_steps=3),
     "dssp": protocols.dssp(lower=1, span=3),
+    "eager_sgd": protocols.eager_sgd(),
+    "eager_sgd majority": protocols.eager_sgd(collective="majority", rng_key=jax.random.key(1)),
     "elastic_averaging": protocols.elastic_averaging(num_local_steps=2),
     "fedbuff": protocols.fedbuff(num_local_steps=2, num_contributions=3, weigh_staleness=True),
     "grouped": protocols.grouped(groups=GROUPS),

@@ -315,6 +315,26 @@ class EagerOverlap(_Overlap, Eager):
     pass
 
 
+class Partial(Rule):
+    """All that is there, once the initiator of the all-reduce has come; the first to come if there is no key."""
+
+    def __init__(self, rng_key=None):
+        self.rng_key = rng_key
+
+    def ready(self, server, w):
+        return server.clock[w] <= len(server.commits)
+
+    def commit(self, server, w):
+        number = len(server.commits)
+        initiator = w if self.rng_key is None else self.drawn(number, server.num_workers)
+        comes = server.clock[initiator] == number + 1
+        return [v for v in range(server.num_workers) if server.pending[v]] if comes else []
+
+    @functools.cache  # noqa: B019
+    def drawn(self, number, num_workers):
+        return int(jax.random.permutation(jax.random.fold_in(self.rng_key, number), num_workers)[0])
+
+
 class Elastic(Rule):
     exchanges = True
 
