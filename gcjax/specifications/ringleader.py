@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
 
 @comparable
-def ringleader(num_workers: int = 2) -> Specification:
+def ringleader(num_workers: int = 3) -> Specification:
     """Ringleader ASGD: in a round each worker brings one commit, and no gradient has a delay above 2 W - 2.
 
     The first commit of a round takes gradients of everybody, each other one a gradient of who has brought none yet;
