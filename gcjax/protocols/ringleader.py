@@ -24,7 +24,7 @@ def ringleader() -> Protocol:
     the table; then each worker brings one commit: the one that came last at once, every other one with its next
     gradient, which goes into the table. Only who has brought a commit reads the new version. What it sends before the
     round is over goes into the table of the next round. Nobody waits, no gradient is lost, and none has a delay above
-    `2 W - 2` (Maranjyan and Richtárik 2026, algorithm 1).
+    `2 W - 2` (Maranjyan and Richtárik 2026; tables and order as in their released code).
 
     In the schedule a gradient stands in the commit that is the first to apply it, with its factor in this commit. The
     table is `run.state.local.params`, with minus signs.
