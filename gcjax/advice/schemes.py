@@ -119,6 +119,8 @@ def _asynchronous(job: Job) -> Iterator[Row]:
     yield "k_async", f"K={num_workers - 1}", lambda: protocols.k_async(num_contributions=num_workers - 1)
     yield "k_batch_async", f"K={num_workers}", lambda: protocols.k_batch_async(num_contributions=num_workers)
     yield "ringmaster", f"R={num_workers}", lambda: protocols.ringmaster(delay_threshold=num_workers)
+    yield "eager_sgd", "solo", protocols.eager_sgd
+    yield "ringleader", "", protocols.ringleader
     yield "grouped", f"{num_groups} groups by speed", lambda: protocols.grouped(groups=of_speed)
     yield (
         "progressive_groups",
@@ -143,6 +145,11 @@ def _local(job: Job) -> Iterator[Row]:
         lambda: protocols.fedbuff(num_local_steps=4, num_contributions=num_workers),
     )
     yield "async_local_sgd", "H=4", lambda: protocols.async_local_sgd(num_local_steps=4)
+    yield (
+        "decoupled_diloco",
+        f"H=4, K={max(1, num_workers // 2)}",
+        lambda: protocols.decoupled_diloco(num_local_steps=4, min_quorum=max(1, num_workers // 2)),
+    )
     yield "d_psgd", "ring", protocols.d_psgd
     yield "sgp", "one peer", protocols.sgp
     yield "hop", "ring, b=1, g=2", protocols.hop

@@ -16,8 +16,10 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import compressed
+from gcjax.engine.gradient_points import GradientPoints
+from gcjax.engine.gradient_table import with_gradients
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
-from gcjax.engine.mixing import after_mixing, mean_over_workers, without_mixing_meanwhile
+from gcjax.engine.mixing import after_mixing, mean_over_workers
 from gcjax.engine.new_processes import NOTHING_READ, begun_anew
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, adopt_version
@@ -107,6 +109,8 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
 
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
+    if local.gradient_table:
+        params = jax.tree.map(jnp.zeros_like, params)
     all_local = Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
     if local.mixing is None:
         return all_local
@@ -166,6 +170,8 @@ def local_commits(
         if rule.local.mixing is not None:
             all_local = after_mixing(rule.local.mixing, schedule, index, before_steps, all_local)
             change_sum = jax.tree.map(jnp.subtract, mean_over_workers(all_local.params), inputs.versions.params)
+        if rule.local.gradient_table:
+            change_sum = mean_over_workers(all_local.params)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
         server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
@@ -303,9 +309,11 @@ def _change_of_contribution(
     params_before_steps = jax.lax.cond(
         pulls, rule.local.pull, lambda params, version: params, local.params, version_params
     )
+    if rule.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
+        params_before_steps = jax.tree.map(jnp.zeros_like, version_params)
     has_pulled_before = local.version >= 0  # nothing is under way before the first pull
     pulls_under_way = pulls & has_pulled_before
-    gradient_points = _GradientPoints(
+    gradient_points = GradientPoints(
         version_params=version_params,
         params_before_pull=local.params if rule.local.overlaps_pull else params_before_steps,
         pulls_under_way=pulls_under_way,
@@ -319,41 +327,14 @@ def _change_of_contribution(
         owner, first_unit = rule.owner[steps.worker.max().clip(0)], steps.unit.max().clip(0)  # the max, as -1 pads
         change, state = compressed(rule.compression, change, local.compression, inputs.rng_key, owner, first_unit)
         local = local._replace(compression=state)
+    if rule.local.gradient_table:
+        params = with_gradients(local.params, change, steps.weight, steps.num_steps, rule.owner.size)
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     return weighted_change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
 
 
-class _GradientPoints(NamedTuple):
-    """The parameters, besides the present local ones, at which the gradient of a step can be taken.
-
-    Attributes:
-      version_params: the parameters that were read.
-      params_before_pull: the local parameters before they were.
-      pulls_under_way: bool[], whether a pull comes while the first of the steps is under way.
-      local: of the owner, before the steps.
-    """
-
-    version_params: Any
-    params_before_pull: Any
-    pulls_under_way: jax.Array
-    local: Local
-
-    def of_step(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
-        """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`."""
-        if local.gradients_at_version:
-            return self.version_params
-        if local.overlaps_pull:  # the first gradient after a pull was begun before it
-            begun_before_pull = self.pulls_under_way & (step == 0)
-            return jax.tree.map(
-                lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
-            )
-        if local.mixing is not None:
-            return without_mixing_meanwhile(self.local, params)
-        return params
-
-
 def _take_steps(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, gradient_points: _GradientPoints, params: Any, opt_state: Any
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, gradient_points: GradientPoints, params: Any, opt_state: Any
 ) -> tuple[Any, Any, jax.Array]:
     """The local parameters and the optimizer's state after the steps of a contribution, and the mean loss of the steps.
 

@@ -33,7 +33,7 @@ class Commits:
     def __init__(self, setup: Setup) -> None:
         """Nothing has happened yet."""
         self._setup, self._rule = setup, setup.rule()
-        self.updates = Updates(setup.protocol, setup.optimizer, self._rule.weight, setup.initial_params())
+        self.updates = Updates(setup.protocol, setup.optimizer, self._rule, setup.num_workers, setup.initial_params())
         code = setup.protocol.code
         self.coded = None if code is None else CodedRounds(code, self.updates.params)
         self.log = TurnLog(setup.num_workers)

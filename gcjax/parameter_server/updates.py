@@ -13,6 +13,7 @@ import optax
 
 from gcjax.parameter_server import wire
 from gcjax.protocols.base import Protocol
+from gcjax.protocols.simulation.rules import Rule
 
 
 class Contribution(NamedTuple):
@@ -38,12 +39,15 @@ class Contribution(NamedTuple):
 class Updates:
     """Parameters and optimizer state. One gradient is applied in one program; of several, the sum is made first."""
 
-    def __init__(self, protocol: Protocol, optimizer: optax.GradientTransformation, weight: Any, params: Any) -> None:
-        """`weight` is that of the rule: a number, or a function of staleness and work."""
+    def __init__(
+        self, protocol: Protocol, optimizer: optax.GradientTransformation, rule: Rule, num_workers: int, params: Any
+    ) -> None:
+        """`rule` says what contributions weigh: a number, or a function of staleness and work."""
         local = protocol.local
         self._optimizer = optimizer if local is None or local.merge is None else local.merge
         self._sign = 1.0 if local is None else -1.0  # an optimizer steps against its gradient
-        self._weight, self.params = weight, params
+        self._weight, self._by_worker, self._num_workers = rule.weight, rule.by_worker, num_workers
+        self.params = params
         self.opt_state = jax.jit(self._optimizer.init)(params)
         self.layout = wire.layout_of(params)
         self._body: np.ndarray | None = None
@@ -77,12 +81,22 @@ class Updates:
         return float((loss_weights * losses).sum() / loss_weights.sum()) if loss_weights.sum() else 0.0
 
     def weights(self, contributions: Sequence[Contribution], commit: int) -> np.ndarray:
-        """float64[C]: the weight of each contribution to commit number `commit`."""
+        """float64[C]: the weight of each contribution to commit number `commit`.
+
+        Where all messages of a worker are one contribution, the rule is asked for the weights of all workers.
+        """
         if not callable(self._weight):
             return np.full(len(contributions), self._weight, np.float64)
         staleness = np.array([commit - c.version for c in contributions], np.int32)
         work = np.array([c.work for c in contributions], np.int32)
-        return np.broadcast_to(np.asarray(self._weight(staleness, work), np.float64), work.shape)
+        if not self._by_worker:
+            return np.broadcast_to(np.asarray(self._weight(staleness, work), np.float64), work.shape)
+        worker = np.array([c.worker for c in contributions])
+        staleness_of_worker, work_of_worker = np.zeros((2, self._num_workers), np.int32)
+        np.maximum.at(staleness_of_worker, worker, staleness)
+        np.add.at(work_of_worker, worker, work)
+        weight = np.asarray(self._weight(staleness_of_worker, work_of_worker), np.float64)
+        return np.broadcast_to(weight, work_of_worker.shape)[worker]
 
     def _applied(self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array) -> tuple[Any, Any]:
         """Parameters and optimizer state after a step with the weighted gradient."""

@@ -18,9 +18,11 @@ from gcjax.protocols.coded_reduce import coded_reduce
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.trace_validation import Conformance, check
 from gcjax.protocols.d_psgd import d_psgd
+from gcjax.protocols.decoupled_diloco import decoupled_diloco
 from gcjax.protocols.delay_adaptive import delay_adaptive
 from gcjax.protocols.delayed_nesterov import delayed_nesterov
 from gcjax.protocols.dssp import dssp
+from gcjax.protocols.eager_sgd import eager_sgd
 from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
@@ -34,6 +36,7 @@ from gcjax.protocols.prague import prague
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
 from gcjax.protocols.rennala import rennala
+from gcjax.protocols.ringleader import ringleader
 from gcjax.protocols.ringmaster import ringmaster
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
 from gcjax.protocols.sgp import sgp
@@ -57,9 +60,11 @@ TABLE: dict[str, Entry] = {
     "coded": Entry(coded, "Tandon et al. 2017"),
     "coded_reduce": Entry(coded_reduce, "Reisizadeh et al. 2019"),
     "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
+    "decoupled_diloco": Entry(decoupled_diloco, "Douillard et al. 2026"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
+    "eager_sgd": Entry(eager_sgd, "Li et al. 2020"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
@@ -74,6 +79,7 @@ TABLE: dict[str, Entry] = {
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
     "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
+    "ringleader": Entry(ringleader, "Maranjyan, Richtárik 2026"),
     "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
     "sgp": Entry(sgp, "Assran et al. 2019"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
@@ -118,10 +124,12 @@ __all__ = [
     "commits",
     "contiguous_groups",
     "d_psgd",
+    "decoupled_diloco",
     "delay_adaptive",
     "delayed_nesterov",
     "diloco",
     "dssp",
+    "eager_sgd",
     "elastic_averaging",
     "events",
     "fedbuff",
@@ -142,6 +150,7 @@ __all__ = [
     "random_groups",
     "record",
     "rennala",
+    "ringleader",
     "ringmaster",
     "sgp",
     "simulation",

@@ -53,16 +53,25 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         rule = stopped_rule(stop=lambda view: round_begin(view) + seconds, num_workers=num_workers)
         return rule._replace(weight=_one_over_num_units)
 
-    # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
-    # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
-    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zeros_like, gradients_at_version=True)
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
-        local=local,
+        local=gradient_sums(),
         rule=served,
         specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
     )
+
+
+def gradient_sums(passes: int = 1) -> LocalWork:
+    """Local work where a contribution is a sum of gradients of one version, with which the run's optimizer steps.
+
+    Adding them up is a step of size 1 for each, judged at the version that was read. The steps begin at zero, since a
+    sum that begins at the parameters would lose what is small beside these.
+
+    Args:
+      passes: the contributions that a worker can have in one commit.
+    """
+    return LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zeros_like, gradients_at_version=True, passes=passes)
 
 
 def _zeros_like(params: Any, version_params: Any) -> Any:

@@ -75,6 +75,10 @@ class LocalWork(NamedTuple):
         `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
       gradients_at_version: whether gradients are taken at the version that was read, so that a contribution is a sum
         of gradients of one version, however the local parameters move.
+      gradient_table: whether the server keeps the mean gradient of each worker, and steps with the mean of these over
+        all workers, also over those without a contribution to the commit. In the mean of its worker a contribution has
+        the share `weight * work * W`, and what was there before the rest. With `gradients_at_version`; the local
+        parameters are then minus these means.
       overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it; not after the
         first pull, before which there is none under way.
       joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
@@ -90,6 +94,7 @@ class LocalWork(NamedTuple):
     pull: Callable[[Any, Any], Any] = adopt_version
     push: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = difference_from_base
     gradients_at_version: bool = False
+    gradient_table: bool = False
     overlaps_pull: bool = False
     joint_steps: bool = False
     parameter_owners: Callable[[int], np.ndarray] | None = None

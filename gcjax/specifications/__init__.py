@@ -11,9 +11,17 @@ from gcjax.specifications.alternative_codes import adaptive_coded
 from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded, coded_reduce
+from gcjax.specifications.eager_sgd import eager_sgd
 from gcjax.specifications.elastic import elastic_averaging
 from gcjax.specifications.first_arrivals import backup_workers, k_batch_sync, k_sync
-from gcjax.specifications.first_pushes import delay_adaptive, fedbuff, k_async, k_batch_async, staleness_aware
+from gcjax.specifications.first_pushes import (
+    decoupled_diloco,
+    delay_adaptive,
+    fedbuff,
+    k_async,
+    k_batch_async,
+    staleness_aware,
+)
 from gcjax.specifications.groups import ad_psgd, adsp, asp, async_local_sgd, grouped, progressive_groups
 from gcjax.specifications.ignored_gradients import rennala, ringmaster
 from gcjax.specifications.m_sgc import m_sgc
@@ -21,6 +29,7 @@ from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.neighbours import d_psgd, hop, prague, sgp
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
+from gcjax.specifications.ringleader import ringleader
 from gcjax.specifications.rounds import adacomm, diloco, local_sgd
 from gcjax.specifications.sr_sgc import sr_sgc
 from gcjax.specifications.stopped_rounds import anytime_minibatch, stsyn
@@ -41,9 +50,11 @@ SPECIFICATIONS: dict[str, Entry] = {
     "coded": Entry(coded, "Tandon et al. 2017"),
     "coded_reduce": Entry(coded_reduce, "Reisizadeh et al. 2019"),
     "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
+    "decoupled_diloco": Entry(decoupled_diloco, "Douillard et al. 2026"),
     "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
     "diloco": Entry(diloco, "Douillard et al. 2023"),
     "dssp": Entry(dssp, "Zhao et al. 2019"),
+    "eager_sgd": Entry(eager_sgd, "Li et al. 2020"),
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
@@ -58,6 +69,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
     "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
+    "ringleader": Entry(ringleader, "Maranjyan, Richtárik 2026"),
     "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
     "sgp": Entry(sgp, "Assran et al. 2019"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
@@ -93,9 +105,11 @@ __all__ = [
     "coded",
     "coded_reduce",
     "d_psgd",
+    "decoupled_diloco",
     "delay_adaptive",
     "diloco",
     "dssp",
+    "eager_sgd",
     "elastic_averaging",
     "explore",
     "fedbuff",
@@ -111,6 +125,7 @@ __all__ = [
     "progressive_groups",
     "psp",
     "rennala",
+    "ringleader",
     "ringmaster",
     "sgp",
     "shown",

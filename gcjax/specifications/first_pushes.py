@@ -1,10 +1,12 @@
 """The first K pushes, and nobody is cut off: of gradients (Dutta et al. 2018; softsync, Zhang et al. 2016), or FedBuff.
 
-The server commits at the K-th push, before it takes the next one. Times are left open: anybody may push next. How old a
+The server commits at the K-th push, before it takes the next one; that of Decoupled DiLoCo takes what else has come by
+the time that it commits. Times are left open: anybody may push next. How old a
 version that a worker works on is, is one bit, since no rule asks for more: staleness has no bound where nobody is cut
 off.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
-from gcjax.specifications.rounds import commits_all, has_read, has_worked
+from gcjax.specifications.rounds import commits_all, commits_all_that_has_arrived, has_read, has_worked
 
 
 class Arrivals(NamedTuple):
@@ -99,6 +101,28 @@ def fedbuff(num_workers: int = 3, *, num_local_steps: int = 2, num_contributions
     )
 
 
+@comparable
+def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quorum: int = 2) -> Specification:
+    """Decoupled DiLoCo: a commit takes all that has been pushed, H steps a push, by K workers at least; nobody waits.
+
+    A worker begins each push with the newest version. How long the server goes on waiting is left open, and so is what
+    learners weigh (Douillard et al. 2026). Of the pushes of a worker to one commit all but the first count the same.
+
+    Args:
+      num_workers: W.
+      num_local_steps: H.
+      min_quorum: K, at most W.
+    """
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
+    name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
+    program = _QuorumProgram(
+        num_contributions=min_quorum, one_per_worker=False, may_wait=False, num_units=num_local_steps, alive=None
+    )
+    claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"
+    return _with_all_members(name, num_workers, program, claim, commit_matches=commits_all_that_has_arrived)
+
+
 def _specification_without_cancelling(
     name: str,
     num_workers: int,
@@ -114,9 +138,31 @@ def _specification_without_cancelling(
     push.
     """
     check_num_contributions(num_workers, num_contributions, one_per_worker)
-    members = partial(
-        _not_cancelling_with_members, name, num_workers, num_contributions, one_per_worker, may_wait, num_units
+    program = _Program(
+        num_contributions=num_contributions,
+        one_per_worker=one_per_worker,
+        may_wait=may_wait or one_per_worker,
+        num_units=num_units,
+        alive=None,
     )
+    contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
+    if one_per_worker:
+        contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
+    elif num_units > 1:
+        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {num_units} steps"
+    name = f"{name}({num_workers} workers, takes {num_contributions})"
+    return _with_all_members(name, num_workers, program, claim=f"a commit takes {contents}")
+
+
+def _with_all_members(
+    name: str,
+    num_workers: int,
+    program: "_Program",
+    claim: str,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
+) -> Specification:
+    """The specification of a program for all workers, which knows that of those who take part."""
+    members = partial(_not_cancelling_with_members, name, num_workers, program, claim, commit_matches)
     all_alive = np.ones(num_workers, bool)
     return members(all_alive)._replace(members=members)
 
@@ -124,20 +170,13 @@ def _specification_without_cancelling(
 def _not_cancelling_with_members(
     name: str,
     num_workers: int,
-    num_contributions: int,
-    one_per_worker: bool,
-    may_wait: bool,
-    num_units: int,
+    program: "_Program",
+    claim: str,
+    commit_matches: Callable[[Any, Any, Event], jax.Array],
     alive: Any,
 ) -> Specification:
     """The same if the workers `alive bool[W]` take part."""
-    program = _Program(
-        num_contributions=num_contributions,
-        one_per_worker=one_per_worker,
-        may_wait=may_wait or one_per_worker,
-        num_units=num_units,
-        alive=alive,
-    )
+    program = program._replace(alive=alive)
     zero, two_values = zeros(num_workers), zeros(num_workers) + 2
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
     push = Action("push", program.push, event=UNIT, matches=has_worked)
@@ -147,20 +186,15 @@ def _not_cancelling_with_members(
         is_own = is_own_entry(num_workers, worker)
         return Arrivals(version=False, read=is_own, busy=is_own, work=is_own)
 
-    contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
-    if one_per_worker:
-        contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
-    elif num_units > 1:
-        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {num_units} steps"
     return Specification(
-        f"{name}({num_workers} workers, takes {num_contributions})",
+        name,
         num_workers,
         initial=Arrivals(version=np.int32(0), read=zero - 1, busy=zero, work=zero),
-        sizes=Arrivals(version=2, read=two_values, busy=zero + num_units + 1, work=zero + program.max_work + 1),
+        sizes=Arrivals(version=2, read=two_values, busy=zero + program.num_units + 1, work=zero + program.work_values),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
-        claim=f"a commit takes {contents}",
+        claim=claim,
         server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
             frame=lambda server: Arrivals(version=True, read=False, busy=False, work=True),
             rule=program.server_rule,
             only_actions=True,
@@ -198,6 +232,11 @@ class _Program(NamedTuple):
     def max_work(self) -> int:
         """The most units of a worker in a commit."""
         return (1 if self.one_per_worker else self.num_contributions) * self.num_units
+
+    @property
+    def work_values(self) -> int:
+        """How many values the canonical units of a worker have."""
+        return self.max_work + 1
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
@@ -252,3 +291,35 @@ class _Program(NamedTuple):
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
         reads = has_read(before, after, event) & (after.busy[event.worker] == self.num_units)
         return reads & (np.bool_(self.may_wait) | ~event.waited)
+
+
+class _QuorumProgram(_Program):
+    """Workers and a server that commits all pushes once they are of K different workers; it may wait for more."""
+
+    __slots__ = ()
+
+    def is_full(self, state: Arrivals) -> jax.Array:
+        """bool[]: whether K workers have pushed, or all who take part, and no push is arriving."""
+        has_pushed = state.work >= self.num_units
+        all_alive = (has_pushed | ~self.alive).all() & has_pushed.any()
+        is_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive
+        return is_quorum & (state.work % self.num_units == 0).all()
+
+    def has_room(self, state: Arrivals) -> jax.Array:
+        """bool[], true: there can be any number of pushes."""
+        return jnp.ones_like(state.version, bool)
+
+    @property
+    def max_work(self) -> int:
+        """The most units of a worker in a commit: any number."""
+        return np.iinfo(np.int32).max
+
+    @property
+    def work_values(self) -> int:
+        """How many values the canonical units of a worker have: less than those of two pushes."""
+        return 2 * self.num_units
+
+    def canonicalise(self, state: Arrivals) -> Arrivals:
+        """As for all programs, and of the whole pushes of a worker the first one only."""
+        num_more_pushes = (state.work // self.num_units - 1).clip(0)
+        return super().canonicalise(state._replace(work=state.work - num_more_pushes * self.num_units))

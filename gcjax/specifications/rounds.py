@@ -66,6 +66,17 @@ def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
     return commits_all(before, after, event) & (event.missing == 0)
 
 
+def commits_all_that_has_arrived(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: as `commits_all`, and no push that has arrived is in no commit.
+
+    Behind the last commit of a record, pushes of its very moment may be for the next one.
+    """
+    takes_all_it_has = commits_all(before, after, event)
+    nothing_is_missing = event.missing == 0
+    is_last_commit = event.length < 0
+    return takes_all_it_has & (nothing_is_missing | is_last_commit)
+
+
 @comparable
 def local_sgd(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """Local SGD: a commit takes H steps of everybody, from the version that it replaces.

@@ -21,7 +21,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
-from gcjax.specifications.rounds import commits_all, has_read, has_worked
+from gcjax.specifications.rounds import commits_all_that_has_arrived, has_read, has_worked
 
 MAX_WORK = 2
 """More pushes of a worker before a commit count as these."""
@@ -93,7 +93,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         return state._replace(busy=state.busy.at[worker].set(0))
 
     server = Role(
-        actions=(Action("commit", commit, event=COMMIT, matches=_commits_all_that_has_arrived),),
+        actions=(Action("commit", commit, event=COMMIT, matches=commits_all_that_has_arrived),),
         frame=lambda server: Busy(version=True, round_version=True, work=True, read=False, busy=False, due=False),
         rule=server_rule,
         only_actions=True,
@@ -234,17 +234,6 @@ def _with_newest_due(
 def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
     """bool[]: whether the worker begins, at once, with the version that the event shows."""
     return has_read(before, after, event) & (after.busy[event.worker] == 1) & ~event.waited
-
-
-def _commits_all_that_has_arrived(before: Busy, after: Busy, event: Event) -> jax.Array:
-    """bool[]: as `commits_all`, and no push that has arrived is in no commit.
-
-    Behind the last commit of a record, pushes of its very moment may be for the next one.
-    """
-    takes_all_it_has = commits_all(before, after, event)
-    nothing_is_missing = event.missing == 0
-    is_last_commit = event.length < 0
-    return takes_all_it_has & (nothing_is_missing | is_last_commit)
 
 
 _PUSH = Action("push", _push, UNIT, has_worked)

@@ -68,6 +68,7 @@ class Rule(NamedTuple):
     mix: Callable | None = (
         None  # no server: `(schedule, commit, contributions) -> (workers, matrix)`, who averages with whom
     )
+    table: bool = False  # the server keeps all gradients of a round, worker by worker
     meanwhile: bool = False  # others average with a worker while it computes
 
 
@@ -100,6 +101,8 @@ def trained(schedule, rule, optimizer, batches, x):
       batches: of all units.
       x: the initial parameters.
     """
+    if rule.table:
+        return _with_table(schedule, optimizer, batches, x)
     if rule.mix is not None:
         return _mixed(schedule, rule, optimizer, batches, x)
     inner = optimizer if rule.inner == "run" else rule.inner
@@ -169,6 +172,25 @@ def _mixed(schedule, rule, optimizer, batches, x):
             begun[w] = own[w]
         losses.append(sum(found) / len(found))
     return Result(sum(own) / num_workers, losses, dict(enumerate(own)))
+
+
+def _with_table(schedule, optimizer, batches, x):
+    """A run in which each step is with the mean of all workers' means of their gradients in this round of W commits."""
+    num_workers, versions, state, losses, table = schedule.start.shape[1], [x], optimizer.start(x), [], {}
+    for e in np.flatnonzero(np.isfinite(schedule.time)):
+        if e % num_workers == 0:
+            table = {w: [] for w in range(num_workers)}
+        loss, counted = 0.0, 0.0
+        for ((worker, unit, version, work, weight),) in _contributions(schedule, e, together=False):
+            for i in range(work):
+                found, gradient = loss_and_gradient(versions[version], batches, worker, unit + i)
+                table[worker].append(gradient)
+                loss, counted = loss + weight * found, counted + weight
+        means = {w: sum(gradients) / len(gradients) for w, gradients in table.items()}
+        after, state = optimizer.step(versions[-1], sum(means.values()) / num_workers, state)
+        versions.append(after)
+        losses.append(loss / counted)
+    return Result(versions[-1], losses, {w: -mean for w, mean in means.items()})
 
 
 def _contributions(schedule, e, together):

@@ -85,12 +85,18 @@ PROTOCOLS = {
         protocols.fedbuff(num_local_steps=2, num_contributions=W, weigh_staleness=True),
         Rule(begins_anew=True),
     ),
+    "decoupled_diloco": (
+        protocols.decoupled_diloco(num_local_steps=2, min_quorum=3, grace_seconds=0.5),
+        Rule(outer=Sgd(0.7, 0.9, nesterov=True)),
+    ),
     "async_local_sgd": (
         protocols.async_local_sgd(
             num_local_steps=2, dynamic=True, weight=1.0, outer=protocols.delayed_nesterov(0.7, num_gradients=3)
         ),
         Rule(outer=DelayedNesterov(0.7, 0.9, 3)),
     ),
+    "eager_sgd": (protocols.eager_sgd(), Rule(outer="run", summed=True)),
+    "ringleader": (protocols.ringleader(), Rule(table=True)),
     "adacomm": (protocols.adacomm(num_local_steps=3, seconds=11.0, num_windows=4), Rule()),
     "adsp": (protocols.adsp(seconds=4.0, num_windows=3, min_interval=0.5), Rule()),
     "d_psgd": (protocols.d_psgd(), Rule(mix=ring)),
@@ -140,7 +146,10 @@ FIRST = (
     "worker_busy eager overlap",
     "grouped elastic",
     "adacomm",
+    "decoupled_diloco",
+    "eager_sgd",
     "fedbuff",
+    "ringleader",
     "sgp",
     "ad_psgd",
     "hop",

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax.parameter_server import turn_log
 from gcjax.parameter_server.turn_log import Turn, TurnLog
-from gcjax.parameter_server.waiting import JOIN, LEAVE, MESSAGE, Waiting
+from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Waiting
 
 
 def changes_of(absences):
@@ -29,13 +29,16 @@ class Served:
         self.durations, (self.num_units, num_workers) = np.asarray(durations), np.shape(durations)
         self.rule, self.is_local = protocol.rule(num_workers), protocol.local is not None
         self.waiting, self.log = Waiting(self.rule, num_workers), TurnLog(num_workers)
-        self.pending, self.arrivals, self.horizon = [], {}, math.inf
+        self.pending, self.arrivals, self.horizon, self.alarm = [], {}, math.inf, math.inf
         for worker in np.flatnonzero(np.asarray(absences.is_present)):
             self._event(JOIN, int(worker), 0.0)
         changes = changes_of(absences)
         while math.isinf(self.horizon) and (changes or self.arrivals):
             arrival = min(((time, worker) for worker, time in self.arrivals.items()), default=(math.inf, 0))
-            if changes and changes[0][0] <= arrival[0]:
+            change = changes[0][0] if changes else math.inf
+            if self.alarm < arrival[0] and self.alarm <= change:
+                self._event(LOOK, 0, self.alarm)
+            elif changes and changes[0][0] <= arrival[0]:
                 time, leaves, worker = changes.pop(0)
                 self._leave(worker, time) if leaves else self._join(worker, time)
             elif math.isfinite(arrival[0]):
@@ -67,6 +70,7 @@ class Served:
 
     def _event(self, kind, worker, now):
         decision = self.waiting.decide(kind, worker, now)
+        self.alarm = float(decision.alarm)
         if kind == MESSAGE and not decision.is_accepted:
             self.pending.pop()
         if decision.commits:

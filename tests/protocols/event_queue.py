@@ -62,14 +62,16 @@ class Server:
         while True:
             for w in sorted(w for w in self.idle if self.rule.ready(self, w)):
                 self.begin(w)
-            ends = self.ends()
-            moment = min([*ends.values(), *(time for time, _ in self.timer.values())], default=math.inf)
+            ends, alarm = self.ends(), self.rule.alarm(self)
+            moment = min([*ends.values(), *(time for time, _ in self.timer.values()), alarm])
             hopeless = moment > self.now and self.rule.hopeless(self)
             if math.isinf(moment) or moment > self.horizon or hopeless:
                 return Expected(self.commits, self.horizon, self.times)
             self.move(moment, ends)
             while due := [w for w, (time, _) in self.timer.items() if time <= moment]:
                 self.timer.pop(min(due))[1]()
+            if alarm <= self.now and any(self.pending):
+                self.take(self.rule.commit(self, None))
 
     # A turn: receive, compute, send; or compute, receive, send where parameters are exchanged.
 
@@ -131,13 +133,18 @@ class Server:
         if counts:
             self.pending[w].append(turn.parts(w))
         takers = self.rule.commit(self, w) if counts else []
-        if takers:
-            self.commits.append((self.now, [part for v in takers for parts in self.pending[v] for part in parts]))
-            for v in takers:
-                self.pending[v] = []
-            if self.rule.cancels:
-                self.cut([v for v in self.turn if self.rule.cut(self, v)])
+        self.take(takers)
         self.rule.remember(self, w, bool(takers))
+
+    def take(self, takers):
+        """Commits what these workers have pushed, if there are any."""
+        if not takers:
+            return
+        self.commits.append((self.now, [part for v in takers for parts in self.pending[v] for part in parts]))
+        for v in takers:
+            self.pending[v] = []
+        if self.rule.cancels:
+            self.cut([v for v in self.turn if self.rule.cut(self, v)])
 
     def cut(self, workers):
         for w in workers:

@@ -120,6 +120,24 @@ def adaptive(threshold):
     return lambda num_workers, commit, parts: [min(1.0, threshold / max(1, commit - v)) for _, _, v, _ in parts]
 
 
+def by_steps(num_workers, commit, parts):
+    """The share of its worker in the steps of the commit."""
+    steps = collections.Counter()
+    for worker, _, _, work in parts:
+        steps[worker] += work
+    return [steps[worker] / sum(steps.values()) for worker, *_ in parts]
+
+
+class InTable:
+    """The factor in a mean of all workers' means; a round's later commits add to what its first one has put in."""
+
+    def __call__(self, num_workers, commit, parts):
+        if commit % num_workers == 0:
+            self.first = {w: work for w, _, _, work in parts}
+            return [1 / num_workers / work for *_, work in parts]
+        return [1 / num_workers / (self.first[w] + 1) for w, *_ in parts]
+
+
 def adsp_rates(protocol):
     rates = protocol.adaptive.initial(len(RATES))
     return rates._replace(num_commits=jnp.asarray(RATES, jnp.int32))
@@ -180,6 +198,22 @@ CASES = {
     ),
     "d_psgd": Case(lambda w: P.d_psgd(mixing=path(w)), mean, hearing(neighbours.path), stalls=True),
     "d_psgd ring": Case(lambda w: P.d_psgd(), mean, hearing(neighbours.ring), stalls=True),
+    "decoupled_diloco": Case(
+        lambda w: P.decoupled_diloco(num_local_steps=2, min_quorum=2),
+        by_steps,
+        merged(queue(rules.Quorum, 2, 2, lambda quorum, step: max(0.5 * (2 * step - quorum), 0))),
+    ),
+    "decoupled_diloco fixed": Case(
+        lambda w: P.decoupled_diloco(num_local_steps=1, grace_seconds=0.75),
+        by_steps,
+        merged(queue(rules.Quorum, 1, 1, lambda quorum, step: 0.75)),
+    ),
+    "decoupled_diloco of all": Case(
+        lambda w: P.decoupled_diloco(num_local_steps=1, min_quorum=w),
+        by_steps,
+        lambda d, links: merged(queue(rules.Quorum, 1, d.shape[1], lambda quorum, step: 0))(d, links),
+        stalls=True,
+    ),
     "delay_adaptive": Case(
         lambda w: P.delay_adaptive(), lambda w, e, parts: adaptive(w)(w, e, parts), queue(rules.Rule)
     ),
@@ -190,6 +224,10 @@ CASES = {
         lambda w: P.diloco(num_local_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
     ),
     "dssp": Case(lambda w: P.dssp(lower=1, span=2), mean, queue(rules.Dssp, 1, 2), stalls=True),
+    "eager_sgd": Case(lambda w: P.eager_sgd(), mean, merged(queue(rules.Partial))),
+    "eager_sgd majority": Case(
+        lambda w: P.eager_sgd(collective="majority", rng_key=KEY), mean, merged(queue(rules.Partial, KEY))
+    ),
     "elastic_averaging": Case(
         lambda w: P.elastic_averaging(num_local_steps=2, moving_rate=0.75),
         each(lambda w: 0.75 / w),
@@ -253,6 +291,7 @@ CASES = {
         lambda w: P.psp(num_sampled=w - 1, staleness=1, rng_key=KEY), mean, queue(rules.Ssp, 1), stalls=True
     ),
     "rennala": Case(lambda w: P.rennala(num_contributions=2), half, queue(rules.Rennala, 2)),
+    "ringleader": Case(lambda w: P.ringleader(), InTable(), merged(queue(rules.Ringleader))),
     "ringmaster": Case(lambda w: P.ringmaster(delay_threshold=3), one, queue(rules.Ringmaster, 3, False)),
     "ringmaster cuts off": Case(
         lambda w: P.ringmaster(delay_threshold=2, cuts_off=True), one, queue(rules.Ringmaster, 2, True)

@@ -97,6 +97,13 @@ def test_the_eager_variant_does_not_promise_what_the_other_one_does():
     assert kept.violated == "guarantee" and kept.actor == "server" and kept.before.work.sum() == 1
 
 
+def test_a_commit_of_too_few_learners_is_caught():
+    found = schedule("decoupled_diloco fixed")  # one learner is enough
+    assert check(found, specifications.decoupled_diloco(W, num_local_steps=1, min_quorum=1))
+    kept = check(found, specifications.decoupled_diloco(W, num_local_steps=1, min_quorum=2))
+    assert kept.violated == "guarantee" and kept.actor == "server" and (kept.before.work > 0).sum() == 1
+
+
 def test_states_that_are_counted_wrongly_are_caught():
     """Each event must lead to the state in which the next one happens."""
     right = specifications.worker_busy(W)
@@ -165,8 +172,10 @@ def test_a_missing_contribution_is_caught(name, component):
         assert kept.violated == "guarantee" and kept.actor.startswith(component), (commit, contribution)
 
 
-@pytest.mark.slow("worker_busy overlap")
-@pytest.mark.parametrize("name", ["worker_busy", "worker_busy overlap"])
+@pytest.mark.slow("decoupled_diloco of all", "worker_busy overlap")
+@pytest.mark.parametrize(
+    "name", ["decoupled_diloco", "decoupled_diloco of all", "eager_sgd majority", "worker_busy", "worker_busy overlap"]
+)
 def test_a_push_that_a_commit_has_lost_is_caught(name):
     """Of a worker with several pushes in a commit; behind the last commit a push may be for the next one."""
     num_lost = 0

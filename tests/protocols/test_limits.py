@@ -73,6 +73,10 @@ ALWAYS = {
         lambda: P.async_local_sgd(num_local_steps=2, weight=1.0),
         lambda: P.fedbuff(num_local_steps=2, num_contributions=1),
     ),
+    "Decoupled DiLoCo of one learner and no window is asynchronous local SGD": (
+        lambda: P.decoupled_diloco(num_local_steps=2, grace_seconds=0.0),
+        lambda: P.async_local_sgd(num_local_steps=2, weight=1.0),
+    ),
     "delay-adaptive with the threshold 1": (lambda: P.delay_adaptive(delay_threshold=1), P.staleness_aware),
     "local SGD of one step": (lambda: P.local_sgd(num_local_steps=1), bsp),
     "no backup workers": (lambda: P.backup_workers(num_backup=0), bsp),
@@ -81,7 +85,13 @@ ALWAYS = {
     "PSP that looks at nobody": (lambda: P.psp(num_sampled=0, rng_key=KEY), asp),
     "progressive groups that are fast enough": (lambda: P.progressive_groups(no_delay=1000.0), bsp),
 }
+
+
 EQUAL_SPEEDS = {
+    "Decoupled DiLoCo that waits for all": (
+        lambda: P.decoupled_diloco(num_local_steps=2, min_quorum=W),
+        lambda: P.diloco(num_local_steps=2),
+    ),
     "WBSP": (P.worker_busy, bsp),
     "STSyn that waits for all": (lambda: P.stsyn(num_local_steps=2, num_waited=W), local_sgd),
 }
@@ -116,6 +126,11 @@ def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
         durations = np.repeat(tied_durations(seed, (T, 1)), W, axis=1)
         for links in (table.no_links(W), SAME_LINKS):
             check_same(*EQUAL_SPEEDS[name], durations, links)
+
+
+@pytest.mark.parametrize("make", [lambda: P.ringleader(), lambda: P.eager_sgd()])
+def test_of_one_worker_it_is_asp(make, x64):
+    check_same(make, asp_of_weight_1, random_durations(1, (T, 1)), random_links(1, 1))
 
 
 def test_staleness_aware_is_asp_with_other_weights(x64):

@@ -18,6 +18,7 @@ HELD = ("asp", "backup_workers", "bsp", "diloco", "k_async", "k_batch_async", "k
 HELD += (
     "async_local_sgd",
     "async_local_sgd dynamic",
+    "decoupled_diloco",
     "delay_adaptive",
     "fedbuff",
     "rennala",

@@ -17,9 +17,13 @@ PROTOCOLS = {
     "async_local_sgd dynamic": protocols.async_local_sgd(num_local_steps=3, dynamic=True),
     "backup_workers": protocols.backup_workers(num_backup=1),
     "bsp": protocols.bsp(),
+    "decoupled_diloco": protocols.decoupled_diloco(num_local_steps=2, min_quorum=2),
+    "decoupled_diloco fixed": protocols.decoupled_diloco(num_local_steps=2, grace_seconds=0.5),
     "delay_adaptive": protocols.delay_adaptive(delay_threshold=2),
     "diloco": protocols.diloco(num_local_steps=3),
     "dssp": protocols.dssp(lower=1, span=3),
+    "eager_sgd": protocols.eager_sgd(),
+    "eager_sgd majority": protocols.eager_sgd(collective="majority", rng_key=jax.random.key(1)),
     "elastic_averaging": protocols.elastic_averaging(num_local_steps=2),
     "fedbuff": protocols.fedbuff(num_local_steps=2, num_contributions=3, weigh_staleness=True),
     "grouped": protocols.grouped(groups=GROUPS),
@@ -62,7 +66,7 @@ ADAPTIVE = {  # by their first controls
 SIMULATED = {**PROTOCOLS, **ADAPTIVE}
 
 
-QUICK = ("adsp", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
+QUICK = ("adsp", "decoupled_diloco", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
 
 
 @pytest.mark.slow("elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
@@ -98,6 +102,7 @@ REFUSED = {
     ),
     "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
+    "ringleader": (protocols.ringleader(), "applies gradients of earlier commits again"),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "grouped": (protocols.grouped(groups=GROUPS, merge="change", num_local_steps=2), "server of each group"),
     "progressive_groups": (protocols.progressive_groups(), "needs no_delay"),

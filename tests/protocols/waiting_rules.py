@@ -29,6 +29,10 @@ class Rule:
         """The workers whose pushes are committed now that w's has arrived."""
         return [w]
 
+    def alarm(self, server):
+        """When to ask for a commit again, although nothing arrives; `commit` is then asked without a worker."""
+        return math.inf
+
     def cut(self, server, w):
         """Where commits cancel turns: whether that of w."""
         return True
@@ -152,6 +156,38 @@ class LocalSteps(Rule):
         return self.num_steps
 
 
+class Quorum(LocalSteps):
+    """A commit a window after K learners have pushed; `window`: from the seconds that they took, and those of steps."""
+
+    def __init__(self, num_steps, quorum, window):
+        super().__init__(num_steps)
+        self.quorum, self.window = quorum, window
+
+    def prepare(self, server):
+        self.first = {}  # of each who has pushed since the last commit: when, and the seconds of a step
+
+    def commit(self, server, w):
+        if w is not None:
+            turn = server.now - server.times["start"][server.used[w] - self.num_steps][w]
+            self.first.setdefault(w, (server.now, turn / self.num_steps))
+        if len(self.first) < server.num_workers and server.now < self.alarm(server):
+            return []
+        takers = sorted(self.first)
+        self.first = {}
+        return takers
+
+    def alarm(self, server):
+        waited = sorted((self.first[w] for w in sorted(self.first)), key=lambda pushed: pushed[0])[: self.quorum]
+        if len(waited) < self.quorum:
+            return math.inf
+        arrivals, steps = zip(*waited, strict=True)
+        return arrivals[-1] + self.window(arrivals[-1] - arrivals[0], sum(steps) / self.quorum)
+
+    def hopeless(self, server):
+        waits_for_all = self.quorum == server.num_workers
+        return waits_for_all and WorkerBusy.hopeless(self, server)
+
+
 class DynamicSteps(LocalSteps):
     """Fewer steps of those who were slower than the fastest in their last turn."""
 
@@ -181,6 +217,29 @@ class Rennala(FirstK):
 
     def accepts(self, server, w):
         return server.version[w] == len(server.commits)
+
+
+class Ringleader(Rule):
+    """Rounds in which all are in the table first, and then each worker brings a commit; who has is not asked again."""
+
+    def prepare(self, server):
+        self.owe = set()  # who has brought no commit in this round; nobody while it collects
+        self.reads = set(range(server.num_workers))
+
+    def pulls(self, server, w):
+        return w in self.reads
+
+    def commit(self, server, w):
+        if not self.owe:
+            takers = list(range(server.num_workers)) if all(server.pending) else []
+            self.owe = set(takers)
+        else:
+            takers = [w] if w in self.owe else []
+        self.owe -= {w}
+        return takers
+
+    def remember(self, server, w, committed):
+        (self.reads.add if committed else self.reads.discard)(w)
 
 
 class Ringmaster(Rule):
@@ -254,6 +313,26 @@ class WorkerBusyOverlap(_Overlap, WorkerBusy):
 
 class EagerOverlap(_Overlap, Eager):
     pass
+
+
+class Partial(Rule):
+    """All that is there, once the initiator of the all-reduce has come; the first to come if there is no key."""
+
+    def __init__(self, rng_key=None):
+        self.rng_key = rng_key
+
+    def ready(self, server, w):
+        return server.clock[w] <= len(server.commits)
+
+    def commit(self, server, w):
+        number = len(server.commits)
+        initiator = w if self.rng_key is None else self.drawn(number, server.num_workers)
+        comes = server.clock[initiator] == number + 1
+        return [v for v in range(server.num_workers) if server.pending[v]] if comes else []
+
+    @functools.cache  # noqa: B019
+    def drawn(self, number, num_workers):
+        return int(jax.random.permutation(jax.random.fold_in(self.rng_key, number), num_workers)[0])
 
 
 class Elastic(Rule):

@@ -260,7 +260,26 @@ def _begin_columns(
     }
     ambiguous_time = _ambiguous_begin_times(host, committed)[version.clip(0, host.time.size)]
     position = _begin_positions(time, version, time == ambiguous_time, host.time.size + 1, event_order, columns_by_kind)
-    return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind)
+    follows_commit = _may_follow_commit_before(host, committed, first_row, time, version)
+    return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind, follows_commit)
+
+
+def _may_follow_commit_before(
+    host: Schedule, committed: CommittedUnits, first_row: np.ndarray, begin_time: np.ndarray, version: np.ndarray
+) -> np.ndarray:
+    """bool[begins]: whether each begin can be after the commit that its worker's push before it is in.
+
+    Not where that comes later, since the server has waited for more.
+
+    Args:
+      host: the record in numpy arrays.
+      committed: the units in commits, by worker and unit.
+      first_row: the first unit of each begin, as an index into `committed`.
+      begin_time: float[begins] seconds.
+      version: int32[begins], that is read.
+    """
+    commit_before = committed.commit[first_row - 1]
+    return (version > commit_before) | (begin_time >= np.asarray(host.time)[commit_before])
 
 
 def _begin_positions(
@@ -319,6 +338,7 @@ def _clipped_to_own_pushes(
     first_row: np.ndarray,
     event_order: np.ndarray,
     columns_by_kind: dict[str, Columns],
+    follows_commit: np.ndarray,
 ) -> np.ndarray:
     """The positions of begins, each after the worker's push before it and not after its own push.
 
@@ -330,6 +350,7 @@ def _clipped_to_own_pushes(
       first_row: the first unit of each begin, as an index into `committed`.
       event_order: the numbers of the other events in their order.
       columns_by_kind: the columns of the other events; the events are numbered through over the kinds.
+      follows_commit: bool[begins], whether each can be after that commit.
     """
     position_of_event = np.empty_like(event_order)
     position_of_event[event_order] = np.arange(event_order.size)
@@ -344,7 +365,7 @@ def _clipped_to_own_pushes(
     previous_position = push_position[first_row - 1]
     if COMMIT in columns_by_kind:
         position_of_its_commit = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]
-        commit_follows = position_of_its_commit == previous_position + 1
+        commit_follows = (position_of_its_commit == previous_position + 1) & follows_commit
         previous_position = previous_position + commit_follows
     has_pushed_before = np.append(False, committed.worker[first_row[1:]] == committed.worker[first_row[:-1]])[
         : first_row.size

@@ -302,8 +302,9 @@ class Queue(NamedTuple):
             may_commit |= asks_for_commit & (view.num_uncommitted > 0).any()
         commit = decisions.commit_of(self.rule, view, worker, may_commit)
         if self.rule.takes is None:
+            commit_number = view.commits + self.rule.postpones(view, worker)
             current = current._replace(
-                commit=current.commit.at[worker].set(jnp.where(is_accepted, view.commits, current.commit[worker])),
+                commit=current.commit.at[worker].set(jnp.where(is_accepted, commit_number, current.commit[worker])),
                 position=current.position.at[worker].set(num_in_front),
             )
         state = with_ended_turns(state._replace(current=current), arrives, worker)

@@ -99,6 +99,12 @@ def _accepts_each(view: View, worker: jax.Array) -> jax.Array:
     return jnp.ones((), bool)
 
 
+def _for_next_commit(view: View, worker: jax.Array) -> jax.Array:
+    """int32[], 0: a message is for the next commit."""
+    del worker
+    return jnp.zeros_like(view.commits)
+
+
 def _all_may_begin(view: View) -> jax.Array:
     """bool[W], true: every idle worker may begin a turn."""
     return jnp.ones_like(view.idle)
@@ -131,6 +137,9 @@ class Rule(NamedTuple):
       accepts: `(view, worker) -> bool[]`, whether the message of this worker, which has arrived and is not counted yet,
         counts for a commit; one that does not is ignored, and its worker goes on. Each does if it is not said. It is
         not for rules that say `by_worker`, `split` or `stop`.
+      postpones: `(view, worker) -> int32[]`, how many commits the message of this worker, counted already, lets pass
+        before the one that it is in; none if it is not said. It is not for rules that say `takes`, and a server on the
+        real clock does not know it.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
       num_units: the units of a turn, a number or `(view) -> int32[W]`.
@@ -165,6 +174,7 @@ class Rule(NamedTuple):
     commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
     ready: Callable[[View], jax.Array] = _all_may_begin
     accepts: Callable[[View, jax.Array], jax.Array] = _accepts_each
+    postpones: Callable[[View, jax.Array], jax.Array] = _for_next_commit
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _has_old_version
     num_units: int | Callable[[View], jax.Array] = 1

@@ -1,0 +1,180 @@
+"""Decoupled DiLoCo (Douillard, Rush, Donchev and others 2026, arXiv 2604.21428)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from gcjax import _validate, specifications
+from gcjax.equality import comparable
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed
+from gcjax.stragglers.network import Network
+
+
+@comparable
+def decoupled_diloco(
+    *,
+    num_local_steps: int,
+    min_quorum: int = 1,
+    grace_seconds: float | None = None,
+    overlap_steps: float = 2.0,
+    margin: float = 0.5,
+    inner: optax.GradientTransformation | None = None,
+    outer: optax.GradientTransformation | None = None,
+) -> Protocol:
+    """Decoupled DiLoCo: a commit waits for K learners and a grace window more; no learner ever waits.
+
+    A learner (a worker) pushes what H steps have changed, and goes on at once, from the newest version if there is a
+    newer one than its own. With a[1] <= a[2] <= ... the times of the first push of each learner since the last commit,
+    the commit is at `a[K] + G`, or with the first push of the last learner if that is before. The grace window is
+    `G = max(0, γ (τ ξ - (a[K] - a[1])))`, ξ the mean seconds of a step of those K learners (Douillard et al. 2026,
+    equation 3, where τ is the steps that hide a synchronisation). The outer gradient is the mean of what the learners
+    have changed, weighted by tokens times tokens a step: since all steps here have as many tokens, by the steps of each
+    learner.
+
+    K = W with equal speeds is `diloco`. The paper's experiments have K = 1, H = 24 and τ = 2.
+
+    Ours, or otherwise in the paper: γ is below 1 there, without a value; ξ is a running average; a learner reads
+    between two pushes, and not in the midst of its steps; what a late learner has changed counts from the version it
+    has read, not from the newest. Synchronised at once are all parameters, not one fragment of 24 after the other;
+    their mean is the plain one, not that of lengths and directions apart.
+
+    Args:
+      num_local_steps: H, 1 or more.
+      min_quorum: K, from 1 to W.
+      grace_seconds: G, if it is to be fixed, 0 for no window; as above if None.
+      overlap_steps: τ, 0 or more.
+      margin: γ, from 0 to 1.
+      inner: the optimizer of the steps; the one of the run if None. Its state stays with the learner.
+      outer: the optimizer of the server; as in `diloco` if None.
+
+    Raises:
+      ValueError: if there is no step, or K is not between 1 and W, or a number is out of its range, or an optimizer is
+        none.
+
+    Example:
+      >>> durations = jnp.array([[1.0, 1.25, 3.0]] * 6)
+      >>> protocol = gcjax.protocols.decoupled_diloco(num_local_steps=2, min_quorum=1, grace_seconds=0.5)
+      >>> schedule = protocol(durations)  # the push of worker 1 at 2.5 comes within half a second of that at 2
+      >>> schedule.time[:3].tolist(), schedule.work[:3].clip(0).sum(axis=1).tolist()
+      ([2.5, 4.5, 5.5], [4, 2, 2])
+    """
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    _validate.integer("min_quorum", min_quorum, minimum=1)
+    if grace_seconds is not None:
+        _validate.single_number("grace_seconds", grace_seconds, minimum=0.0, finite=True)
+    _validate.single_number("overlap_steps", overlap_steps, minimum=0.0, finite=True)
+    _validate.single_number("margin", margin, minimum=0.0, maximum=1.0)
+    _validate.optional_optimizers(inner=inner)
+    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
+
+    def grace(quorum_seconds: jax.Array, step_seconds: jax.Array) -> jax.Array:
+        """float[] seconds of the window, if the quorum took so long, and a step of its learners does."""
+        if grace_seconds is not None:
+            return jnp.asarray(grace_seconds, step_seconds.dtype)
+        return jnp.maximum(margin * (overlap_steps * step_seconds - quorum_seconds), 0)
+
+    def rule(num_workers: int) -> Rule:
+        """The rule of a quorum and a grace window."""
+        hint = "No more learners can be waited for than there are."
+        _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers, hint=hint)
+        return _rule(num_workers, num_local_steps, min_quorum, grace)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which K learners have pushed in each commit, at least."""
+        num_units, num_workers = durations.shape
+        waiting_rule = rule(num_workers)
+        check_units(durations, num_local_steps)
+        num_turns = num_units // num_local_steps
+        max_commits = max(1, num_turns * num_workers // min_quorum)
+        return event_schedule(waiting_rule, durations, network, num_commits=max_commits, num_turns=num_turns)
+
+    return Protocol(
+        schedule,
+        one_version=False,
+        round_units=num_local_steps,
+        local=LocalWork(optimizer=inner, merge=outer, passes=_NUM_VERSIONS),
+        rule=rule,
+        specification=lambda num_workers: specifications.decoupled_diloco(
+            num_workers, num_local_steps=num_local_steps, min_quorum=min_quorum
+        ),
+    )
+
+
+_NUM_VERSIONS = 2
+"""That the pushes of a learner to one commit can be based on: the newest, and that of the push under way before."""
+
+
+class _FirstPushes(NamedTuple):
+    """Of each learner's first push since the last commit, for those who have one.
+
+    Attributes:
+      arrival: float[W] seconds, when it came.
+      step_seconds: float[W], a step of it, with its messages.
+    """
+
+    arrival: jax.Array
+    step_seconds: jax.Array
+
+
+def _rule(
+    num_workers: int,
+    num_local_steps: int,
+    min_quorum: int,
+    grace: Callable[[jax.Array, jax.Array], jax.Array],
+) -> Rule:
+    """The rule: a commit once K = `min_quorum` learners have pushed, and the window is over or all have.
+
+    `grace`: `(quorum_seconds, step_seconds) -> float[]` seconds of the window.
+    """
+
+    def first_pushes(view: View) -> _FirstPushes:
+        """The memory with the push that has arrived just now: nobody who has pushed is idle at any later time."""
+        is_new = view.idle & (view.num_uncommitted == 1)
+        step_seconds = (view.now - view.begin) / num_local_steps
+        return _FirstPushes(
+            arrival=jnp.where(is_new, view.now, view.memory.arrival),
+            step_seconds=jnp.where(is_new, step_seconds, view.memory.step_seconds),
+        )
+
+    def window_end(view: View) -> jax.Array:
+        """float[] seconds, when the window is over; inf while there is no quorum."""
+        pushes = first_pushes(view)
+        arrival = jnp.where(view.num_uncommitted > 0, pushes.arrival, jnp.inf)
+        in_order = jnp.argsort(arrival)
+        quorum = in_order[:min_quorum]
+        first, last = arrival[quorum[0]], arrival[quorum[-1]]
+        has_quorum = jnp.isfinite(last)
+        quorum_seconds = jnp.where(has_quorum, last - jnp.where(has_quorum, first, 0), 0)
+        step_seconds = jnp.mean(pushes.step_seconds[quorum])
+        return jnp.where(has_quorum, last + grace(quorum_seconds, step_seconds), jnp.inf)
+
+    def no_pushes(num_workers: int, dtype: jnp.dtype) -> _FirstPushes:
+        """The memory before the first push."""
+        zeros = jnp.zeros(num_workers, dtype)
+        return _FirstPushes(arrival=zeros, step_seconds=zeros)
+
+    def share_of_steps(staleness: Any, work: Any) -> Any:
+        """float[..., C]: the steps of each contribution's learner in the commit, over those of all."""
+        del staleness
+        by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
+        steps_of_learner = by_version.sum(axis=-2, keepdims=True)
+        share = steps_of_learner / steps_of_learner.sum(axis=-1, keepdims=True).clip(1)
+        return share.repeat(by_version.shape[-2], axis=-2).reshape(work.shape)
+
+    return Rule(
+        commits=lambda view, worker: all_have_pushed(view) | (view.now >= window_end(view)),
+        num_units=num_local_steps,
+        memory=no_pushes,
+        remember=lambda view, worker: first_pushes(view),
+        alarm=window_end,
+        everybody=min_quorum == num_workers,
+        weight=share_of_steps,
+        num_contributions=_NUM_VERSIONS * num_workers,
+        by_worker=True,
+    )

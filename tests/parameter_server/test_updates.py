@@ -1,0 +1,29 @@
+"""What contributions weigh at the server."""
+
+import numpy as np
+import optax
+import pytest
+
+from gcjax import protocols
+from gcjax.parameter_server.updates import Contribution, Updates
+from tests.parameter_server.runs import NUM_WORKERS
+
+
+def weights(protocol, pushes):
+    """Of `(worker, version, work)` in commit 3."""
+    updates = Updates(protocol, optax.sgd(1.0), protocol.rule(NUM_WORKERS), NUM_WORKERS, np.zeros(2))
+    contributions = [
+        Contribution(worker, turn, version, work, loss=0.0, tree=np.zeros(2))
+        for turn, (worker, version, work) in enumerate(pushes)
+    ]
+    return updates.weights(contributions, commit=3).tolist()
+
+
+def test_each_push_of_a_learner_has_the_share_of_all_its_steps():
+    protocol = protocols.decoupled_diloco(num_local_steps=2, min_quorum=1)
+    assert weights(protocol, [(2, 1, 2), (0, 3, 2), (2, 3, 2)]) == pytest.approx([2 / 3, 1 / 3, 2 / 3])
+
+
+def test_what_weighs_by_staleness_is_asked_push_by_push():
+    protocol = protocols.staleness_aware(num_contributions=2)
+    assert weights(protocol, [(2, 1, 1), (2, 3, 1)]) == pytest.approx([1 / 4, 1 / 2])
