@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax.parameter_server import turn_log
 from gcjax.parameter_server.turn_log import Turn, TurnLog
-from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Waiting
+from gcjax.parameter_server.waiting import JOIN, LEAVE, MESSAGE, NO_EVENT, Waiting
 
 
 def changes_of(absences):
@@ -37,7 +37,7 @@ class Served:
             arrival = min(((time, worker) for worker, time in self.arrivals.items()), default=(math.inf, 0))
             change = changes[0][0] if changes else math.inf
             if self.alarm < arrival[0] and self.alarm <= change:
-                self._event(LOOK, 0, self.alarm)
+                self._event(NO_EVENT, 0, self.alarm)
             elif changes and changes[0][0] <= arrival[0]:
                 time, leaves, worker = changes.pop(0)
                 self._leave(worker, time) if leaves else self._join(worker, time)
