@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parameters import one_in
+from tests.parameters import one_in, some
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,7 +71,7 @@ WITHOUT_END = "threading.Event().wait()"
 
 
 @ONE
-@pytest.mark.parametrize("work", [IN_C, SWALLOWING, IN_A_CALLBACK, HOLDING_STDOUT, WITHOUT_END])
+@pytest.mark.parametrize("work", some([IN_C, SWALLOWING, HOLDING_STDOUT], [IN_A_CALLBACK, WITHOUT_END]))
 def test_it_ends_whatever_it_is_doing(number, work):
     options = {"stdout": subprocess.PIPE} if work is HOLDING_STDOUT else {}
     code = f"with interrupts.handled():\n    ready()\n    exec({work!r})"

@@ -139,6 +139,7 @@ def test_numbers_that_json_lacks_are_null(capsys):
     assert (printed["time"], printed["count"], printed["nested"]) == ([None, 1.5], 3, [{"1": None}])
 
 
+@pytest.mark.slow
 def test_every_field_is_on_the_page(command, monkeypatch):
     monkeypatch.setattr(metadata, "requires", lambda name: ["jax"])  # whatever this environment lacks
     page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()

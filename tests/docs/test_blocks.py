@@ -80,14 +80,15 @@ def run_and_compare(name, capsys):
 
 
 @pytest.mark.slow(
-    "README.md",
     "docs/codes.md",
     "docs/how_to/code.md",
     "docs/how_to/protocol.md",
     "docs/how_to/straggler_model.md",
     "docs/protocols.md",
     "docs/running/absences.md",
+    "docs/running/parameter_server.md",
     "docs/running/seeds.md",
+    "docs/running/traces.md",
     "docs/running/watch.md",
     "docs/tutorial.md",
 )

@@ -67,6 +67,7 @@ def experiment(out, monkeypatch, *, stop=None):
     return rows, trained
 
 
+@pytest.mark.slow
 def test_runs_that_are_done_are_not_repeated(tmp_path, monkeypatch):
     (tmp_path / "whole").mkdir()
     whole, names = experiment(tmp_path / "whole", monkeypatch)

@@ -101,6 +101,7 @@ STOPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "coded" else pytest.param(name, marks=pytest.mark.slow) for name in STOPPED]
 )

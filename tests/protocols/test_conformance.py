@@ -120,7 +120,7 @@ def with_zeros(seed, shape):
     return np.random.default_rng(seed).choice([0.0, 0.0, 1.0, 0.5], size=shape)
 
 
-@pytest.mark.slow("grouped")
+@pytest.mark.slow("ad_psgd", "adaptive_coded", "grouped")
 @pytest.mark.parametrize("name", table.plain_first(PROMISED, step=2))
 def test_units_of_no_length(name):
     for seed in range(2):
