@@ -3,7 +3,7 @@ r"""What the manuscript's text may say, and what must be there.
 The text states no number of its own: each is a macro of `generated/numbers.tex`. Digits are allowed only
 
 - in keys and names of files: the arguments of `\cite`, `\ref`, `\label`, `\input`, `\includegraphics` and their like;
-- in layout: the arguments and options of `\documentclass`, `\usepackage`, `\lstset`, `\setlength` and of pictures;
+- in layout: what `\documentclass`, `\usepackage`, `\lstset`, `\setlength`, columns and pictures are given;
 - in mathematics, as the constants 0, 1 and 2, where they stand alone: `F[n-1]`, `L=1`, `q_2`;
 - in the names in `NAMES`, which are what a paper calls its settings.
 
@@ -26,7 +26,7 @@ COMMANDS = re.findall(
 """The commands of LaTeX that the text may use: a misspelled one is found without LaTeX."""
 
 _KEYS = r"\\(?:cite[pt]?|ref|eqref|label|input|includegraphics|bibliography|bibliographystyle|graphicspath)"
-_LAYOUT = r"\\(?:documentclass|usepackage|lstset|setlength)"
+_LAYOUT = r"\\(?:documentclass|usepackage|lstset|setlength|begin\{multicols\})"
 _ARGUMENT = r"(?:\[[^\]]*\])?(\{(?:[^{}]|\{[^{}]*\})*\})"
 _SMALL = "two|three|four|five|six|seven|eight|nine|ten"
 _LARGE = (
