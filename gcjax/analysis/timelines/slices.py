@@ -139,27 +139,33 @@ def _state_slices(activity: Activity) -> Slices:
     return _concatenate_sorted(slices_of_states, by=("worker", "begin", "end"))
 
 
-def _with_lanes(states: Slices) -> Slices:
+def _with_lanes(worker_slices: Slices) -> Slices:
     """The slices with messages on the worker's own track, if that is free then for all of them; else on further ones.
 
     Where two slices of a track overlap by rounding, the second begins later.
     """
-    lane, begin = _lanes_without_overlap(states, first_message_lane=0)
+    lane, begin = _lanes_without_overlap(worker_slices, first_message_lane=0)
     if lane.any():  # some worker sends or receives while it computes
-        lane, begin = _lanes_without_overlap(states, first_message_lane=1)
-    return states._replace(lane=lane, begin=begin)
+        lane, begin = _lanes_without_overlap(worker_slices, first_message_lane=1)
+    return worker_slices._replace(lane=lane, begin=begin)
 
 
-def _lanes_without_overlap(states: Slices, *, first_message_lane: int) -> tuple[np.ndarray, np.ndarray]:
+def _lanes_without_overlap(worker_slices: Slices, *, first_message_lane: int) -> tuple[np.ndarray, np.ndarray]:
     """The lane and the begin of each slice.
 
     Args:
-      states: sorted by worker and begin; the lane is 1 for messages.
+      worker_slices: sorted by worker and begin; the lane is 1 for messages.
       first_message_lane: the first lane that messages may be on.
     """
-    lanes, begins = np.zeros(len(states.lane), int), states.begin.copy()
+    lanes, begins = np.zeros(len(worker_slices.lane), int), worker_slices.begin.copy()
     last_end_on_track: dict[tuple[int, int], int] = {}
-    rows = zip(states.worker.tolist(), states.lane.tolist(), states.begin.tolist(), states.end.tolist(), strict=True)
+    rows = zip(
+        worker_slices.worker.tolist(),
+        worker_slices.lane.tolist(),
+        worker_slices.begin.tolist(),
+        worker_slices.end.tolist(),
+        strict=True,
+    )
     for index, (worker, is_message, begin, end) in enumerate(rows):
         lane, tolerance = (first_message_lane if is_message else 0), max(_MICROSECOND, _ROUNDING * begin)
         while begin < last_end_on_track.get((worker, lane), 0) - tolerance:
@@ -170,14 +176,14 @@ def _lanes_without_overlap(states: Slices, *, first_message_lane: int) -> tuple[
     return lanes, begins
 
 
-def _waiting_slices(states: Slices, activity: Activity) -> Slices:
+def _waiting_slices(worker_slices: Slices, activity: Activity) -> Slices:
     """The slices of a worker's own track in which it does nothing else."""
     window_begin, window_end = nanoseconds([activity.begin, activity.end])
     waiting_times = []
     for worker in activity.workers.tolist():
-        first_row, end_row = np.searchsorted(states.worker, [worker, worker + 1])
-        busy_until = np.maximum.accumulate(np.append(window_begin, states.end[first_row:end_row]))
-        next_begin = np.append(states.begin[first_row:end_row], window_end)
+        first_row, end_row = np.searchsorted(worker_slices.worker, [worker, worker + 1])
+        busy_until = np.maximum.accumulate(np.append(window_begin, worker_slices.end[first_row:end_row]))
+        next_begin = np.append(worker_slices.begin[first_row:end_row], window_end)
         waiting_times += [(worker, a, b) for a, b in zip(busy_until, next_begin, strict=True) if b > a]
     worker, begin, end = np.array(waiting_times, np.int64).reshape(-1, 3).T
     num_slices = len(waiting_times)
