@@ -138,9 +138,9 @@ def _has_fixed_messages(code: GradientCode) -> bool:
     """Whether what workers send is the same if one of the others is missing."""
     num_workers = code.assignment.num_workers
     is_missing = np.concatenate([np.zeros((1, num_workers), bool), np.eye(num_workers, dtype=bool)])
-    with jax.ensure_compile_time_eval():
-        progress = jnp.asarray(np.where(is_missing, 0, code.assignment.load), jnp.int32)
-        encode = np.asarray(jax.lax.map(lambda done: code.plan(done).encode, progress))
+    progress = np.where(is_missing, 0, code.assignment.load).astype(np.int32)
+    plans = jax.jit(lambda progress: jax.lax.map(lambda done: code.plan(done).encode, progress))
+    encode = np.asarray(plans.lower(progress).compile()(progress))  # also while something else is traced
     sent = np.where(is_missing[:, :, None, None, None], encode[:1], encode)
     return bool((sent == encode[:1]).all())
 
