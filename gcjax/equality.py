@@ -32,16 +32,17 @@ class PureFunction:
     """A function that equals those of other calls of its factory with equal arguments.
 
     Attributes:
-      compares_by_value: whether the arguments of the factory all compare by value; a closure equals only itself.
+      arguments_compare_by_value: of the factory, all of them; a closure equals only itself. If not, a factory that
+        returns this function wraps it anew.
     """
 
-    def __init__(self, function: Callable[..., Any], compared_by: Hashable, compares_by_value: bool) -> None:
+    def __init__(self, function: Callable[..., Any], compared_by: Hashable, arguments_compare_by_value: bool) -> None:
         """Wraps a function; it compares by its factory, the factory's arguments, and its path."""
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
         self._compared_by, self._hash = compared_by, hash(compared_by)
-        self.compares_by_value = compares_by_value
+        self.arguments_compare_by_value = arguments_compare_by_value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns."""
@@ -96,28 +97,28 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
             hash(factory_call)
         except TypeError:
             return result
-        compares_by_value = not any(map(_equals_only_itself, _iterate_leaves(arguments)))
-        return _with_comparable_functions(result, factory_call, compares_by_value, path_in_result=())
+        arguments_compare_by_value = not any(map(_equals_only_itself, _iterate_leaves(arguments)))
+        return _with_comparable_functions(result, factory_call, arguments_compare_by_value, path_in_result=())
 
     return comparing
 
 
 def _with_comparable_functions(
-    value: Any, factory_call: Hashable, compares_by_value: bool, path_in_result: tuple[Hashable, ...]
+    value: Any, factory_call: Hashable, arguments_compare_by_value: bool, path_in_result: tuple[Hashable, ...]
 ) -> Any:
     """The value, where every closure in tuples, lists and dicts is now a `PureFunction`.
 
     Args:
       value: what a factory returned, or a part of it.
       factory_call: the factory and its arguments.
-      compares_by_value: whether the arguments of the factory all compare by value.
+      arguments_compare_by_value: whether the arguments of the factory all compare by value.
       path_in_result: the fields, indices and keys from what the factory returned to this part.
     """
 
     def part_with_comparable_functions(part: Any, field_index_or_key: Hashable) -> Any:
         """The same for a part of the value."""
         path_of_part = (*path_in_result, field_index_or_key)
-        return _with_comparable_functions(part, factory_call, compares_by_value, path_of_part)
+        return _with_comparable_functions(part, factory_call, arguments_compare_by_value, path_of_part)
 
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields = {name: part_with_comparable_functions(getattr(value, name), name) for name in value._fields}
@@ -128,7 +129,9 @@ def _with_comparable_functions(
     if type(value) is dict:
         return {key: part_with_comparable_functions(item, key) for key, item in value.items()}
     return (
-        PureFunction(value, (factory_call, path_in_result), compares_by_value) if _equals_only_itself(value) else value
+        PureFunction(value, (factory_call, path_in_result), arguments_compare_by_value)
+        if _equals_only_itself(value)
+        else value
     )
 
 
@@ -140,7 +143,7 @@ def _copy_of_array(value: Any) -> Any:
 def _equals_only_itself(value: Any) -> bool:
     """Whether a value is a function that equals no other: defined in another one, of an object, or a partial."""
     if isinstance(value, PureFunction):
-        return not value.compares_by_value
+        return not value.arguments_compare_by_value
     if inspect.ismethod(value):
         return not inspect.isclass(value.__self__)
     is_defined_in_function = inspect.isfunction(value) and "<locals>" in value.__qualname__

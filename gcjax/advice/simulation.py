@@ -42,7 +42,7 @@ class BlockSums(NamedTuple):
       contributed: units in commits.
       used: units in commits, of which each chunk counts once.
       messages: of all workers, in full gradients.
-      incomplete: commits that are not the same work of each worker.
+      uneven_commits: commits that are not the same work of each worker.
     """
 
     seconds: Any
@@ -55,7 +55,7 @@ class BlockSums(NamedTuple):
     contributed: Any
     used: Any
     messages: Any
-    incomplete: Any
+    uneven_commits: Any
 
 
 def units(scheme: Scheme, num_workers: int) -> tuple[int, float]:
@@ -82,7 +82,7 @@ def leaves_out(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
     with_fast_worker = np.broadcast_to(np.median(seconds), seconds.shape).copy()
     with_fast_worker[:, 0] *= 0.3
     sums = block_sums(scheme, with_fast_worker, blocks.starts(len(seconds), block_steps), block_steps)
-    return bool(sums.incomplete.any())
+    return bool(sums.uneven_commits.any())
 
 
 class _Batches(NamedTuple):
@@ -177,22 +177,24 @@ def _sums_of_schedule(
 ) -> BlockSums:
     """The sums of one schedule, in a window."""
     num_workers, code = durations.shape[1], protocol.code
-    weight = window.weight(schedule.time)  # float[E]
+    weight = window.ramped_weight(schedule.time)  # float[E]
     work = schedule.work.clip(0)
     contributed = work.sum(axis=1)
-    used, sent = (contributed, None) if code is None else _coded_use(protocol, code, work)
-    used = jnp.sum(weight * used)
+    used_of_commit, sent = (contributed, None) if code is None else _coded_use(protocol, code, work)
+    used = jnp.sum(weight * used_of_commit)
     is_sent = jnp.isfinite(schedule.send_start)
     messages = (
-        jnp.sum(jnp.where(is_sent, window.weight(schedule.finish), 0)) if sent is None else jnp.sum(weight * sent)
+        jnp.sum(jnp.where(is_sent, window.ramped_weight(schedule.finish), 0))
+        if sent is None
+        else jnp.sum(weight * sent)
     )
     contribution_weight = weight[:, None] * ((schedule.worker >= 0) & (work > 0))
     staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
-    within = window.integral(schedule.compute_start, schedule.compute_end)
-    shares_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
+    within = window.weighted_seconds(schedule.compute_start, schedule.compute_end)
+    used_per_effective_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
         seconds=window.seconds,
-        steps=used / shares_per_step,
+        steps=used / used_per_effective_step,
         computing=within.sum(),
         staleness=jnp.sum(contribution_weight * staleness),
         contributions=contribution_weight.sum(),
@@ -201,11 +203,11 @@ def _sums_of_schedule(
         contributed=jnp.sum(weight * contributed),
         used=used,
         messages=messages,
-        incomplete=jnp.sum((weight > 0) & ~_is_complete(schedule, num_workers)),
+        uneven_commits=jnp.sum((weight > 0) & ~_is_same_work_of_all(schedule, num_workers)),
     )
 
 
-def _is_complete(schedule: Schedule, num_workers: int) -> jax.Array:
+def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
     """bool[E]: whether a commit has one contribution of each worker, all of as much work."""
     counts = jax.vmap(lambda worker: jnp.zeros(num_workers, jnp.int32).at[worker].add(1, mode="drop"))(
         jnp.where(schedule.worker >= 0, schedule.worker, num_workers)

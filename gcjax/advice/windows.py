@@ -28,14 +28,14 @@ class Window(NamedTuple):
         """float[]: the integral of the weight over all time."""
         return self.end - self.begin
 
-    def weight(self, time: jax.Array) -> jax.Array:
+    def ramped_weight(self, time: jax.Array) -> jax.Array:
         """The weight of each moment; 0 of inf."""
         if self.ramp is None:
             return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
         rises, falls = (((time - edge) / self.ramp).clip(0, 1) for edge in (self.begin, self.end))
         return jnp.where(jnp.isfinite(time), rises - falls, 0)
 
-    def integral(self, start: jax.Array, stop: jax.Array) -> jax.Array:
+    def weighted_seconds(self, start: jax.Array, stop: jax.Array) -> jax.Array:
         """The integral of the weight from each start to its stop; 0 where one of them is inf."""
         is_known = jnp.isfinite(start) & jnp.isfinite(stop)
         return jnp.where(is_known, self._until(stop) - self._until(start), 0)

@@ -94,7 +94,9 @@ def of_schedule(
     )
     units = _units_of_workers(name, record, unit_durations, shown_workers)
     limited = limit(whole._replace(units=units), window=window, workers=shown_workers.tolist())
-    return _with_fewer_commits(limited._replace(contributions=_contributions_until(name, record, limited.end)))
+    return _without_commits_of_others_if_too_many(
+        limited._replace(contributions=_contributions_until(name, record, limited.end))
+    )
 
 
 def _units_of_workers(name: str, record: Schedule, durations: np.ndarray, workers: np.ndarray) -> Columns:
@@ -135,12 +137,12 @@ def limit(
         start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
         end, units = start_of_first_unit_too_many, select(units, units["start"] < start_of_first_unit_too_many)
     shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.unknown
-    return _with_fewer_commits(
+    return _without_commits_of_others_if_too_many(
         whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part=shown_part)
     )
 
 
-def _with_fewer_commits(activity: Activity) -> Activity:
+def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
     """Without the commits of other workers only, if there are more than MAX_COMMITS in the window of some workers."""
     if activity.contributions is None or len(activity.workers) == activity.num_workers:
         return activity

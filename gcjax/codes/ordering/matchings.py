@@ -5,7 +5,7 @@ import numpy as np
 from gcjax.codes.base import Assignment, Holders
 
 
-def can_be_matched(assignment: Assignment, chunk_holders: Holders) -> bool:
+def can_be_ordered_by_matchings(assignment: Assignment, chunk_holders: Holders) -> bool:
     """Whether all loads are K, and all chunks have the same number of holders, a multiple of K."""
     num_holders = chunk_holders.counts
     return bool(

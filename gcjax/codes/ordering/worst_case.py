@@ -15,7 +15,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Holders, holders
 from gcjax.codes.ordering.bounds import min_slack_bound
-from gcjax.codes.ordering.matchings import by_matchings, can_be_matched
+from gcjax.codes.ordering.matchings import by_matchings, can_be_ordered_by_matchings
 from gcjax.codes.ordering.slack import remaining_work, slack
 from gcjax.codes.ordering.worst_case_search import search
 
@@ -106,7 +106,7 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
     chunk_holders = enough_holders(assignment, num_blocks)
-    if can_be_matched(assignment, chunk_holders):
+    if can_be_ordered_by_matchings(assignment, chunk_holders):
         matched_order = by_matchings(assignment, chunk_holders)
         assignment = min(matched_order, assignment, key=lambda order: _q_max(order, holders(order), num_blocks))
         chunk_holders = holders(assignment)
