@@ -118,10 +118,10 @@ def record(
       timeline: the times of all units.
       time: float[E] seconds.
       worker: int32[E, C]; -1 where there is no contribution.
-      unit: int32, broadcasts to [E, C].
-      work: int32, likewise.
-      weight: float, likewise.
-      read: int32, broadcasts to [T, W].
+      unit: int32, broadcasts to [E, C], the first unit of each contribution.
+      work: int32, likewise, its chunks or local steps.
+      weight: float, likewise, its factor.
+      read: int32, broadcasts to [T, W], the version that each unit has read.
     """
     is_contribution = jnp.isfinite(time)[:, None] & (worker >= 0)  # [E, C]
 
