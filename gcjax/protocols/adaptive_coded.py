@@ -10,7 +10,7 @@ Letters: P candidates, W workers, K chunks a worker holds at most, N chunks, L b
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.coded import CodedRound, check_code_and_rule, check_durations, coded_round, decodable_progress
+from gcjax.protocols.not_served import not_served
 from gcjax.protocols.observed_rounds import (
     Candidate,
     Estimates,
@@ -34,6 +35,12 @@ from gcjax.protocols.observed_rounds import (
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
+
+_not_served = not_served(
+    "adaptive_coded cannot be served: a worker of the server gets one order of its chunks and one shape of its "
+    "messages with the protocol, and there is no message that tells it the code of a round. Simulate it, and serve "
+    "coded(...) with the code that it uses most."
+)
 
 
 @comparable
@@ -170,16 +177,6 @@ class _Rounds(NamedTuple):
                 f"choose must return the number of a candidate, int32[] from 0 to {num_candidates - 1}; got {choice!r}."
             )
         return jnp.asarray(choice, jnp.int32).clip(0, num_candidates - 1)
-
-
-def _not_served(num_workers: int) -> NoReturn:
-    """Raises the error that a server does not run rounds of several codes."""
-    del num_workers
-    raise ValueError(
-        "adaptive_coded cannot be served: a worker of the server gets one order of its chunks and one shape of its "
-        "messages with the protocol, and there is no message that tells it the code of a round. Simulate it, and serve "
-        "coded(...) with the code that it uses most."
-    )
 
 
 def _checked_candidates(candidates: Any) -> tuple[Candidate, ...]:

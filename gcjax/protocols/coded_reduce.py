@@ -4,7 +4,7 @@ arXiv 1902.01981; the code is `gcjax.codes.tree_code`. Letters: n workers below 
 worker, W workers, T units sampled per worker.
 """
 
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,15 @@ from gcjax.codes.tree_code import Tree, code_completion, tree_code
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.coded import check_durations, decodable_progress
+from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.stopped_rounds import by_unit, timeline_of_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
+
+_not_served = not_served(
+    "coded_reduce cannot be served: its workers send to each other, up a tree, and a server hears those below it "
+    "only. Use coded(tree_code(...)), in which all send to the server."
+)
 
 
 @comparable
@@ -141,12 +147,3 @@ def _one_after_the_other(ready: jax.Array, seconds: jax.Array) -> jax.Array:
 
     begins = jax.lax.scan(take, jnp.zeros((), ready.dtype), (ready[order], seconds[order]))[1]
     return jnp.zeros_like(ready).at[order].set(begins)
-
-
-def _not_served(num_workers: int) -> NoReturn:
-    """Raises the error that a server does not hear the workers of a tree."""
-    del num_workers
-    raise ValueError(
-        "coded_reduce cannot be served: its workers send to each other, up a tree, and a server hears those below it "
-        "only. Use coded(tree_code(...)), in which all send to the server."
-    )

@@ -1,7 +1,6 @@
 """What protocols without a server have in common: workers that mix their parameters with those of neighbours."""
 
 from collections.abc import Callable
-from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +8,15 @@ import numpy as np
 
 from gcjax.mixing_matrices import iterations_ahead
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
+from gcjax.protocols.not_served import not_served
 from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, exchange_of, neighbour_iterations
 from gcjax.specifications import Specification
 from gcjax.stragglers.network import Network
+
+no_rule = not_served(
+    "there is no server in this protocol: workers send their parameters to each other. gcjax.engine.run simulates "
+    "it; it cannot be served, and its workers cannot be away."
+)
 
 
 def iterations_with_neighbours(
@@ -54,13 +59,4 @@ def iterations_with_neighbours(
         local=LocalWork(pull=own_params, mixing=Mixing(mix, copies)),
         rule=no_rule,
         specification=promise,
-    )
-
-
-def no_rule(num_workers: int) -> NoReturn:
-    """Raises the error that such a protocol cannot be served."""
-    del num_workers
-    raise ValueError(
-        "there is no server in this protocol: workers send their parameters to each other. gcjax.engine.run simulates "
-        "it; it cannot be served, and its workers cannot be away."
     )

@@ -1,7 +1,7 @@
 """Groups with parameter servers of their own (Basu, Saxena, Panja, Verma, HiPC 2018)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,17 @@ from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.coded_groups import checked_coded_groups, network_of_members
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, group_arrays
+from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
 from gcjax.protocols.simulation.rules import Rule, group_rule
 from gcjax.stragglers.network import Network
+
+_not_served_with_codes = not_served(
+    "grouped with a code cannot be served: a server of coded rounds stops all of its workers at once, and here "
+    "each group has a server that stops its own. Use grouped(...) without a code, or coded(...) for one group."
+)
+
 
 MERGES = ("gradient", "change", "elastic")
 
@@ -139,15 +146,6 @@ def _coded_protocol(
         specification=coded_groups.promise if coded_groups.stopping_rule.exact else None,
         rule=_not_served_with_codes,
         num_workers=coded_groups.num_workers,
-    )
-
-
-def _not_served_with_codes(num_workers: int) -> NoReturn:
-    """Raises the error that a server does not run rounds of several groups."""
-    del num_workers
-    raise ValueError(
-        "grouped with a code cannot be served: a server of coded rounds stops all of its workers at once, and here "
-        "each group has a server that stops its own. Use grouped(...) without a code, or coded(...) for one group."
     )
 
 

@@ -1,6 +1,6 @@
 """Ringleader ASGD (Maranjyan, Richtárik, ICLR 2026, arXiv 2509.22860)."""
 
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +9,15 @@ import optax
 from gcjax import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule, own_params
+from gcjax.protocols.not_served import not_served
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
+
+_not_served = not_served(
+    "ringleader cannot be served: a commit applies gradients of earlier commits again, and gcjax.parameter_server "
+    "keeps none. Simulate it, or serve ringmaster, rennala or k_batch_async."
+)
 
 
 @comparable
@@ -57,15 +63,6 @@ def ringleader() -> Protocol:
         ),
         rule=_not_served,
         specification=lambda num_workers: specifications.ringleader(num_workers),
-    )
-
-
-def _not_served(num_workers: int) -> NoReturn:
-    """Raises the error that the server of a live run keeps no gradients."""
-    del num_workers
-    raise ValueError(
-        "ringleader cannot be served: a commit applies gradients of earlier commits again, and gcjax.parameter_server "
-        "keeps none. Simulate it, or serve ringmaster, rennala or k_batch_async."
     )
 
 

@@ -17,7 +17,7 @@ Letters: W workers, K units of a worker in a round, C workers of the code, T uni
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,16 @@ from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.protocols.base import Protocol
+from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
+
+_not_served = not_served(
+    "sr_sgc and m_sgc cannot be served: their jobs last for several rounds, of which workers do tasks of several "
+    "versions in turn, and a worker of the server has one version at a time. Use coded(...), whose rounds are one "
+    "job each."
+)
 
 
 class Bursts(NamedTuple):
@@ -112,16 +119,6 @@ def protocol_of_rounds(
         round_units=num_units,
         num_workers=num_workers,
         rule=_not_served,
-    )
-
-
-def _not_served(num_workers: int) -> NoReturn:
-    """Raises the error that a server does not run the jobs of these schemes."""
-    del num_workers
-    raise ValueError(
-        "sr_sgc and m_sgc cannot be served: their jobs last for several rounds, of which workers do tasks of several "
-        "versions in turn, and a worker of the server has one version at a time. Use coded(...), whose rounds are one "
-        "job each."
     )
 
 
