@@ -1,12 +1,12 @@
 """CodedReduce: a gradient code at each node of a tree (Reisizadeh, Prakash, Pedarsani, Avestimehr, arXiv 1902.01981).
 
-The server has n workers below it, each of these has n, and so on, L layers in all. Whoever has workers below it decodes
+The server has n workers below it, each of these has n, and so on, layer by layer. Whoever has workers below it decodes
 their messages, adds its own chunks, and sends the sum upwards: so n messages arrive at a node, and not those of all
 workers. The data below a node are coded as by a gradient code of n workers, except what the node computes itself; every
-worker computes the same share of all data, 1 / (q + q^2 + ... + q^L) with q = n / (s + 1), which is the least there is.
+worker computes the same share of all data, 1 / (q + q^2 + ... + q^layers) with q = n / (s + 1), the least there is.
 
-Letters: n workers below each node, L layers, s stragglers below each node, W = n + n^2 + ... + n^L, N chunks, K chunks
-a worker holds.
+Letters: n workers below each node, s stragglers below each node, W = n + n^2 + ... + n^layers workers, N chunks, K
+chunks a worker holds.
 """
 
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class Tree(NamedTuple):
 
     Attributes:
       num_children: n, the workers below each node.
-      num_layers: L.
+      num_layers: at least 1.
     """
 
     num_children: int
@@ -60,7 +60,7 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
 
     Args:
       code: of each node, for example `gcjax.codes.cyclic_repetition(n, num_stragglers=s, rng_key=key)`.
-      num_layers: L; with one layer it is the code itself.
+      num_layers: of the tree; with one layer it is the code itself.
 
     Raises:
       ValueError: if the code has blocks, several messages or uneven loads, or what is sent depends on who is late.
@@ -152,7 +152,7 @@ def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
     first chunks, and passes the others on. The coefficient of a chunk is the product of those of the layers down to it.
 
     Returns:
-      The assignment; and int32[W, K, L], for each layer which of the n·K coefficients of the code, flat, is a factor:
+      The assignment; and int32[W, K, layers], for each layer which of the n·K coefficients of the code, flat, is a factor:
       the one behind the last, which is 1, below the worker's own layer.
     """
     sizes, load = _sizes(tree, code)

@@ -43,7 +43,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
 
     Args:
       code: of each node, for the n workers below it; see `gcjax.codes.tree_code`.
-      num_layers: L; W = n + n^2 + ... + n^L.
+      num_layers: of the tree; W = n + n^2 + ... + n^layers.
 
     Raises:
       ValueError: if the code is not one for a tree; when called, if fewer than K units are sampled.
@@ -62,8 +62,9 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
         is_done = (finish <= passages.end[:, None, None]) & jnp.isfinite(finish)
         timeline = timeline_of_rounds(
-            finish, jnp.ones_like(is_done), is_done, passages.end, passages.send, passages.seconds, network,
-            durations.shape[0], begin_time, horizon=end_time[-1],
+            finish, is_held=jnp.ones_like(is_done), is_done=is_done, stop=passages.end, send=passages.send,
+            seconds_of_message=passages.seconds, network=network, num_units=durations.shape[0],
+            begin_time=begin_time, horizon=end_time[-1],
         )  # fmt: skip
         round_number = jnp.arange(end_time.size, dtype=jnp.int32)[:, None]
         return record(

@@ -71,8 +71,8 @@ def coded_reduce(
     workers below it sends when enough of these have. Times are left open (Reisizadeh et al. 2019).
 
     Args:
-      num_workers: W = n + n^2 + ... + n^L, numbered layer by layer, those below one node next to each other.
-      num_layers: L.
+      num_workers: W = n + n^2 + ... + n^layers, numbered layer by layer, those below one node next to each other.
+      num_layers: of the tree.
       num_stragglers: how many of the n below each node may be missing, if nothing else is said.
       decodable: which progress can be decoded; if None, whatever all but so many below each node have done, with a load
         of one.

@@ -46,7 +46,7 @@ def test_rounds_are_those_of_a_plain_simulation(name, seed, x64):
 
 
 def test_messages_of_all_parts_of_the_tree_go_at_once(x64):
-    """If all are ready at once, each of L layers takes n - s messages; below one server it would be W - s."""
+    """If all are ready at once, each layer takes n - s messages; below one server it would be W - s."""
     durations = jnp.full((4, 12), 1e-9)
     network = stragglers.Network(upload=1.0)
     np.testing.assert_allclose(protocol("2 of 3")(durations, network).time, [4.0], rtol=1e-6)

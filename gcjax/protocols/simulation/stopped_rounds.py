@@ -68,13 +68,15 @@ def stopped_rounds(
         end_time = begin_time + round_seconds
     send = jnp.where(sends, stop[:, None], jnp.inf)  # once the round has stopped
     timeline = timeline_of_rounds(
-        finish, is_held, is_done, stop, send, seconds_of_message, network, num_units, begin_time, horizon=end_time[-1]
-    )
+        finish, is_held=is_held, is_done=is_done, stop=stop, send=send, seconds_of_message=seconds_of_message,
+        network=network, num_units=num_units, begin_time=begin_time, horizon=end_time[-1],
+    )  # fmt: skip
     return timeline, end_time
 
 
 def timeline_of_rounds(
     finish: jax.Array,
+    *,
     is_held: jax.Array,
     is_done: jax.Array,
     stop: jax.Array,
@@ -83,7 +85,6 @@ def timeline_of_rounds(
     network: Network,
     num_units: int,
     begin_time: jax.Array,
-    *,
     horizon: jax.Array,
 ) -> Timeline:
     """The times of all units of rounds, whose messages go out with the last unit that is done.
