@@ -152,8 +152,8 @@ def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
     first chunks, and passes the others on. The coefficient of a chunk is the product of those of the layers down to it.
 
     Returns:
-      The assignment; and int32[W, K, layers], for each layer which of the n·K coefficients of the code, flat, is a factor:
-      the one behind the last, which is 1, below the worker's own layer.
+      The assignment; and int32[W, K, layers], which of the n·K coefficients of the code, flat, is a factor for each
+      layer: the one behind the last, which is 1, below the worker's own layer.
     """
     sizes, load = _sizes(tree, code)
     num_chunks = sizes[0] // code.load * code.num_chunks
