@@ -307,7 +307,7 @@ def _simulated(setup: parameter_server.Setup, measured: _Measured, num_units: in
     """The run of a setup in which things take as long as was measured; `num_units`: of each worker."""
     numbers, away = measured.calibration, measured.absences
     arguments = setup.task, setup.protocol, setup.optimizer
-    if setup.protocol.adaptive is not None:  # what it does depends on the loss
+    if setup.protocol.loss_feedback is not None:  # what it does depends on the loss
         durations = parameter_server.sampled_durations(numbers, setup.rng_key, num_units)
         return engine.run(*arguments, durations, rng_key=setup.rng_key, network=numbers.network, eval_every=EVAL_EVERY)
     schedule = parameter_server.predicted_schedule(setup.protocol, numbers, setup.rng_key, num_units, away)
@@ -320,7 +320,7 @@ def _is_predicted(case: Case, run: LiveRun, measured: _Measured) -> bool:
     has_left = not _is_complete(run)
     rule, protocol = case.setup.rule(), case.setup.protocol
     is_stopped_without_code = rule.stop is not None and protocol.code is None
-    is_simulated = not rule.overlaps and protocol.adaptive is None and not is_stopped_without_code
+    is_simulated = not rule.overlaps and protocol.loss_feedback is None and not is_stopped_without_code
     return has_left == (measured.absences is not None) and (is_simulated or not has_left)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.base import Info, Run, State
 from gcjax.engine.version_ring import nan_if, staleness
-from gcjax.protocols.base import Adaptive, Observed, Schedule
+from gcjax.protocols.base import LossFeedback, Observed, Schedule
 
 MakeCommits = Callable[[Schedule, jax.Array, State, Info], tuple[State, Info]]
 """`(schedule, end, state, info) -> (state, info)`: makes the commits of a schedule up to `end` (not included)."""
@@ -57,17 +57,19 @@ def advance_by_windows(
       num_evals: int32[], the first evaluation not counted.
       durations_and_network: what schedules are made from.
     """
-    adaptive = program.protocol.adaptive
-    advance = partial(_advance_to_boundary, program, make_commits, evaluate, num_evals, durations_and_network)
+    loss_feedback = program.protocol.loss_feedback
+    advance = partial(
+        _advance_to_evaluation_or_window_end, program, make_commits, evaluate, num_evals, durations_and_network
+    )
 
     def any_is_unfinished(run: Run) -> jax.Array:
         """bool[]: whether the run has commits and evaluations to come; under vmap, whether one of the runs has."""
-        return max_over_runs(_is_unfinished(adaptive, num_evals, run).astype(jnp.int32)) > 0
+        return max_over_runs(_is_unfinished(loss_feedback, num_evals, run).astype(jnp.int32)) > 0
 
     return jax.lax.while_loop(any_is_unfinished, advance, run)
 
 
-def _advance_to_boundary(
+def _advance_to_evaluation_or_window_end(
     program: Any,
     make_commits: MakeCommits,
     evaluate: Evaluate,
@@ -76,11 +78,13 @@ def _advance_to_boundary(
     run: Run,
 ) -> Run:
     """The run at its next evaluation or at the end of its window, whichever comes first; see `advance_by_windows`."""
-    adaptive, options = program.protocol.adaptive, program.options
-    active = _is_unfinished(adaptive, num_evals, run)
+    loss_feedback, options = program.protocol.loss_feedback, program.options
+    active = _is_unfinished(loss_feedback, num_evals, run)
     durations, network = durations_and_network
-    schedule = adaptive.schedule(durations, network, run.state.controls)  # the commits made so far are the same in it
-    window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
+    schedule = loss_feedback.schedule(
+        durations, network, run.state.controls
+    )  # the commits made so far are the same in it
+    window = _current_window(loss_feedback, schedule, run.state.window, options.num_commits)
     commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
     end_commit = jnp.minimum(window.commits_by_end, commits_by_next_eval)
     state, info = make_commits(schedule, end_commit, run.state, run.info)
@@ -91,31 +95,33 @@ def _advance_to_boundary(
         versions_alive=needed_ring_size,
     )
     state = state._replace(params=nan_if(needed_ring_size > options.ring_size, state.params))
-    advanced = Run(_with_new_controls(adaptive, schedule, window, state, info), info, run.trajectory)
-    due_evaluation = _due_evaluation(adaptive, options.eval_every, advanced)
+    advanced = Run(_with_new_controls(loss_feedback, schedule, window, state, info), info, run.trajectory)
+    due_evaluation = _due_evaluation(loss_feedback, options.eval_every, advanced)
     return select_active(active, evaluate(schedule, due_evaluation, advanced), run)
 
 
-def _is_unfinished(adaptive: Adaptive, num_evals: jax.Array, run: Run) -> jax.Array:
+def _is_unfinished(loss_feedback: LossFeedback, num_evals: jax.Array, run: Run) -> jax.Array:
     """bool[]: whether evaluations are missing, of `num_evals` after the initial one, and there are commits to come."""
     initial_eval = 1
     later_evals_made = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - initial_eval
-    return (later_evals_made < num_evals) & ~_has_ended(adaptive, run)
+    return (later_evals_made < num_evals) & ~_has_ended(loss_feedback, run)
 
 
 def _current_window(
-    adaptive: Adaptive, schedule: Schedule, window_number: jax.Array, max_commits: int | None
+    loss_feedback: LossFeedback, schedule: Schedule, window_number: jax.Array, max_commits: int | None
 ) -> Window:
     """This window under a schedule, of a run of at most `max_commits` commits."""
     num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
-    is_last = window_number >= adaptive.num_windows - 1
-    end_time = jnp.where(is_last, jnp.inf, (window_number + 1).astype(schedule.time.dtype) * adaptive.seconds)
+    is_last = window_number >= loss_feedback.num_windows - 1
+    end_time = jnp.where(is_last, jnp.inf, (window_number + 1).astype(schedule.time.dtype) * loss_feedback.seconds)
     commits_by_end = jnp.minimum((schedule.time <= end_time).sum(dtype=jnp.int32), num_commits)
     return Window(is_last=is_last, end=end_time, commits_by_end=commits_by_end, num_commits=num_commits)
 
 
-def _with_new_controls(adaptive: Adaptive, schedule: Schedule, window: Window, state: State, info: Info) -> State:
+def _with_new_controls(
+    loss_feedback: LossFeedback, schedule: Schedule, window: Window, state: State, info: Info
+) -> State:
     """The state in the next window, with the controls that the protocol chooses for it from the losses so far.
 
     As it is if this window is the last one, or has commits that are still to be made.
@@ -124,12 +130,12 @@ def _with_new_controls(adaptive: Adaptive, schedule: Schedule, window: Window, s
     is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
     time_of_made_commits = jnp.where(is_committed, schedule.time, jnp.inf)
     observed = Observed(window=state.window, end=window.end, time=time_of_made_commits, loss=info.loss)
-    new_controls = adaptive.next(state.controls, observed)
+    new_controls = loss_feedback.next(state.controls, observed)
     controls = jax.tree.map(lambda new, old: jnp.where(is_over, new, old), new_controls, state.controls)
     return state._replace(controls=controls, window=state.window + is_over.astype(jnp.int32))
 
 
-def _due_evaluation(adaptive: Adaptive, eval_every: int, run: Run) -> jax.Array:
+def _due_evaluation(loss_feedback: LossFeedback, eval_every: int, run: Run) -> jax.Array:
     """int32[]: the number of the evaluation that is due at this commit; -1 if none is, or it has been made already.
 
     One is due every `eval_every` commits and at the end of the run. It has been made already where the last window has
@@ -137,16 +143,16 @@ def _due_evaluation(adaptive: Adaptive, eval_every: int, run: Run) -> jax.Array:
     """
     commit = run.state.commit
     evaluation = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits
-    is_due = (commit == evaluation * eval_every) | _has_ended(adaptive, run)
+    is_due = (commit == evaluation * eval_every) | _has_ended(loss_feedback, run)
     last_index = run.trajectory.commit.size - 1
     is_made = run.trajectory.commit[evaluation.clip(0, last_index)] >= 0
     no_evaluation = -1
     return jnp.where(is_due & ~is_made, evaluation, no_evaluation)
 
 
-def _has_ended(adaptive: Adaptive, run: Run) -> jax.Array:
+def _has_ended(loss_feedback: LossFeedback, run: Run) -> jax.Array:
     """bool[]: whether all commits of the last window have been made."""
-    return (run.state.window >= adaptive.num_windows - 1) & (run.state.commit >= run.info.num_commits)
+    return (run.state.window >= loss_feedback.num_windows - 1) & (run.state.commit >= run.info.num_commits)
 
 
 def _max_staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:

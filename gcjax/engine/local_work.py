@@ -81,7 +81,7 @@ class LocalRule(NamedTuple):
       task: what is trained.
       local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
       optimizer: of the local steps.
-      owner: int32[W], see `owner_of_workers`.
+      owner_of_worker: int32[W], see `owner_of_workers`.
       worker_spread: how the workers of a commit work at the same time; None if one after the other.
       compression: of what is pushed; None for none.
     """
@@ -89,7 +89,7 @@ class LocalRule(NamedTuple):
     task: Task
     local: LocalWork
     optimizer: optax.GradientTransformation
-    owner: jax.Array
+    owner_of_worker: jax.Array
     worker_spread: Spread | None
     compression: Compression | None
 
@@ -152,16 +152,16 @@ def local_commits(
       schedule: the record that says who mixes.
       compression: of what is pushed; None for none.
     """
-    owner = jnp.asarray(owner_of_workers(local, num_workers))
+    owners = jnp.asarray(owner_of_workers(local, num_workers))
     rule = LocalRule(
-        task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, worker_spread=worker_spread,
-        compression=compression,
+        task=task, local=local, optimizer=local.optimizer or optimizer, owner_of_worker=owners,
+        worker_spread=worker_spread, compression=compression,
     )  # fmt: skip
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
         """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
         steps = _steps_of_commit(rule.local, commits, index)
-        num_contributions, num_workers = steps.num_steps.shape[0], rule.owner.size
+        num_contributions, num_workers = steps.num_steps.shape[0], rule.owner_of_worker.size
         has_all_workers = num_contributions == rule.local.passes * num_workers
         all_work_at_once = has_all_workers and rule.worker_spread is not None
         sum_changes = _changes_side_by_side if all_work_at_once else _changes_one_by_one
@@ -233,7 +233,7 @@ def _changes_one_by_one(
         change_sum, all_local, losses = carry
         steps_of_one = jax.tree.map(lambda x: x[order_with_padding_last[i]], steps)
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
-        owner = rule.owner[any_member]
+        owner = rule.owner_of_worker[any_member]
         local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
         change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_of_one)
         new_local = select_active(i < num_contributions, new_local, local)
@@ -274,7 +274,7 @@ def _changes_side_by_side(
         weighted_loss_sum = jnp.sum(steps.loss_weight * losses)
         return (change_sum, weighted_loss_sum), local
 
-    num_workers, change_sum, loss_sum = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
+    num_workers, change_sum, loss_sum = rule.owner_of_worker.size, None, jnp.zeros((), steps.weight.dtype)
     for number in range(rule.local.passes):
         contributions_of_pass = slice(number * num_workers, (number + 1) * num_workers)  # of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, pass_=contributions_of_pass: x[pass_], steps)
@@ -324,11 +324,14 @@ def _change_of_contribution(
     )
     change, params = rule.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
     if rule.compression is not None:
-        owner, first_unit = rule.owner[steps.worker.max().clip(0)], steps.unit.max().clip(0)  # the max, as -1 pads
+        owner, first_unit = (
+            rule.owner_of_worker[steps.worker.max().clip(0)],
+            steps.unit.max().clip(0),
+        )  # the max, as -1 pads
         change, state = compressed(rule.compression, change, local.compression, inputs.rng_key, owner, first_unit)
         local = local._replace(compression=state)
     if rule.local.gradient_table:
-        params = with_gradients(local.params, change, steps.weight, steps.num_steps, rule.owner.size)
+        params = with_gradients(local.params, change, steps.weight, steps.num_steps, rule.owner_of_worker.size)
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     return weighted_change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
 

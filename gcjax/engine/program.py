@@ -59,7 +59,7 @@ def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:
     ring_size = program.options.ring_size
     if not ring_size:
         return None
-    if program.protocol.adaptive is None:
+    if program.protocol.loss_feedback is None:
         return rings.allocate_slots(schedule, ring_size)
     # The schedule is not final, so nobody knows yet which versions are read: each is kept for `ring_size` commits.
     versions = jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32)
@@ -90,12 +90,12 @@ def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Sc
     num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         size = 0
-    elif protocol.adaptive is not None:
+    elif protocol.loss_feedback is not None:
         # A version is kept for `size` commits, read or not; where these are too few, `check_commits` says so.
         size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
     else:
         size = min(num_workers + num_contributions, max_commits)
-    if traced or protocol.adaptive is not None:
+    if traced or protocol.loss_feedback is not None:
         return size
     needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
     # A size from the data alone would compile anew for other durations.

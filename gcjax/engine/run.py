@@ -169,7 +169,7 @@ def run(
     program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong)
     arrays = Arrays(
         schedule=schedule, data=task.data, rng_key=rng_key, params=params,
-        durations_and_network=None if protocol.adaptive is None else (durations, network),
+        durations_and_network=None if protocol.loss_feedback is None else (durations, network),
     )  # fmt: skip
     return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
 
@@ -230,7 +230,7 @@ def replay(
       >>> bool((again.params == run.params).all())
       True
     """
-    device_layout, protocol = layout(mesh), protocol._replace(adaptive=None)
+    device_layout, protocol = layout(mesh), protocol._replace(loss_feedback=None)
     eval_every = eval_every if start is None else start.commit
     _check_arguments(task, protocol, optimizer, num_commits=num_commits, eval_every=eval_every)
     if not isinstance(schedule, Schedule):
@@ -367,8 +367,8 @@ def _with_schedule(
     run: Run, protocol: Protocol, schedule: Schedule, durations_and_network: DurationsAndNetwork | None
 ) -> Run:
     """A run with the schedule that it has followed: if it looks at the loss, made anew with what it has chosen."""
-    if protocol.adaptive is not None and durations_and_network is not None:
-        schedule = compiled_schedule(protocol.adaptive.schedule, *durations_and_network, run.state.controls)
+    if protocol.loss_feedback is not None and durations_and_network is not None:
+        schedule = compiled_schedule(protocol.loss_feedback.schedule, *durations_and_network, run.state.controls)
     return run._replace(schedule=schedule)
 
 

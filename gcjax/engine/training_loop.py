@@ -53,7 +53,7 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
     num_commits = jnp.minimum(num_possible, options.num_commits or max_commits)
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
-    needs_are_known = program.protocol.adaptive is None and reads_versions(program.protocol)
+    needs_are_known = program.protocol.loss_feedback is None and reads_versions(program.protocol)
     past_versions = versions_alive(schedule) if needs_are_known else jnp.zeros((), jnp.int32)
     no_losses = jnp.full(max_commits, jnp.inf, schedule.time.dtype)
     no_residuals = jnp.zeros(max_commits, schedule.time.dtype)
@@ -77,9 +77,9 @@ def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: j
     opt_state = server_optimizer(program).init(params)
     state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
     state = _with_compression_states(program, schedule, state, rng_key)
-    if protocol.adaptive is None:
+    if protocol.loss_feedback is None:
         return state
-    controls = protocol.adaptive.initial(protocol.adaptive.num_windows)
+    controls = protocol.loss_feedback.initial(protocol.loss_feedback.num_windows)
     return state._replace(window=jnp.zeros((), jnp.int32), controls=controls)
 
 

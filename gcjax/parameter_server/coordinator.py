@@ -43,7 +43,7 @@ class Coordinator:
         self._commits, self._members, self._clock = commits, members, clock
         self.waiting = Waiting(self._rule, setup.num_workers)
         self._stops, self._alarm = Stops(commits.coded), math.inf
-        self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
+        self._windows = Windows(setup.protocol.loss_feedback, limits.num_commits)
         self._early: list[int] = []  # workers that are there before all begin
         self._anew: set[int] = set()  # those that are to begin anew with their next turn
         self.has_begun, self.num_late = False, 0
@@ -64,12 +64,12 @@ class Coordinator:
         end = self._stops.end_of_patience
         return min(self._alarm, end if end > self._clock.now() else math.inf)
 
-    def look(self) -> None:
+    def handle_timers(self) -> None:
         """Asks the rule if its alarm is due, and does without those who do not answer if the others are enough."""
         now = self._clock.now()
         if now >= self._alarm:
             self._alarm = math.inf
-            self._look_again()
+            self._ask_rule()
         if now < self._stops.end_of_patience:
             return
         silent = np.asarray(self.waiting.view.stopped)
@@ -87,7 +87,7 @@ class Coordinator:
             self._members.num_refused += 1
         elif message.kind == "unit" and self._is_of_round(worker, message):
             self._note_unit(worker, message)
-            self.look()  # it may be enough without somebody who does not answer
+            self.handle_timers()  # it may be enough without somebody who does not answer
         elif message.kind == "alive" or not self._is_under_way(worker, message):
             return
         elif message.kind == "pull":
@@ -196,7 +196,7 @@ class Coordinator:
             worker,
             begin=min(turn.begin, times[0]),
             compute_start=times[0],
-            fresh=header.get("fresh"),
+            first_on_version=header.get("first_on_version"),
             ends=tuple(times[1:-1]),
             stop=stop,
             send_start=send_start,
@@ -248,7 +248,7 @@ class Coordinator:
 
     def _decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event, if the protocol has chosen anew at the end of each window before it."""
-        if self._setup.protocol.adaptive is not None:
+        if self._setup.protocol.loss_feedback is not None:
             memory = self._windows.controls_after(now, self._commits.log, self.waiting.view.memory)
             self.waiting.remember(memory)
         begin = self._clock.now()
@@ -310,7 +310,7 @@ class Coordinator:
             header = {**self._stops.request(worker), "turn": self._commits.log.turn_number(worker)}
             self._members.send(worker, Message(header))
 
-    def _look_again(self) -> None:
+    def _ask_rule(self) -> None:
         """Asks the rule although nothing has happened."""
         now = self._clock.event()
         self._carry_out(self._decide(NO_EVENT, 0, now), now)
@@ -323,10 +323,10 @@ class Coordinator:
         if self._commits.coded is not None:
             self.waiting.forget_progress(silent)
             self._drop_stopped_pushes()
-            self._look_again()
+            self._ask_rule()
         elif self.waiting.would_stop_without(silent | self._not_asked, self._clock.now()):
             self.waiting.stop(np.zeros_like(silent))
-            self._look_again()
+            self._ask_rule()
         else:
             asked = self._stops.ask_more(np.asarray(self.waiting.view.progress), self._not_asked, self._clock.now())
             self.waiting.stop(silent | asked)

@@ -48,7 +48,7 @@ class LogWindows:
         self._first_unit, self._num_lost = np.zeros(num_workers, np.int32), np.zeros(num_workers, np.int32)
         self._lost = np.zeros((1, num_workers), np.int32)  # in the last window, before each unit
 
-    def decided_until(self) -> float:
+    def decided_time(self) -> float:
         """Seconds, before which it is decided which units are in which commits; -inf if there is no commit.
 
         The last commit is not: what its event shows of the next one is not known yet.
@@ -174,8 +174,12 @@ def record_of(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Sche
 
 def _shifted(turn: Turn, commits: int, units: int) -> Turn:
     """The turn, with commits and units counted from elsewhere; what was before is in no commit, on version 0."""
-    fresh = None if turn.fresh is None else turn.fresh + units
-    fields: dict[str, Any] = {"first": turn.first + units, "fresh": fresh, "commit": max(turn.commit + commits, -1)}
+    first_on_version = None if turn.first_on_version is None else turn.first_on_version + units
+    fields: dict[str, Any] = {
+        "first": turn.first + units,
+        "first_on_version": first_on_version,
+        "commit": max(turn.commit + commits, -1),
+    }
     return turn._replace(version=max(turn.version + commits, min(turn.version, 0)), **fields)
 
 

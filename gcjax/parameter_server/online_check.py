@@ -72,33 +72,34 @@ class OnlineCheck:
         self._windows = LogWindows(setup.protocol, setup.rule(), log)
         self._windows.window(-math.inf, 0.0)  # compiles the record of a window
         self._result = Conformance(self._specification, 0)
-        self._begin, self._end, self._num_commits, self._last_look = -math.inf, math.inf, 0, 0.0
+        self._checked_until, self._promise_end = -math.inf, math.inf  # seconds
+        self._num_checked_commits, self._last_check_time = 0, 0.0
 
-    def look(self, now: float) -> None:
+    def check_if_due(self, now: float) -> None:
         """Holds what has happened against the specification if it is time for it; `now` in seconds.
 
         Raises:
           ViolationError: if an event violates it.
         """
-        num_commits = len(self._log.commit_times) - self._num_commits
-        if num_commits >= MAX_COMMITS or (num_commits and now >= self._last_look + MAX_SECONDS):
-            self._num_commits, self._last_look = len(self._log.commit_times), now
-            self.hold(self._windows.decided_until(), now)
+        num_commits = len(self._log.commit_times) - self._num_checked_commits
+        if num_commits >= MAX_COMMITS or (num_commits and now >= self._last_check_time + MAX_SECONDS):
+            self._num_checked_commits, self._last_check_time = len(self._log.commit_times), now
+            self.check_until(self._windows.decided_time(), now)
 
     def end(self, now: float) -> None:
         """Holds all that has happened against the specification; the run has ended at `now` seconds."""
-        self.hold(math.inf, now)
+        self.check_until(math.inf, now)
 
-    def hold(self, end: float, now: float) -> None:
+    def check_until(self, end: float, now: float) -> None:
         """Holds the events before `end` seconds, which are decided, against the specification."""
         end = min(end, self._end_of_promise())
-        if end <= self._begin:
+        if end <= self._checked_until:
             return
         clock_begin = time.perf_counter()
-        trace = self._events(self._windows.window(self._begin, now))
-        first, last = (int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._begin, end))
-        self._begin = end
-        self._result = self._validation.hold(_part(trace, first, last))
+        trace = self._events(self._windows.window(self._checked_until, now))
+        first, last = (int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._checked_until, end))
+        self._checked_until = end
+        self._result = self._validation.replay(_part(trace, first, last))
         self.seconds += time.perf_counter() - clock_begin
         if not self._result:
             raise ViolationError(self._result)
@@ -117,9 +118,9 @@ class OnlineCheck:
     def _end_of_promise(self) -> float:
         """Seconds, from when on nothing is promised since workers leave or join; inf if it is, or if nobody does."""
         change = None if self._has_members else _first_change(self._log.memberships)
-        if change is not None and math.isinf(self._end):
-            self._end = self._windows.decided_without(change.time)
-        return self._end
+        if change is not None and math.isinf(self._promise_end):
+            self._promise_end = self._windows.decided_without(change.time)
+        return self._promise_end
 
     def _events(self, window: Window) -> Events:
         """The events of a part of the log, with commits, versions and units as in the whole log."""

@@ -71,7 +71,7 @@ class OverlappingTurns:
         while (job := self._program.job()) is not None:
             end = time.monotonic() + self._throttle(job.unit)
             unit, gradient = jax.block_until_ready(self._program.gradient(job))
-            self._program.rest(job, end)
+            self._program.wait_until(job, end)
             if self._program.finish(job, unit, gradient):
                 self.num_units += 1
                 self._inbox.put(Message({"kind": "computed"}))
@@ -85,7 +85,13 @@ class OverlappingTurns:
 
 def message_of(push: Push, offset: float) -> Message:
     """The message of a push that is sent now; `offset`: seconds to add to our clock to get the server's."""
-    header = {"kind": "push", "turn": push.turn, "fresh": push.fresh, **described(push.units), "lost": 0}
+    header = {
+        "kind": "push",
+        "turn": push.turn,
+        "first_on_version": push.first_on_version,
+        **described(push.units),
+        "lost": 0,
+    }
     times = {
         "compute_start": push.compute_start + offset,
         "ends": [end + offset for end in push.ends],

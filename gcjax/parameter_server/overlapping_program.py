@@ -20,7 +20,7 @@ from gcjax.parameter_server.units import Unit, unit_gradient
 from gcjax.protocols.base import LocalWork
 
 
-class Own(NamedTuple):
+class LocalState(NamedTuple):
     """What a worker has of its own.
 
     Attributes:
@@ -39,12 +39,12 @@ class Job(NamedTuple):
 
     Attributes:
       unit: its number.
-      at: the parameters at which its gradient is taken.
+      gradient_params: the parameters at which its gradient is taken.
       stretch: units that follow each other without a break have the same number; -1 once all is done.
     """
 
     unit: int
-    at: Any
+    gradient_params: Any
     stretch: int
 
 
@@ -55,7 +55,7 @@ class Push(NamedTuple):
       turn: the number of the turn that ends with it.
       change: of the parameters.
       units: what was computed.
-      fresh: the first unit on the version that was read for this turn; behind the last one if there is none.
+      first_on_version: the first unit on the version that was read for this turn; behind the last one if none is.
       compute_start: seconds, when the first unit began.
       ends: seconds, when each unit ended.
     """
@@ -63,7 +63,7 @@ class Push(NamedTuple):
     turn: int
     change: Any
     units: tuple[Unit, ...]
-    fresh: int
+    first_on_version: int
     compute_start: float
     ends: tuple[float, ...]
 
@@ -80,54 +80,57 @@ class OverlappingProgram:
         self._task, self._batch_key = setup.task, setup.batch_key
         self._optimizer = local.optimizer or setup.optimizer
         self._gradient = unit_gradient(setup.task, worker)
-        self._step, self._pull, self._change = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
+        self._take_step = jax.jit(self._params_and_state_after_step)
+        self._pull, self._change_and_base = jax.jit(local.pull), jax.jit(local.push)
         params = setup.initial_params()
-        self._begun = self._own = Own(params, jax.jit(self._optimizer.init)(params), -1)
-        self._pushed = self._taken = self._own  # after the last push, and after the last one that the server has taken
-        self._base = self._version_params = params
-        self._last_pushed = -1  # the number of a turn
-        self._order: Any = None  # that waits for its push
-        self._units: list[Unit] = []  # since the last push
-        self._ends: list[float] = []
-        self._first, self._fresh, self._compute_start = -1, -1, 0.0
-        self._job, self.is_going = Job(-1, params, 0), False
-        self._changed = threading.Condition()
+        self._initial_local = self._local = LocalState(params, jax.jit(self._optimizer.init)(params), version=-1)
+        self._local_at_push = self._local  # after the last push
+        self._local_at_accepted_push = self._local  # after the last push that the server has taken
+        self._change_base_params = params  # what a push has changed is counted from here
+        self._version_params = params  # as they came from the server
+        self._pushed_turn = -1  # the turn of the last push
+        self._awaited_order: Any = None  # the order whose push is not sent yet
+        self._unit_results: list[Unit] = []  # since the last push
+        self._unit_ends: list[float] = []  # seconds, of the same units
+        self._first_unit, self._first_on_version, self._compute_start = -1, -1, 0.0  # of the next push
+        self._job, self.is_going = Job(unit=-1, gradient_params=params, stretch=0), False
+        self._condition = threading.Condition()
 
     def warm_up(self) -> None:
         """Compiles what a turn takes."""
-        own = self._own
-        _, gradient = self.gradient(Job(0, own.params, 0))
-        pulled = self._pull(own.params, jax.tree.map(np.asarray, own.params))
-        params, _ = self._step(pulled, own.opt_state, gradient)
-        jax.block_until_ready(self._change(params, own.params, own.params, _weight(0.0)))
+        local_state = self._local
+        _, gradient = self.gradient(Job(unit=0, gradient_params=local_state.params, stretch=0))
+        pulled = self._pull(local_state.params, jax.tree.map(np.asarray, local_state.params))
+        params, _ = self._take_step(pulled, local_state.opt_state, gradient)
+        jax.block_until_ready(self._change_and_base(params, local_state.params, local_state.params, _weight(0.0)))
 
     # What the thread that computes does.
 
     def job(self) -> Job | None:
         """Waits until there is a unit to compute; None once all is done."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.is_going or self._job.stretch < 0)
+        with self._condition:
+            self._condition.wait_for(lambda: self.is_going or self._job.stretch < 0)
             return self._job if self.is_going else None
 
     def gradient(self, job: Job) -> tuple[Unit, Any]:
         """Computes a unit, or begins to."""
-        return self._gradient(job.at, self._task.data, self._batch_key, np.int32(job.unit))
+        return self._gradient(job.gradient_params, self._task.data, self._batch_key, np.int32(job.unit))
 
-    def rest(self, job: Job, end: float) -> None:
+    def wait_until(self, job: Job, end: float) -> None:
         """Waits until it is `end` seconds, or the unit is not wanted any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: job.stretch != self._job.stretch, max(end - time.monotonic(), 0.0))
+        with self._condition:
+            self._condition.wait_for(lambda: job.stretch != self._job.stretch, max(end - time.monotonic(), 0.0))
 
     def finish(self, job: Job, unit: Unit, gradient: Any) -> bool:
         """Takes the step on a unit, and goes on to the next one; False if the unit is not wanted any more."""
-        with self._changed:
+        with self._condition:
             if job.stretch != self._job.stretch:
                 return False
-            params, opt_state = self._step(self._own.params, self._own.opt_state, gradient)
-            self._own = self._own._replace(params=params, opt_state=opt_state)
-            self._units.append(unit)
-            self._ends.append(time.monotonic())
-            self._job = job._replace(unit=job.unit + 1, at=params)
+            params, opt_state = self._take_step(self._local.params, self._local.opt_state, gradient)
+            self._local = self._local._replace(params=params, opt_state=opt_state)
+            self._unit_results.append(unit)
+            self._unit_ends.append(time.monotonic())
+            self._job = job._replace(unit=job.unit + 1, gradient_params=params)
             return True
 
     # What the thread that sends and receives does.
@@ -139,81 +142,85 @@ class OverlappingProgram:
           order: with `turn`, `first`, `version`, `weight`, `last_taken` and `anew`.
           version_params: of `order.version`, or None.
         """
-        with self._changed:
-            is_taken = order.last_taken == self._last_pushed
-            if is_taken:
-                self._taken = self._pushed
+        with self._condition:
+            is_accepted = order.last_taken == self._pushed_turn
+            if is_accepted:
+                self._local_at_accepted_push = self._local_at_push
             if order.anew:
-                self._taken = self._begun
-            if order.anew or not (is_taken and self.is_going and order.first == self._first):
-                self._go_back(order)
-            self._order, self._fresh = order, self._first + len(self._units)
-            push = self._new_push() if self._units else None
-            before = self._own
-            if version_params is not None and order.version != before.version:
-                self._read(version_params, order.version)
+                self._local_at_accepted_push = self._initial_local
+            if order.anew or not (is_accepted and self.is_going and order.first == self._first_unit):
+                self._go_back_to_accepted(order)
+            self._awaited_order, self._first_on_version = order, self._first_unit + len(self._unit_results)
+            push = self._new_push() if self._unit_results else None
+            local_before = self._local
+            if version_params is not None and order.version != local_before.version:
+                self._pull_version(version_params, order.version)
             if not self.is_going:  # before the first reading nothing is under way
-                self._go(before.params if before.version >= 0 else self._own.params)
+                self._start_stretch(local_before.params if local_before.version >= 0 else self._local.params)
             return push
 
     def push(self) -> Push | None:
         """What is pushed, if the server waits for it and a unit is done."""
-        with self._changed:
-            return self._new_push() if self._order is not None and self._units else None
+        with self._condition:
+            return self._new_push() if self._awaited_order is not None and self._unit_results else None
 
     def cancel(self) -> None:
         """Gives up what was not pushed, and computes no more until an order comes."""
-        with self._changed:
-            self._halt(self._job.stretch + 1)
+        with self._condition:
+            self._end_stretch(self._job.stretch + 1)
 
     def end(self) -> None:
         """Ends the thread that computes."""
-        with self._changed:
-            self._halt(-1)
+        with self._condition:
+            self._end_stretch(-1)
 
-    def _go(self, at: Any) -> None:
+    def _start_stretch(self, gradient_params: Any) -> None:
         """Begins a stretch of units; the gradient of the first is taken at these parameters."""
-        self._job, self.is_going = Job(self._first, at, max(self._job.stretch, 0)), True
+        self._job, self.is_going = Job(self._first_unit, gradient_params, max(self._job.stretch, 0)), True
         self._compute_start = time.monotonic()
-        self._changed.notify_all()
+        self._condition.notify_all()
 
-    def _halt(self, stretch: int) -> None:
-        """Ends the stretch of units; another one will have this number."""
-        self._job, self.is_going, self._order = self._job._replace(stretch=stretch), False, None
-        self._units, self._ends = [], []
-        self._changed.notify_all()
+    def _end_stretch(self, stretch: int) -> None:
+        """Ends the stretch of units; the next one has the number `stretch`."""
+        self._job, self.is_going, self._awaited_order = self._job._replace(stretch=stretch), False, None
+        self._unit_results, self._unit_ends = [], []
+        self._condition.notify_all()
 
-    def _go_back(self, order: Any) -> None:
-        """Goes back to what the server has taken."""
-        self._halt(self._job.stretch + 1)
-        self._own = self._pushed = self._taken
-        self._base, self._last_pushed, self._first = self._own.params, order.last_taken, order.first
+    def _go_back_to_accepted(self, order: Any) -> None:
+        """Goes back to the state after the last push that the server has taken."""
+        self._end_stretch(self._job.stretch + 1)
+        self._local = self._local_at_push = self._local_at_accepted_push
+        self._change_base_params, self._pushed_turn, self._first_unit = (
+            self._local.params,
+            order.last_taken,
+            order.first,
+        )
 
-    def _read(self, version_params: Any, version: int) -> None:
-        """Takes over parameters."""
-        self._base = self._pull(self._own.params, version_params)
-        self._own = self._own._replace(params=self._base, version=version)
+    def _pull_version(self, version_params: Any, version: int) -> None:
+        """Goes on with the parameters of a version, mixed with the worker's own as the protocol says."""
+        self._change_base_params = self._pull(self._local.params, version_params)
+        self._local = self._local._replace(params=self._change_base_params, version=version)
         self._version_params = version_params
 
     def _new_push(self) -> Push:
         """What is pushed now: all units since the last push."""
-        change, self._base = self._change(
-            self._own.params, self._base, self._version_params, _weight(self._order.weight)
+        change, self._change_base_params = self._change_and_base(
+            self._local.params, self._change_base_params, self._version_params, _weight(self._awaited_order.weight)
         )
         push = Push(
-            turn=self._order.turn,
+            turn=self._awaited_order.turn,
             change=change,
-            units=tuple(self._units),
-            fresh=self._fresh,
+            units=tuple(self._unit_results),
+            first_on_version=self._first_on_version,
             compute_start=self._compute_start,
-            ends=tuple(self._ends),
+            ends=tuple(self._unit_ends),
         )
-        self._own = self._pushed = self._own._replace(params=self._base)
-        self._first, self._compute_start = self._first + len(self._units), self._ends[-1]
-        self._units, self._ends, self._order, self._last_pushed = [], [], None, push.turn
+        self._local = self._local_at_push = self._local._replace(params=self._change_base_params)
+        self._first_unit, self._compute_start = self._first_unit + len(self._unit_results), self._unit_ends[-1]
+        self._unit_results, self._unit_ends, self._awaited_order, self._pushed_turn = [], [], None, push.turn
         return push
 
-    def _stepped(self, params: Any, opt_state: Any, gradient: Any) -> tuple[Any, Any]:
+    def _params_and_state_after_step(self, params: Any, opt_state: Any, gradient: Any) -> tuple[Any, Any]:
         """Parameters and optimizer state after a step."""
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state

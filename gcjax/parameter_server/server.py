@@ -232,14 +232,14 @@ class Server:
     def _deal_with_next(self) -> None:
         """Waits for the next event, or for the next lease or alarm, and deals with it."""
         if self._check is not None:
-            self._check.look(self._clock.now())
+            self._check.check_if_due(self._clock.now())
         next_look = min(self._next_lease_end, self._coordinator.next_look)
         try:
             event = self._events.get(timeout=float(np.clip(next_look - self._clock.now(), 1e-3, 1.0)))
         except queue.Empty:
             event = None
         begin = self._clock.now()
-        self._coordinator.look()
+        self._coordinator.handle_timers()
         if begin >= self._next_lease_end or event is None:
             self._end_leases(begin)
         if event is None:

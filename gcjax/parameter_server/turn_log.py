@@ -35,7 +35,7 @@ class Turn(NamedTuple):
       num_units: of the turn at most; 0 if it has no such number.
       lost: the units that were begun and did not end.
       num_sent: the units that were sent; None for all that ended, if the message has arrived.
-      fresh: the first unit that was computed on the version; None for all.
+      first_on_version: the first unit that was computed on the version; None for all.
       is_ignored: whether the message has arrived, and the rule has ignored it.
     """
 
@@ -52,7 +52,7 @@ class Turn(NamedTuple):
     num_units: int = 0
     lost: int = 0
     num_sent: int | None = None
-    fresh: int | None = None
+    first_on_version: int | None = None
     is_ignored: bool = False
 
     @property

@@ -120,9 +120,9 @@ class _VirtualRun:
         """The record, once it is over."""
         self._begin(absences)
         while not self._is_over:
-            look = max(self._coordinator.next_look, self._free)
-            if look < (self._events[0][0] if self._events else math.inf):
-                self._deal(look, lambda now: None, self._seconds.report)
+            handle_timers = max(self._coordinator.next_look, self._free)
+            if handle_timers < (self._events[0][0] if self._events else math.inf):
+                self._deal(handle_timers, lambda now: None, self._seconds.report)
                 continue
             if not self._events or math.isinf(self._events[0][0]):
                 break
@@ -188,7 +188,7 @@ class _VirtualRun:
     def _deal(self, now: float, action: Callable[[float], None], service: float) -> None:
         """Lets the server act, which takes so many seconds, and more for each commit; then its messages leave."""
         self._now, num_commits = now, self._commits.count
-        self._coordinator.look()
+        self._coordinator.handle_timers()
         action(now)
         self._free = now + service + self._seconds.commit * (self._commits.count - num_commits)
         for worker, connection in self._connections.items():

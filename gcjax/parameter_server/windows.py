@@ -10,36 +10,36 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.parameter_server.turn_log import TurnLog
-from gcjax.protocols.base import Adaptive, Observed
+from gcjax.protocols.base import LossFeedback, Observed
 
 
 class Windows:
     """The windows of a protocol; `None` for one that does not look at the loss."""
 
-    def __init__(self, adaptive: Adaptive | None, num_commits: int) -> None:
+    def __init__(self, loss_feedback: LossFeedback | None, num_commits: int) -> None:
         """`num_commits`: E, the most commits of the run."""
-        self._adaptive, self._num_commits = adaptive, num_commits
+        self._loss_feedback, self._num_commits = loss_feedback, num_commits
         self._window = 0
-        if adaptive is not None:
-            self._next = jax.jit(adaptive.next)
-            self.controls_after(math.inf, TurnLog(0), adaptive.initial(adaptive.num_windows), last=1)
+        if loss_feedback is not None:
+            self._next = jax.jit(loss_feedback.next)
+            self.controls_after(math.inf, TurnLog(0), loss_feedback.initial(loss_feedback.num_windows), last=1)
             self._window = 0
 
     def controls_after(self, now: float, log: TurnLog, controls: Any, last: int | None = None) -> Any:
         """The controls that hold at `now` seconds, for the commits of the log; of at most `last` windows more."""
-        adaptive = self._adaptive
-        if adaptive is None:
+        loss_feedback = self._loss_feedback
+        if loss_feedback is None:
             return controls
-        num_windows = adaptive.num_windows - 1 if last is None else last
-        while self._window < num_windows and now > (end := (self._window + 1) * adaptive.seconds):
+        num_windows = loss_feedback.num_windows - 1 if last is None else last
+        while self._window < num_windows and now > (end := (self._window + 1) * loss_feedback.seconds):
             controls = self._next(controls, self._observed(log, end))
             self._window += 1
         return controls
 
     def go_on_at(self, now: float) -> None:
         """Takes the windows that have ended by `now` seconds as dealt with: for a run that goes on."""
-        if self._adaptive is not None:
-            self._window = min(int(now // self._adaptive.seconds), self._adaptive.num_windows - 1)
+        if self._loss_feedback is not None:
+            self._window = min(int(now // self._loss_feedback.seconds), self._loss_feedback.num_windows - 1)
 
     def _observed(self, log: TurnLog, end: float) -> Observed:
         """What the protocol sees at the end of a window."""

@@ -11,7 +11,7 @@ from gcjax.protocols.adaptive_coded import adaptive_coded, used_candidate
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.async_local_sgd import async_local_sgd
-from gcjax.protocols.base import Adaptive, LocalWork, Mixing, Observed, Protocol
+from gcjax.protocols.base import LocalWork, LossFeedback, Mixing, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
 from gcjax.protocols.coded_reduce import coded_reduce
@@ -98,12 +98,12 @@ GROUPS: dict[str, Entry] = {
 __all__ = [
     "GROUPS",
     "TABLE",
-    "Adaptive",
     "Commits",
     "Conformance",
     "Estimates",
     "Events",
     "LocalWork",
+    "LossFeedback",
     "Mixing",
     "Observed",
     "Protocol",

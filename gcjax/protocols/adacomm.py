@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
+from gcjax.protocols.base import LocalWork, LossFeedback, Observed, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.observed_losses import mean_loss, window_of
 from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds
@@ -59,7 +59,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         """The schedule if the loss never changes the number of local steps."""
         return schedule_of_steps(durations, network, initial_steps(num_windows))
 
-    adaptive = Adaptive(
+    loss_feedback = LossFeedback(
         initial=initial_steps,
         schedule=schedule_of_steps,
         next=partial(_next_steps, num_local_steps, float(seconds)),
@@ -84,7 +84,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         schedule,
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
-        adaptive=adaptive,
+        loss_feedback=loss_feedback,
         rule=served,
         specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
+from gcjax.protocols.base import LocalWork, LossFeedback, Observed, Protocol, Schedule
 from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, turn_of
@@ -99,7 +99,7 @@ def adsp(
 
         return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
 
-    adaptive = Adaptive(
+    loss_feedback = LossFeedback(
         initial=_initial_rates,
         schedule=schedule,
         next=search.next_rates,
@@ -127,7 +127,7 @@ def adsp(
     return Protocol(
         lambda durations, network: schedule(durations, network, _initial_rates(num_windows)),
         local=LocalWork(),
-        adaptive=adaptive,
+        loss_feedback=loss_feedback,
         rule=served,
         specification=lambda num_workers: specifications.adsp(num_workers),
     )

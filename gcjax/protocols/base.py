@@ -103,7 +103,7 @@ class LocalWork(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What an adaptive protocol sees at the end of a window.
+    """What a protocol with feedback from the loss sees at the end of a window.
 
     Attributes:
       window: int32[], the window that has ended, counted from 0.
@@ -118,7 +118,7 @@ class Observed(NamedTuple):
     loss: jax.Array
 
 
-class Adaptive(NamedTuple):
+class LossFeedback(NamedTuple):
     """How a protocol that looks at the loss chooses: the run goes on window by window.
 
     The schedule depends on the controls, one entry a window; the entries of later windows must not change what happens
@@ -156,8 +156,8 @@ class Protocol(NamedTuple):
       padded: whether commits can have far fewer contributions than C, the padding behind them, so that those that there
         are had better be computed one after the other.
       local: what contributions are where workers take steps of their own; None where they push gradients.
-      adaptive: how the protocol looks at the loss; None if it does not. `schedule` is then the schedule of a run whose
-        loss never makes it change its mind.
+      loss_feedback: how the protocol looks at the loss; None if it does not. `schedule` is then the schedule of a run
+        whose loss never makes it change its mind.
       specification: pure function `num_workers -> Specification`, what the protocol promises; None if nobody has said.
       max_weight: the most that the weights of a commit add up to, so that it is a weighted mean; None if there is no
         bound. With a code: the most that each weight can be, times N; with several `passes`: as often as there are.
@@ -173,7 +173,7 @@ class Protocol(NamedTuple):
     round_units: int = 1
     padded: bool = False
     local: LocalWork | None = None
-    adaptive: Adaptive | None = None
+    loss_feedback: LossFeedback | None = None
     specification: Callable[[int], Specification] | None = None
     max_weight: float | None = 1.0
     rule: Callable[[int], Rule] | None = None
@@ -223,7 +223,7 @@ class Protocol(NamedTuple):
             rule, keeps_version = _rule_that_allows_absences(self), self.local is not None
             return cast(Callable[..., Schedule], _AbsenceSimulation(rule, keeps_version))
         server_takes_time = network.service is not None
-        if not server_takes_time or self.rule is None or self.adaptive is not None:
+        if not server_takes_time or self.rule is None or self.loss_feedback is not None:
             return self.schedule
         return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
 
@@ -304,7 +304,7 @@ _ABSENCES_NEED_A_RULE = "workers can only be away under a protocol with a rule t
 
 def _rule_that_allows_absences(protocol: Protocol) -> Callable[[int], Rule]:
     """The rule of a protocol; a `ValueError` if there is none, or what it does depends on the loss."""
-    if protocol.adaptive is not None:
+    if protocol.loss_feedback is not None:
         raise ValueError(
             f"{_ABSENCES_NEED_A_RULE} This one looks at the loss, window by window. gcjax.parameter_server serves it."
         )

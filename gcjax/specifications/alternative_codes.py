@@ -29,13 +29,13 @@ class CodedRounds(NamedTuple):
     Attributes:
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
-      work: int[W], the chunks of each in this round.
+      pending_units: int[W], the chunks of each in this round.
       code: int[], the code of this round.
     """
 
     version: Numbers
     read: Numbers
-    work: Numbers
+    pending_units: Numbers
     code: Numbers
 
 
@@ -61,7 +61,7 @@ def adaptive_coded(
     specification = specification_of_rounds(
         f"adaptive_coded({num_workers} workers, loads {loads})",
         num_workers,
-        max_work=max(code.load for code in codes),
+        max_units_of_worker=max(code.load for code in codes),
         has_enough=program.has_enough,
         also_holds=program.is_within_load,
         claim="no commit without a set that its round's code decodes, all of it from the version that it replaces",
@@ -72,7 +72,7 @@ def adaptive_coded(
         sizes=CodedRounds(**specification.sizes._asdict(), code=len(codes)),
         server=Role(
             actions=tuple(program.commit_action(code) for code in range(len(codes))),
-            frame=lambda server: CodedRounds(version=True, read=False, work=True, code=True),
+            frame=lambda server: CodedRounds(version=True, read=False, pending_units=True, code=True),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -95,7 +95,7 @@ def _with_missing(num_workers: int, num_stragglers: Sequence[int]) -> tuple[Deco
 
     def all_but(number: int) -> Callable[[jax.Array], jax.Array]:
         """Whether all but so many workers have done their chunk."""
-        return lambda work: (work > 0).sum() >= num_workers - number
+        return lambda pending_units: (pending_units > 0).sum() >= num_workers - number
 
     return tuple(Decodable(load=1, whether=all_but(number)) for number in numbers)
 
@@ -112,20 +112,20 @@ class _Program(NamedTuple):
 
     def has_enough(self, state: CodedRounds) -> jax.Array:
         """bool[]: whether the code of this round decodes what has been done."""
-        return jnp.stack([code.whether(state.work) for code in self.codes])[state.code]
+        return jnp.stack([code.whether(state.pending_units) for code in self.codes])[state.code]
 
     def is_within_load(self, state: CodedRounds) -> jax.Array:
         """bool[]: whether nobody has done more chunks than the code of this round gives."""
-        return (state.work <= self.load(state)).all()
+        return (state.pending_units <= self.load(state)).all()
 
     def may_do_unit(self, state: CodedRounds, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker has not done all of its chunks."""
-        return state.work[worker] < self.load(state)
+        return state.pending_units[worker] < self.load(state)
 
     def own_entries(self, worker: Numbers) -> CodedRounds:
         """What the worker may change."""
         is_own = is_own_entry(self.num_workers, worker)
-        return CodedRounds(version=False, read=is_own, work=is_own, code=False)
+        return CodedRounds(version=False, read=is_own, pending_units=is_own, code=False)
 
     def is_read_of_event(self, before: CodedRounds, after: CodedRounds, event: Event) -> jax.Array:
         """bool[]: whether the worker reads the version that the event shows, and works by the code of the round."""
@@ -136,7 +136,9 @@ class _Program(NamedTuple):
 
         def move(state: CodedRounds, server: jax.Array) -> tuple[CodedRounds, jax.Array]:
             """The state after the commit, and whether it may be."""
-            after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), code=next_code)
+            after = state._replace(
+                version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units), code=next_code
+            )
             return after, self.has_enough(state)
 
         def matches(before: CodedRounds, after: CodedRounds, event: Event) -> jax.Array:

@@ -9,7 +9,7 @@ properties are about states with absolute numbers, as a run counts them, and do 
 counted from elsewhere: only `canonicalise` knows how states are kept finite.
 
 Fields that mean the same have the same name everywhere: `clock` the units that a worker has pushed, `version` the
-commits so far, `read` the version read last, `work` the pushes or units that are not in a commit yet, `busy` whether a
+commits so far, `read` the version read last, `pending_units` the units that are not in a commit yet, `busy` whether a
 worker is between reading and pushing.
 
 Letters: W workers, D entries of a state.

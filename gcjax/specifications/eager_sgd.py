@@ -14,7 +14,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import commits_all_that_has_arrived, has_read, has_worked
+from gcjax.specifications.rounds import adds_one_unit, commits_all_that_has_arrived, has_read
 
 
 class Eager(NamedTuple):
@@ -24,14 +24,14 @@ class Eager(NamedTuple):
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
       busy: int[W], whether each is between reading and pushing.
-      work: int[W], the gradients of each that are in no commit yet.
+      pending_units: int[W], the gradients of each that are in no commit yet.
       ahead: int[W], whether each has pushed one gradient more than there are commits.
     """
 
     version: Numbers
     read: Numbers
     busy: Numbers
-    work: Numbers
+    pending_units: Numbers
     ahead: Numbers
 
 
@@ -59,18 +59,18 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
     def own_entries(worker: Any) -> Eager:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Eager(False, read=is_own, busy=is_own, work=is_own, ahead=is_own)
+        return Eager(False, read=is_own, busy=is_own, pending_units=is_own, ahead=is_own)
 
     return Specification(
         f"eager_sgd({num_workers} workers, {collective})",
         num_workers,
-        initial=Eager(np.int32(0), read=zero - 1, busy=zero, work=zero, ahead=zero),
-        sizes=Eager(version=2, read=two_values, busy=two_values, work=two_values, ahead=two_values),
+        initial=Eager(np.int32(0), read=zero - 1, busy=zero, pending_units=zero, ahead=zero),
+        sizes=Eager(version=2, read=two_values, busy=two_values, pending_units=two_values, ahead=two_values),
         worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
         claim="a commit takes all gradients that have come, when a worker has made one more than there are commits",
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all_that_has_arrived),),
-            frame=lambda server: Eager(True, read=False, busy=False, work=True, ahead=True),
+            frame=lambda server: Eager(True, read=False, busy=False, pending_units=True, ahead=True),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -83,18 +83,20 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
 
 def _is_ahead(before: Eager, after: Eager, event: Event) -> jax.Array:
     """bool[]: whether the worker pushes the unit whose number is that of the commits."""
-    return has_worked(before, after, event) & (event.unit == before.version)
+    return adds_one_unit(before, after, event) & (event.unit == before.version)
 
 
 def _is_late(before: Eager, after: Eager, event: Event) -> jax.Array:
     """bool[]: whether the worker pushes a unit that comes behind."""
-    return has_worked(before, after, event) & (event.unit < before.version)
+    return adds_one_unit(before, after, event) & (event.unit < before.version)
 
 
 def _canonicalise(state: Eager) -> Eager:
     """The state with version 1, reads as newest (1) or older (0), and the gradients of a worker as one."""
     read = (state.read >= state.version).astype(jnp.int32)
-    return state._replace(version=jnp.ones_like(state.version), read=read, work=jnp.minimum(state.work, 1))
+    return state._replace(
+        version=jnp.ones_like(state.version), read=read, pending_units=jnp.minimum(state.pending_units, 1)
+    )
 
 
 class _Program(NamedTuple):
@@ -118,12 +120,12 @@ class _Program(NamedTuple):
 
     def push_late(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
         """The state in which the worker has pushed a gradient, and whether it may."""
-        after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
+        after = state._replace(busy=state.busy.at[worker].set(0), pending_units=state.pending_units.at[worker].add(1))
         return after, self.may_push(state, worker)
 
     def worker_rule(self, before: Eager, after: Eager, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker begins with the newest version where it is not ahead, or pushes."""
-        num_pushed = after.work[worker] - before.work[worker]
+        num_pushed = after.pending_units[worker] - before.pending_units[worker]
         starts = (before.busy[worker] == 0) & (after.busy[worker] == 1)
         stops = (before.busy[worker] == 1) & (after.busy[worker] == 0)
         not_ahead = (before.ahead[worker] == 0) & (after.ahead[worker] == 0)
@@ -135,24 +137,24 @@ class _Program(NamedTuple):
 
     def commit(self, state: Eager, server: jax.Array) -> tuple[Eager, jax.Array]:
         """The state after a commit of all gradients, and whether somebody is ahead."""
-        nothing = jnp.zeros_like(state.work)
-        return state._replace(version=state.version + 1, work=nothing, ahead=nothing), (state.ahead == 1).any()
+        nothing = jnp.zeros_like(state.pending_units)
+        return state._replace(version=state.version + 1, pending_units=nothing, ahead=nothing), (state.ahead == 1).any()
 
     def server_rule(self, before: Eager, after: Eager, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits all, and somebody is ahead."""
-        takes_all = (after.work == 0).all() & (after.ahead == 0).all()
+        takes_all = (after.pending_units == 0).all() & (after.ahead == 0).all()
         return (after.version == before.version + 1) & takes_all & (before.ahead.sum() > 0)
 
     def invariant(self, state: Eager) -> jax.Array:
         """bool[]: whether who is ahead waits, with a gradient; with solo it is one at most."""
         is_ahead = state.ahead == 1
-        waits = ~is_ahead | ((state.busy == 0) & (state.work > 0))
+        waits = ~is_ahead | ((state.busy == 0) & (state.pending_units > 0))
         return waits.all() & (state.read <= state.version).all() & (~np.bool_(self.solo) | (is_ahead.sum() <= 1))
 
     def step_property(self, before: Eager, after: Eager, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes something and leaves nothing, and who begins reads the newest version."""
         is_commit = after.version > before.version
-        takes_all = (before.work > 0).any() & (before.ahead > 0).any() & (after.work == 0).all()
+        takes_all = (before.pending_units > 0).any() & (before.ahead > 0).any() & (after.pending_units == 0).all()
         begins = after.busy > before.busy
         return (~is_commit | takes_all) & (~begins | (after.read == before.version)).all()
 

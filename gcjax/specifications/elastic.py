@@ -17,7 +17,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import COMMIT, SEND, STEP, Event
-from gcjax.specifications.rounds import has_worked
+from gcjax.specifications.rounds import adds_one_unit
 
 
 class Exchanges(NamedTuple):
@@ -25,14 +25,14 @@ class Exchanges(NamedTuple):
 
     Attributes:
       version: int[], the pushes so far.
-      work: int[W], the steps of each worker since its last push.
+      pending_units: int[W], the steps of each worker since its last push.
       read: int[W], the version that each has read last.
       pushes_of_others: int[W], the pushes of others since then.
       exchanging: int[W], 1 from a worker's read to its push.
     """
 
     version: Numbers
-    work: Numbers
+    pending_units: Numbers
     read: Numbers
     pushes_of_others: Numbers
     exchanging: Numbers
@@ -58,19 +58,23 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
         num_workers,
         initial=Exchanges(
             version=np.int32(0),
-            work=zero,
+            pending_units=zero,
             read=zero,
             pushes_of_others=zero,
             exchanging=zero,
         ),
         sizes=Exchanges(
-            version=2, work=zero + steps + 1, read=two_values, pushes_of_others=one_value, exchanging=two_values
+            version=2,
+            pending_units=zero + steps + 1,
+            read=two_values,
+            pushes_of_others=one_value,
+            exchanging=two_values,
         ),
         worker=Role(
-            actions=(Action("unit", program.unit, event=STEP, matches=has_worked),),
+            actions=(Action("unit", program.unit, event=STEP, matches=adds_one_unit),),
             frame=lambda worker: Exchanges(
                 version=False,
-                work=is_own_entry(num_workers, worker),
+                pending_units=is_own_entry(num_workers, worker),
                 read=False,
                 pushes_of_others=False,
                 exchanging=False,
@@ -80,7 +84,9 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
         server=Role(
             actions=program.actions(),
-            frame=lambda server: Exchanges(version=True, work=True, read=True, pushes_of_others=True, exchanging=True),
+            frame=lambda server: Exchanges(
+                version=True, pending_units=True, read=True, pushes_of_others=True, exchanging=True
+            ),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -109,13 +115,17 @@ class _Exchange(NamedTuple):
 
     def unit(self, state: Exchanges, worker: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after a local step of the worker, and whether it may take one: at most H, none in an exchange."""
-        enabled = (state.exchanging[worker] == 0) & (state.work[worker] < self.num_local_steps)
-        return state._replace(work=state.work.at[worker].add(1)), enabled
+        enabled = (state.exchanging[worker] == 0) & (state.pending_units[worker] < self.num_local_steps)
+        return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker takes one step, of at most H between two exchanges, and none during one."""
-        work = before.work[worker]
-        return (after.work[worker] == work + 1) & (work < self.num_local_steps) & (before.exchanging[worker] == 0)
+        pending_units = before.pending_units[worker]
+        return (
+            (after.pending_units[worker] == pending_units + 1)
+            & (pending_units < self.num_local_steps)
+            & (before.exchanging[worker] == 0)
+        )
 
     def actions(self) -> tuple[Action, ...]:
         """The two steps of a worker's exchange, taken by its server: first "exchange", its read, and then "push"."""
@@ -134,7 +144,7 @@ class _Exchange(NamedTuple):
 
     def _is_commit_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
         """bool[]: whether the step makes the version that the event shows, of all `event.size` units of the worker."""
-        return (after.version == event.commit + 1) & (before.work[event.worker] == event.size)
+        return (after.version == event.commit + 1) & (before.pending_units[event.worker] == event.size)
 
     def _is_read_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
         """bool[]: whether the worker has read the version that the event shows, for a push of its own."""
@@ -151,9 +161,9 @@ class _Exchange(NamedTuple):
             version=version,
             pushes_of_others=pushes_of_others,
             exchanging=state.exchanging.at[worker].set(0),
-            work=state.work.at[worker].set(0),
+            pending_units=state.pending_units.at[worker].set(0),
         )
-        did_all_steps = state.work[worker] >= self.num_local_steps
+        did_all_steps = state.pending_units[worker] >= self.num_local_steps
         return after, did_all_steps & (state.exchanging[worker] == 1)
 
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
@@ -167,7 +177,7 @@ class _Exchange(NamedTuple):
             pushes_of_others=state.pushes_of_others.at[worker].set(0),
             exchanging=state.exchanging.at[worker].set(1),
         )
-        did_all_steps = state.work[worker] >= self.num_local_steps
+        did_all_steps = state.pending_units[worker] >= self.num_local_steps
         return after, did_all_steps & (state.exchanging[worker] == 0)
 
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
@@ -180,10 +190,14 @@ class _Exchange(NamedTuple):
         others_as_expected = (jnp.stack(is_as_expected).all(axis=0) | is_own_worker).all()
         old, new = (_own_state(state, worker) for state in (before, after))
         is_complete = (
-            (old.work == self.num_local_steps) & (new.read == old.read) & (new.pushes_of_others == old.pushes_of_others)
+            (old.pending_units == self.num_local_steps)
+            & (new.read == old.read)
+            & (new.pushes_of_others == old.pushes_of_others)
         )
-        may_push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
-        has_newest = (new.read == before.version) & (new.pushes_of_others == 0) & (new.work == old.work)
+        may_push = pushes & (old.exchanging == 1) & is_complete & (new.pending_units == 0)
+        has_newest = (
+            (new.read == before.version) & (new.pushes_of_others == 0) & (new.pending_units == old.pending_units)
+        )
         may_read = (after.version == before.version) & (old.exchanging == 0) & has_newest
         return others_as_expected & (new.exchanging == 1 - old.exchanging) & (may_push | may_read)
 
@@ -192,4 +206,4 @@ class _Exchange(NamedTuple):
         worker = server - self.num_workers
         staleness = before.version - before.read[worker]
         is_fresh = staleness <= before.pushes_of_others[worker]
-        return (after.version == before.version) | (is_fresh & (before.work[worker] == self.num_local_steps))
+        return (after.version == before.version) | (is_fresh & (before.pending_units[worker] == self.num_local_steps))

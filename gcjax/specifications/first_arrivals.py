@@ -82,13 +82,14 @@ def _cancelling_with_members(
     return specification_of_rounds(
         f"{name}({num_workers} workers, takes {num_contributions})",
         num_workers,
-        max_work=1 if one_per_worker else num_contributions,
-        has_room=lambda state: state.work.sum() < num_contributions,
+        max_units_of_worker=1 if one_per_worker else num_contributions,
+        has_room=lambda state: state.pending_units.sum() < num_contributions,
         has_enough=lambda state: (
-            (state.work.sum() == num_contributions) | (one_per_worker & all_have_pushed(state, alive))
+            (state.pending_units.sum() == num_contributions) | (one_per_worker & all_have_pushed(state, alive))
         ),
         also_holds=lambda state: (
-            (state.work.sum() <= num_contributions) & (~np.bool_(one_per_worker) | (state.work <= 1).all())
+            (state.pending_units.sum() <= num_contributions)
+            & (~np.bool_(one_per_worker) | (state.pending_units <= 1).all())
         ),
         claim=f"a commit takes {contents}, on the version that it replaces",
     )
@@ -96,4 +97,4 @@ def _cancelling_with_members(
 
 def all_have_pushed(state: Any, alive: Any) -> Any:
     """bool[]: whether all of `alive bool[W]` have pushed, who may be fewer than K, and anybody has."""
-    return ((state.work > 0) | ~alive).all() & (state.work > 0).any()
+    return ((state.pending_units > 0) | ~alive).all() & (state.pending_units > 0).any()

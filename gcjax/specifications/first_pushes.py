@@ -19,7 +19,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
-from gcjax.specifications.rounds import commits_all, commits_all_that_has_arrived, has_read, has_worked
+from gcjax.specifications.rounds import adds_one_unit, commits_all, commits_all_that_has_arrived, has_read
 
 
 class Arrivals(NamedTuple):
@@ -28,14 +28,14 @@ class Arrivals(NamedTuple):
     Attributes:
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
-      busy: int[W], the units that each still has to do before it pushes; 0 if it has begun none.
-      work: int[W], the units of each that are in no commit yet.
+      remaining_units: int[W], the units that each still has to do before it pushes; 0 if it has begun none.
+      pending_units: int[W], the units of each that are in no commit yet.
     """
 
     version: Numbers
     read: Numbers
-    busy: Numbers
-    work: Numbers
+    remaining_units: Numbers
+    pending_units: Numbers
 
 
 @comparable
@@ -179,23 +179,28 @@ def _not_cancelling_with_members(
     program = program._replace(alive=alive)
     zero, two_values = zeros(num_workers), zeros(num_workers) + 2
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
-    push = Action("push", program.push, event=UNIT, matches=has_worked)
+    push = Action("push", program.push, event=UNIT, matches=adds_one_unit)
 
     def own_entries(worker: Any) -> Arrivals:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Arrivals(version=False, read=is_own, busy=is_own, work=is_own)
+        return Arrivals(version=False, read=is_own, remaining_units=is_own, pending_units=is_own)
 
     return Specification(
         name,
         num_workers,
-        initial=Arrivals(version=np.int32(0), read=zero - 1, busy=zero, work=zero),
-        sizes=Arrivals(version=2, read=two_values, busy=zero + program.num_units + 1, work=zero + program.work_values),
+        initial=Arrivals(version=np.int32(0), read=zero - 1, remaining_units=zero, pending_units=zero),
+        sizes=Arrivals(
+            version=2,
+            read=two_values,
+            remaining_units=zero + program.num_units + 1,
+            pending_units=zero + program.num_pending_values,
+        ),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
         claim=claim,
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
-            frame=lambda server: Arrivals(version=True, read=False, busy=False, work=True),
+            frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -220,63 +225,70 @@ class _Program(NamedTuple):
 
     def is_full(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are as many pushes as a commit takes."""
-        is_full = (state.work // self.num_units).sum() == self.num_contributions
+        is_full = (state.pending_units // self.num_units).sum() == self.num_contributions
         return is_full | (self.one_per_worker & all_have_pushed(state, self.alive))
 
     def has_room(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are no more pushes, counting those that have begun to arrive, than a commit takes."""
-        num_begun = -(-state.work // self.num_units)  # rounded up
+        num_begun = -(-state.pending_units // self.num_units)  # rounded up
         return num_begun.sum() <= self.num_contributions
 
     @property
-    def max_work(self) -> int:
+    def max_units_of_worker(self) -> int:
         """The most units of a worker in a commit."""
         return (1 if self.one_per_worker else self.num_contributions) * self.num_units
 
     @property
-    def work_values(self) -> int:
+    def num_pending_values(self) -> int:
         """How many values the canonical units of a worker have."""
-        return self.max_work + 1
+        return self.max_units_of_worker + 1
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
-        busy = state.busy.at[worker].set(self.num_units)
-        after = state._replace(read=state.read.at[worker].set(state.version), busy=busy)
+        remaining_units = state.remaining_units.at[worker].set(self.num_units)
+        after = state._replace(read=state.read.at[worker].set(state.version), remaining_units=remaining_units)
         # With one push per worker, who has pushed waits for the commit.
-        return after, (state.busy[worker] == 0) & (~np.bool_(self.one_per_worker) | (state.work[worker] == 0))
+        return after, (state.remaining_units[worker] == 0) & (
+            ~np.bool_(self.one_per_worker) | (state.pending_units[worker] == 0)
+        )
 
     def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state with one unit more of a push, and whether it may be: the next commit has room for the push."""
-        after = state._replace(busy=state.busy.at[worker].add(-1), work=state.work.at[worker].add(1))
-        return after, (state.busy[worker] > 0) & self.has_room(after)
+        after = state._replace(
+            remaining_units=state.remaining_units.at[worker].add(-1),
+            pending_units=state.pending_units.at[worker].add(1),
+        )
+        return after, (state.remaining_units[worker] > 0) & self.has_room(after)
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes what it has begun, or begins with the newest version."""
-        num_pushed = after.work[worker] - before.work[worker]
-        busy_before, busy_after = before.busy[worker], after.busy[worker]
-        has_room = (after.work[worker] <= self.max_work) & self.has_room(after)
+        num_pushed = after.pending_units[worker] - before.pending_units[worker]
+        remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
+        has_room = (after.pending_units[worker] <= self.max_units_of_worker) & self.has_room(after)
         same_read = after.read[worker] == before.read[worker]
-        does_unit = (busy_before > 0) & (busy_after == busy_before - 1)
+        does_unit = (remaining_before > 0) & (remaining_after == remaining_before - 1)
         pushes = does_unit & (num_pushed == 1) & has_room & same_read
-        may_begin = (before.work[worker] == 0) if self.one_per_worker else True
+        may_begin = (before.pending_units[worker] == 0) if self.one_per_worker else True
         reads_newest = after.read[worker] == before.version
-        begins = (busy_before == 0) & (busy_after == self.num_units) & (num_pushed == 0) & may_begin & reads_newest
+        begins = (
+            (remaining_before == 0) & (remaining_after == self.num_units) & (num_pushed == 0) & may_begin & reads_newest
+        )
         return pushes | begins
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of all pushes, and whether there are K."""
-        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
+        after = state._replace(version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units))
         return after, self.is_full(state)
 
     def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits exactly K pushes."""
-        return (after.version == before.version + 1) & (after.work == 0).all() & self.is_full(before)
+        return (after.version == before.version + 1) & (after.pending_units == 0).all() & self.is_full(before)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
-        is_complete = self.is_full(before) & (before.work <= self.max_work).all()
+        is_complete = self.is_full(before) & (before.pending_units <= self.max_units_of_worker).all()
         commits_k = is_complete | (after.version == before.version)
-        begins = after.busy > before.busy
+        begins = after.remaining_units > before.remaining_units
         if not self.one_per_worker:
             return commits_k
         begins_on_newer_version = ~begins | (after.read > before.read)
@@ -289,7 +301,7 @@ class _Program(NamedTuple):
 
     def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.busy[event.worker] == self.num_units)
+        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == self.num_units)
         return reads & (np.bool_(self.may_wait) | ~event.waited)
 
 
@@ -300,26 +312,28 @@ class _QuorumProgram(_Program):
 
     def is_full(self, state: Arrivals) -> jax.Array:
         """bool[]: whether K workers have pushed, or all who take part, and no push is arriving."""
-        has_pushed = state.work >= self.num_units
+        has_pushed = state.pending_units >= self.num_units
         all_alive = (has_pushed | ~self.alive).all() & has_pushed.any()
         is_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive
-        return is_quorum & (state.work % self.num_units == 0).all()
+        return is_quorum & (state.pending_units % self.num_units == 0).all()
 
     def has_room(self, state: Arrivals) -> jax.Array:
         """bool[], true: there can be any number of pushes."""
         return jnp.ones_like(state.version, bool)
 
     @property
-    def max_work(self) -> int:
+    def max_units_of_worker(self) -> int:
         """The most units of a worker in a commit: any number."""
         return np.iinfo(np.int32).max
 
     @property
-    def work_values(self) -> int:
+    def num_pending_values(self) -> int:
         """How many values the canonical units of a worker have: less than those of two pushes."""
         return 2 * self.num_units
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
         """As for all programs, and of the whole pushes of a worker the first one only."""
-        num_more_pushes = (state.work // self.num_units - 1).clip(0)
-        return super().canonicalise(state._replace(work=state.work - num_more_pushes * self.num_units))
+        num_more_pushes = (state.pending_units // self.num_units - 1).clip(0)
+        return super().canonicalise(
+            state._replace(pending_units=state.pending_units - num_more_pushes * self.num_units)
+        )

@@ -19,7 +19,7 @@ from gcjax import _validate
 from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
 from gcjax.specifications.decodable_rounds import Decodable
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import has_worked
+from gcjax.specifications.rounds import adds_one_unit
 
 
 class Grouping(NamedTuple):
@@ -55,7 +55,7 @@ class Groups(NamedTuple):
     Attributes:
       version: int[], the pushes so far.
       group: int[W], the group of each worker.
-      work: int[W], the units of each since its group has read.
+      pending_units: int[W], the units of each since its group has read.
       read: int[W], the version that each group has read last.
       pushes_of_others: int[W], the pushes of others since then.
       has_pushed: int[W], 1 from a group's push to its read.
@@ -64,7 +64,7 @@ class Groups(NamedTuple):
 
     version: Numbers
     group: Numbers
-    work: Numbers
+    pending_units: Numbers
     read: Numbers
     pushes_of_others: Numbers
     has_pushed: Numbers
@@ -86,7 +86,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
         initial=Groups(
             version=zero,
             group=grouping.levels[0].astype(np.int32),
-            work=zero_per_worker,
+            pending_units=zero_per_worker,
             read=zero_per_worker,
             pushes_of_others=zero_per_worker,
             has_pushed=zero_per_worker,
@@ -95,15 +95,15 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
         sizes=Groups(
             version=2,
             group=zero_per_worker + num_workers,
-            work=zero_per_worker + grouping.loads + 1,
+            pending_units=zero_per_worker + grouping.loads + 1,
             read=two_values,
             pushes_of_others=one_value,
             has_pushed=two_values,
             level=len(grouping.levels),
         ),
         worker=Role(
-            actions=(Action("unit", program.unit, event=UNIT, matches=has_worked),),
-            frame=lambda worker: nothing._replace(work=is_own_entry(num_workers, worker)),
+            actions=(Action("unit", program.unit, event=UNIT, matches=adds_one_unit),),
+            frame=lambda worker: nothing._replace(pending_units=is_own_entry(num_workers, worker)),
             rule=program.unit_rule,
         ),
         claim=f"a push has {contents} in it, and is stale by at most the others' pushes since its read",
@@ -127,19 +127,19 @@ class _Program(NamedTuple):
         """bool[W]: who is in the group of server W + g, whose lowest worker is g; nobody if there is none such."""
         return state.group == server - self.num_workers
 
-    def may_do_another(self, work: jax.Array, worker: jax.Array) -> jax.Array:
+    def may_do_another(self, pending_units: jax.Array, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has done so much may do another unit before the push."""
-        return (work < jnp.asarray(self.grouping.loads)[worker]) | (not self.grouping.exact)
+        return (pending_units < jnp.asarray(self.grouping.loads)[worker]) | (not self.grouping.exact)
 
-    def is_complete(self, work: jax.Array) -> jax.Array:
+    def is_complete(self, pending_units: jax.Array) -> jax.Array:
         """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded."""
         steps = self.grouping.num_local_steps
         if not self.grouping.codes:
-            return work == steps if self.grouping.exact else work >= steps
+            return pending_units == steps if self.grouping.exact else pending_units >= steps
         is_decodable = jnp.zeros(self.num_workers, bool)
         for workers, decodable in self.grouping.codes:
             members = np.array(workers)
-            is_decodable = is_decodable.at[members].set(decodable.whether(work[members]))
+            is_decodable = is_decodable.at[members].set(decodable.whether(pending_units[members]))
         return is_decodable
 
     def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
@@ -148,20 +148,20 @@ class _Program(NamedTuple):
         It may between its group's read and push, if nobody of its group has done less.
         """
         is_member = state.group == state.group[worker]
-        least_work = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
+        least_work = jnp.min(jnp.where(is_member, state.pending_units, state.pending_units[worker]))
         group_has_read = state.has_pushed[state.group[worker]] == 0
-        nobody_is_behind = (state.work[worker] == least_work) | bool(self.grouping.codes)
-        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.work[worker], worker)
-        return state._replace(work=state.work.at[worker].add(1)), enabled
+        nobody_is_behind = (state.pending_units[worker] == least_work) | bool(self.grouping.codes)
+        enabled = group_has_read & nobody_is_behind & self.may_do_another(state.pending_units[worker], worker)
+        return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read."""
-        work = before.work[worker]
-        is_behind = (before.group == before.group[worker]) & (before.work < work)
+        pending_units = before.pending_units[worker]
+        is_behind = (before.group == before.group[worker]) & (before.pending_units < pending_units)
         group_has_read = before.has_pushed[before.group[worker]] == 0
         waits_for_nobody = ~is_behind.any() | bool(self.grouping.codes)
-        may_do_unit = waits_for_nobody & self.may_do_another(work, worker) & group_has_read
-        return (after.work[worker] == work + 1) & may_do_unit
+        may_do_unit = waits_for_nobody & self.may_do_another(pending_units, worker) & group_has_read
+        return (after.pending_units[worker] == pending_units + 1) & may_do_unit
 
     def actions(self) -> tuple[Action, ...]:
         """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
@@ -183,7 +183,7 @@ class _Program(NamedTuple):
     def _is_commit_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether this makes the version that the event shows, of all that its group has done."""
         is_member = before.group == before.group[event.worker]
-        same_size = jnp.sum(jnp.where(is_member, before.work, 0)) == event.size
+        same_size = jnp.sum(jnp.where(is_member, before.pending_units, 0)) == event.size
         is_lowest = (event.worker == before.group[event.worker]) | bool(
             self.grouping.codes
         )  # who may have done nothing
@@ -200,7 +200,7 @@ class _Program(NamedTuple):
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
         must_not_have_waited = event.waited & (not self.grouping.waits)
         is_read_of_group = has_read & same_group & same_size
-        may_work = self.may_do_another(after.work[event.worker], event.worker)
+        may_work = self.may_do_another(after.pending_units[event.worker], event.worker)
         return is_read_of_group & may_work & ~must_not_have_waited
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
@@ -208,7 +208,9 @@ class _Program(NamedTuple):
         lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
         is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         has_enough = (
-            self.is_complete(state.work) if self.grouping.codes else state.work >= self.grouping.num_local_steps
+            self.is_complete(state.pending_units)
+            if self.grouping.codes
+            else state.pending_units >= self.grouping.num_local_steps
         )
         is_done = has_enough | ~is_member
         version = state.version + 1
@@ -238,7 +240,7 @@ class _Program(NamedTuple):
             read=jnp.where(is_member, state.version, state.read),
             pushes_of_others=jnp.where(is_member, 0, state.pushes_of_others),
             has_pushed=jnp.where(is_member, 0, state.has_pushed),
-            work=jnp.where(is_member, 0, state.work),
+            pending_units=jnp.where(is_member, 0, state.pending_units),
             level=level,
         )
         group_exists, lowest_member = is_member.any(), server - self.num_workers
@@ -259,7 +261,7 @@ class _Program(NamedTuple):
         others_counted = after.pushes_of_others == before.pushes_of_others + jnp.where(
             self._is_lowest_member(before) & ~is_member & pushes, 1, 0
         )
-        names = ("group", "work", "read", "has_pushed")
+        names = ("group", "pending_units", "read", "has_pushed")
         pairs = [(getattr(before, name), getattr(after, name)) for name in names]
         other_fields_are_same = [old == new for old, new in pairs if old is not new]
         others_as_expected = (jnp.stack([*other_fields_are_same, others_counted]).all(axis=0) | is_member).all()
@@ -273,14 +275,14 @@ class _Program(NamedTuple):
 
     def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
-        names = ("work", "read", "pushes_of_others", "group")
+        names = ("pending_units", "read", "pushes_of_others", "group")
         is_unchanged = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
-        members_are_done = ((self.is_complete(before.work) & is_unchanged) | ~is_member).all()
+        members_are_done = ((self.is_complete(before.pending_units) & is_unchanged) | ~is_member).all()
         return members_are_done & (after.level == before.level)
 
     def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
-        reads_newest = (after.read == before.version) & (after.pushes_of_others == 0) & (after.work == 0)
+        reads_newest = (after.read == before.version) & (after.pushes_of_others == 0) & (after.pending_units == 0)
         is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
         stays_as_it_is = (after.group == before.group) & (after.level == before.level)
         split_or_same = (is_split_at_level | ~is_member).all() | (stays_as_it_is | ~is_member).all()
@@ -299,26 +301,33 @@ class _Program(NamedTuple):
         """
         known_by_members = (state.group[state.group] == state.group).all()
         if self.grouping.codes:
-            return (state.work <= jnp.asarray(self.grouping.loads)).all() & known_by_members
-        max_work = jnp.zeros_like(state.work).at[state.group].max(state.work)
-        return (max_work[state.group] - state.work <= 1).all() & known_by_members
+            return (state.pending_units <= jnp.asarray(self.grouping.loads)).all() & known_by_members
+        max_of_group = jnp.zeros_like(state.pending_units).at[state.group].max(state.pending_units)
+        return (max_of_group[state.group] - state.pending_units <= 1).all() & known_by_members
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         staleness = before.version - before.read[lowest_member]
         is_fresh = staleness <= before.pushes_of_others[lowest_member]
-        is_complete = self.is_complete(before.work)
+        is_complete = self.is_complete(before.pending_units)
         return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
         """The state with version 1 and no pushes of others, whose staleness less these is what it was."""
         staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.pushes_of_others, 0)
-        work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
+        pending_units = (
+            state.pending_units
+            if self.grouping.exact
+            else jnp.minimum(state.pending_units, self.grouping.num_local_steps)
+        )
         version_1 = jnp.ones_like(state.version)
         read_as_stale = 1 - staleness
         return state._replace(
-            version=version_1, work=work, read=read_as_stale, pushes_of_others=0 * state.pushes_of_others
+            version=version_1,
+            pending_units=pending_units,
+            read=read_as_stale,
+            pushes_of_others=0 * state.pushes_of_others,
         )
 
     def _lowest_member_or_0(self, server: jax.Array) -> jax.Array:

@@ -126,7 +126,9 @@ def _groups_of_one(name: str, num_workers: int, *, exact: bool = True, num_local
 
     def joined(state: Groups, worker: jax.Array) -> Groups:
         """The state in which the worker must read before it does a unit."""
-        return state._replace(has_pushed=state.has_pushed.at[worker].set(1), work=state.work.at[worker].set(0))
+        return state._replace(
+            has_pushed=state.has_pushed.at[worker].set(1), pending_units=state.pending_units.at[worker].set(0)
+        )
 
     return specification._replace(members=lambda alive: specification._replace(joined=joined))
 

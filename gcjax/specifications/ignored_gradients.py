@@ -15,7 +15,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.first_pushes import Arrivals
-from gcjax.specifications.rounds import commits_all, has_read, has_worked, specification_of_rounds
+from gcjax.specifications.rounds import adds_one_unit, commits_all, has_read, specification_of_rounds
 
 
 @comparable
@@ -30,10 +30,10 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
     specification = specification_of_rounds(
         f"rennala({num_workers} workers, takes {num_contributions})",
         num_workers,
-        max_work=num_contributions,
-        has_room=lambda state: state.work.sum() < num_contributions,
-        has_enough=lambda state: state.work.sum() == num_contributions,
-        also_holds=lambda state: state.work.sum() <= num_contributions,
+        max_units_of_worker=num_contributions,
+        has_room=lambda state: state.pending_units.sum() < num_contributions,
+        has_enough=lambda state: state.pending_units.sum() == num_contributions,
+        also_holds=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
     )
     return specification._replace(members=lambda alive: specification)
@@ -52,28 +52,33 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
     _validate.integer("delay_threshold", delay_threshold, minimum=1)
     program, zero = _Program(delay_threshold, may_wait=cuts_off), zeros(num_workers)
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
-    push = Action("push", program.push, event=UNIT, matches=has_worked)
+    push = Action("push", program.push, event=UNIT, matches=adds_one_unit)
 
     def own_entries(worker: Any) -> Arrivals:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Arrivals(version=False, read=is_own, busy=is_own, work=is_own)
+        return Arrivals(version=False, read=is_own, remaining_units=is_own, pending_units=is_own)
 
     specification = Specification(
         f"ringmaster({num_workers} workers, R = {delay_threshold}{', cuts off' * cuts_off})",
         num_workers,
-        initial=Arrivals(version=np.int32(0), read=zero, busy=zero, work=zero),
-        sizes=Arrivals(version=delay_threshold + 1, read=zero + delay_threshold + 1, busy=zero + 2, work=zero + 2),
+        initial=Arrivals(version=np.int32(0), read=zero, remaining_units=zero, pending_units=zero),
+        sizes=Arrivals(
+            version=delay_threshold + 1,
+            read=zero + delay_threshold + 1,
+            remaining_units=zero + 2,
+            pending_units=zero + 2,
+        ),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
         claim=f"a commit takes one gradient, of a version that fewer than {delay_threshold} commits have replaced",
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
-            frame=lambda server: Arrivals(version=True, read=False, busy=False, work=True),
+            frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
             only_actions=True,
         ),
         num_servers=1,
-        invariant=lambda state: (state.work.sum() <= 1) & (state.read <= state.version).all(),
+        invariant=lambda state: (state.pending_units.sum() <= 1) & (state.read <= state.version).all(),
         step_property=program.step_property,
         canonicalise=program.canonicalise,
     )
@@ -95,43 +100,51 @@ class _Program(NamedTuple):
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker computes on the newest version; it may if idle, or if its delay is too long."""
-        after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
-        is_idle = (state.busy[worker] == 0) & (state.work[worker] == 0)
-        drops_gradient = (state.busy[worker] == 1) & self.is_too_old(state)[worker]
+        after = state._replace(
+            read=state.read.at[worker].set(state.version), remaining_units=state.remaining_units.at[worker].set(1)
+        )
+        is_idle = (state.remaining_units[worker] == 0) & (state.pending_units[worker] == 0)
+        drops_gradient = (state.remaining_units[worker] == 1) & self.is_too_old(state)[worker]
         return after, is_idle | drops_gradient
 
     def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker's push waits for its commit, and whether it may push."""
-        after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
+        after = state._replace(
+            remaining_units=state.remaining_units.at[worker].set(0), pending_units=state.pending_units.at[worker].add(1)
+        )
         is_new_enough = ~self.is_too_old(state)[worker]
-        return after, (state.busy[worker] == 1) & is_new_enough & (state.work.sum() == 0)
+        return after, (state.remaining_units[worker] == 1) & is_new_enough & (state.pending_units.sum() == 0)
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes what is new enough, or begins with the newest version."""
-        num_pushed = after.work[worker] - before.work[worker]
+        num_pushed = after.pending_units[worker] - before.pending_units[worker]
         delay = before.version - before.read[worker]
-        stops = (before.busy[worker] == 1) & (after.busy[worker] == 0)
+        stops = (before.remaining_units[worker] == 1) & (after.remaining_units[worker] == 0)
         same_read = after.read[worker] == before.read[worker]
-        pushes = stops & (num_pushed == 1) & same_read & (delay < self.delay_threshold) & (before.work.sum() == 0)
-        reads_newest = (after.busy[worker] == 1) & (after.read[worker] == before.version) & (num_pushed == 0)
-        leaves_nothing = (before.busy[worker] == 0) | (delay >= self.delay_threshold)
+        pushes = (
+            stops & (num_pushed == 1) & same_read & (delay < self.delay_threshold) & (before.pending_units.sum() == 0)
+        )
+        reads_newest = (after.remaining_units[worker] == 1) & (after.read[worker] == before.version) & (num_pushed == 0)
+        leaves_nothing = (before.remaining_units[worker] == 0) | (delay >= self.delay_threshold)
         return pushes | (reads_newest & leaves_nothing)
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of the push, and whether there is one."""
-        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
-        return after, state.work.sum() == 1
+        after = state._replace(version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units))
+        return after, state.pending_units.sum() == 1
 
     def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits one push."""
-        return (after.version == before.version + 1) & (after.work == 0).all() & (before.work.sum() == 1)
+        return (
+            (after.version == before.version + 1) & (after.pending_units == 0).all() & (before.pending_units.sum() == 1)
+        )
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether what a commit takes has a delay below R, and nobody drops a gradient that has."""
-        has_push, delay = before.work > 0, before.version - before.read
+        has_push, delay = before.pending_units > 0, before.version - before.read
         takes_new = ~has_push | (delay < self.delay_threshold)
         is_commit = after.version > before.version
-        begins_anew = (before.busy == 1) & (after.busy == 1) & (after.read != before.read)
+        begins_anew = (before.remaining_units == 1) & (after.remaining_units == 1) & (after.read != before.read)
         drops_old = ~begins_anew | (delay >= self.delay_threshold)
         return (~is_commit | takes_new.all()) & drops_old.all()
 
@@ -143,5 +156,5 @@ class _Program(NamedTuple):
 
     def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
+        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == 1)
         return reads & (np.bool_(self.may_wait) | ~event.waited)

@@ -24,20 +24,20 @@ class Table(NamedTuple):
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
       busy: int[W], whether each is between reading and pushing.
-      work: int[W], the gradients of each that the next commit is the first to apply.
+      pending_units: int[W], the gradients of each that the next commit is the first to apply.
       later: int[W], those for the first commit of the next round.
       committed: int[W], whether each is known to have brought a commit in this round, or a push that is one now.
-      due: int[W], whether each is to read the newest version when it begins.
+      must_read: int[W], whether each is to read the newest version when it begins.
       unknown: int[], whether who has brought the first commit of this round is still to begin, and so unknown.
     """
 
     version: Numbers
     read: Numbers
     busy: Numbers
-    work: Numbers
+    pending_units: Numbers
     later: Numbers
     committed: Numbers
-    due: Numbers
+    must_read: Numbers
     unknown: Numbers
 
 
@@ -69,19 +69,20 @@ def ringleader(num_workers: int = 3) -> Specification:
         f"ringleader({num_workers} workers)",
         num_workers,
         initial=Table(
-            np.int32(0), read=no_version, busy=zero, work=zero, later=zero, committed=zero, due=zero + 1,
+            np.int32(0), read=no_version, busy=zero, pending_units=zero, later=zero, committed=zero, must_read=zero + 1,
             unknown=np.int32(0),
         ),
         sizes=Table(
-            version=program.max_delay + 2, read=zero + program.max_delay + 2, busy=two_values, work=two_values,
-            later=two_values, committed=two_values, due=two_values, unknown=2,
+            version=program.max_delay + 2, read=zero + program.max_delay + 2, busy=two_values, pending_units=two_values,
+            later=two_values, committed=two_values, must_read=two_values, unknown=2,
         ),
         worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
         claim=f"each worker brings one commit in a round; no gradient has a delay above {program.max_delay}",
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
             frame=lambda server: Table(
-                True, read=False, busy=False, work=True, later=True, committed=True, due=True, unknown=True
+                version=True, read=False, busy=False, pending_units=True, later=True, committed=True, must_read=True,
+                unknown=True,
             ),
             rule=program.server_rule,
             only_actions=True,
@@ -100,7 +101,7 @@ def _begins(before: Table, after: Table, event: Event) -> jax.Array:
 
 def _pushes(before: Table, after: Table, event: Event) -> jax.Array:
     """bool[]: whether the step gives the worker one gradient more."""
-    num_before, num_after = (state.work[event.worker] + state.later[event.worker] for state in (before, after))
+    num_before, num_after = (state.pending_units[event.worker] + state.later[event.worker] for state in (before, after))
     return num_after == num_before + 1
 
 
@@ -124,7 +125,7 @@ class _Program(NamedTuple):
 
     def has_push(self, state: Table) -> jax.Array:
         """bool[]: whether there is a push that the server commits before it takes another one."""
-        return ~self.collects(state) & (state.work > 0).any()
+        return ~self.collects(state) & (state.pending_units > 0).any()
 
     def others_can_be_first(self, state: Table, worker: jax.Array) -> jax.Array:
         """bool[]: whether somebody else can have brought the first commit of the round: it is still to begin."""
@@ -135,20 +136,20 @@ class _Program(NamedTuple):
         """The state in which the worker goes on with its version, and whether it may: it has brought no commit."""
         after = state._replace(busy=state.busy.at[worker].set(1))
         may_not_be_first = (state.unknown == 0) | self.others_can_be_first(state, worker)
-        return after, (state.busy[worker] == 0) & (state.due[worker] == 0) & may_not_be_first
+        return after, (state.busy[worker] == 0) & (state.must_read[worker] == 0) & may_not_be_first
 
     def begin_with_newest(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
         """The state in which the worker has read the newest version, and whether it may: it has brought a commit."""
-        is_due = state.due[worker] == 1
-        is_first = ~is_due & (state.unknown == 1) & (state.committed[worker] == 0)
+        must_read_now = state.must_read[worker] == 1
+        is_first = ~must_read_now & (state.unknown == 1) & (state.committed[worker] == 0)
         after = state._replace(
             read=state.read.at[worker].set(state.version),
             busy=state.busy.at[worker].set(1),
-            due=state.due.at[worker].set(0),
+            must_read=state.must_read.at[worker].set(0),
             committed=state.committed.at[worker].add(is_first.astype(jnp.int32)),
             unknown=jnp.where(is_first, 0, state.unknown),
         )
-        return after, (state.busy[worker] == 0) & ((is_due & ~self.has_push(state)) | is_first)
+        return after, (state.busy[worker] == 0) & ((must_read_now & ~self.has_push(state)) | is_first)
 
     def push(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
         """The state with a gradient more, and whether it may come: nothing else is to be committed first."""
@@ -156,16 +157,16 @@ class _Program(NamedTuple):
         brings, is_later = ~collects & ~has_committed, ~collects & has_committed
         after = state._replace(
             busy=state.busy.at[worker].set(0),
-            work=state.work.at[worker].add((~is_later).astype(jnp.int32)),
+            pending_units=state.pending_units.at[worker].add((~is_later).astype(jnp.int32)),
             later=state.later.at[worker].add(is_later.astype(jnp.int32)),
             committed=state.committed.at[worker].add(brings.astype(jnp.int32)),
-            due=state.due.at[worker].set(brings.astype(jnp.int32)),
+            must_read=state.must_read.at[worker].set(brings.astype(jnp.int32)),
         )
         return after, (state.busy[worker] == 1) & ~self.has_push(state)
 
     def worker_rule(self, before: Table, after: Table, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker begins, or pushes into the table that its gradient belongs to."""
-        gives = after.work[worker] - before.work[worker], after.later[worker] - before.later[worker]
+        gives = after.pending_units[worker] - before.pending_units[worker], after.later[worker] - before.later[worker]
         brought = after.committed[worker] - before.committed[worker]
         is_claimed = (before.unknown == 1) & (after.unknown == 0)
         starts = (before.busy[worker] == 0) & (after.busy[worker] == 1) & (gives[0] == 0) & (gives[1] == 0)
@@ -173,22 +174,22 @@ class _Program(NamedTuple):
         same_read, reads_newest = after.read[worker] == before.read[worker], after.read[worker] == before.version
         same_unknown = after.unknown == before.unknown
         somebody_else = (before.unknown == 0) | self.others_can_be_first(before, worker)
-        goes_on = same_read & (before.due[worker] == 0) & (brought == 0) & same_unknown & somebody_else
-        was_due = (before.due[worker] == 1) & ~self.has_push(before) & (brought == 0) & same_unknown
-        was_first = (before.due[worker] == 0) & (before.committed[worker] == 0) & (brought == 1)
-        reads = reads_newest & jnp.where(is_claimed, was_first, was_due)
+        goes_on = same_read & (before.must_read[worker] == 0) & (brought == 0) & same_unknown & somebody_else
+        had_to_read = (before.must_read[worker] == 1) & ~self.has_push(before) & (brought == 0) & same_unknown
+        was_first = (before.must_read[worker] == 0) & (before.committed[worker] == 0) & (brought == 1)
+        reads = reads_newest & jnp.where(is_claimed, was_first, had_to_read)
         is_open = ~self.collects(before)
         is_own_commit = is_open & (before.committed[worker] == 0)
         collects_or_brings = (gives[0] == 1) & (gives[1] == 0) & (~is_open | is_own_commit)
         for_next_round = (gives[0] == 0) & (gives[1] == 1) & is_open & (before.committed[worker] == 1)
-        says_so = (brought == is_own_commit.astype(jnp.int32)) & (after.due[worker] == brought)
+        says_so = (brought == is_own_commit.astype(jnp.int32)) & (after.must_read[worker] == brought)
         pushes = (collects_or_brings | for_next_round) & same_read & says_so & same_unknown
-        begins = starts & (goes_on | reads) & (after.due[worker] == 0)
+        begins = starts & (goes_on | reads) & (after.must_read[worker] == 0)
         return begins | (stops & pushes & ~self.has_push(before))
 
     def may_commit(self, state: Table) -> jax.Array:
         """bool[]: whether all are in the table, and one of them can have come now; or somebody has brought a commit."""
-        all_in_table = (state.work > 0).all() & (state.busy == 0).any()
+        all_in_table = (state.pending_units > 0).all() & (state.busy == 0).any()
         return jnp.where(self.collects(state), all_in_table, self.has_push(state))
 
     def commit(self, state: Table, server: jax.Array) -> tuple[Table, jax.Array]:
@@ -198,10 +199,10 @@ class _Program(NamedTuple):
         was_first = ends_round & (unknown == 1) & (state.committed == 0)
         after = state._replace(
             version=state.version + 1,
-            work=jnp.where(ends_round, state.later, 0),
+            pending_units=jnp.where(ends_round, state.later, 0),
             later=jnp.where(ends_round, 0, state.later),
             committed=jnp.where(ends_round, 0, state.committed),
-            due=jnp.where(was_first, 1, state.due),
+            must_read=jnp.where(was_first, 1, state.must_read),
             unknown=jnp.where(ends_round, 0, unknown),
         )
         return after, self.may_commit(state)
@@ -212,25 +213,27 @@ class _Program(NamedTuple):
         is_round_over = self.num_commits(before) + is_first.astype(jnp.int32) == self.num_workers
         next_tables = jnp.where(
             is_round_over,
-            (after.work == before.later).all() & (after.later == 0).all() & (after.committed == 0).all(),
-            (after.work == 0).all() & (after.later == before.later).all() & (after.committed == before.committed).all(),
+            (after.pending_units == before.later).all() & (after.later == 0).all() & (after.committed == 0).all(),
+            (after.pending_units == 0).all()
+            & (after.later == before.later).all()
+            & (after.committed == before.committed).all(),
         )
         is_unknown = is_first | (before.unknown == 1)
         is_found_out = is_round_over & is_unknown  # it is who is not known to have brought another one
-        due = jnp.where(is_found_out & (before.committed == 0), 1, before.due)
+        must_read = jnp.where(is_found_out & (before.committed == 0), 1, before.must_read)
         next_unknown = (is_unknown & ~is_round_over).astype(jnp.int32)
-        says_so = (after.due == due).all() & (after.unknown == next_unknown)
+        says_so = (after.must_read == must_read).all() & (after.unknown == next_unknown)
         return (after.version == before.version + 1) & self.may_commit(before) & next_tables & says_so
 
     def invariant(self, state: Table) -> jax.Array:
         """bool[]: whether what is in the tables, or under way, is not too old already."""
-        is_used = (state.work > 0) | (state.later > 0) | (state.busy > 0)
+        is_used = (state.pending_units > 0) | (state.later > 0) | (state.busy > 0)
         return (~is_used | (state.version - state.read <= self.max_delay)).all() & (state.read <= state.version).all()
 
     def step_property(self, before: Table, after: Table, component: jax.Array) -> jax.Array:
         """bool[]: whether the first commit of a round takes all, and another one what one worker has brought."""
-        is_commit, has_work = after.version > before.version, before.work > 0
-        takes_one = (before.work.sum() == 1) & (~has_work | (before.committed == 1)).all()
+        is_commit, has_work = after.version > before.version, before.pending_units > 0
+        takes_one = (before.pending_units.sum() == 1) & (~has_work | (before.committed == 1)).all()
         return ~is_commit | jnp.where(self.collects(before), has_work.all(), takes_one)
 
     def canonicalise(self, state: Table) -> Table:
@@ -238,5 +241,8 @@ class _Program(NamedTuple):
         newest = jnp.full_like(state.version, self.max_delay + 1)
         delay = jnp.minimum(state.version - state.read, self.max_delay + 1)
         return state._replace(
-            version=newest, read=newest - delay, work=jnp.minimum(state.work, 1), later=jnp.minimum(state.later, 1)
+            version=newest,
+            read=newest - delay,
+            pending_units=jnp.minimum(state.pending_units, 1),
+            later=jnp.minimum(state.later, 1),
         )

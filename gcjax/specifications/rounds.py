@@ -25,12 +25,12 @@ class Rounds(NamedTuple):
     Attributes:
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
-      work: int[W], the units of each in this round.
+      pending_units: int[W], the units of each in this round.
     """
 
     version: Numbers
     read: Numbers
-    work: Numbers
+    pending_units: Numbers
 
 
 class Periods(NamedTuple):
@@ -39,13 +39,13 @@ class Periods(NamedTuple):
     Attributes:
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
-      work: int[W], the units of each in this round.
+      pending_units: int[W], the units of each in this round.
       length: int[], the units of each in a whole round.
     """
 
     version: Numbers
     read: Numbers
-    work: Numbers
+    pending_units: Numbers
     length: Numbers
 
 
@@ -58,7 +58,7 @@ WorkerCondition = Callable[[Any, jax.Array], jax.Array]
 
 def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: whether a commit makes the version that the event shows, of as many units, which is all there are."""
-    return (after.version == event.commit + 1) & (before.work.sum(dtype=jnp.int32) == event.size)
+    return (after.version == event.commit + 1) & (before.pending_units.sum(dtype=jnp.int32) == event.size)
 
 
 def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
@@ -116,13 +116,13 @@ def averaging_with_members(name: str, num_workers: int, num_local_steps: int, al
 
     def has_enough(state: Rounds) -> jax.Array:
         """bool[]: whether all who take part have taken their steps, and anybody has."""
-        is_done = state.work == num_local_steps
+        is_done = state.pending_units == num_local_steps
         return (is_done | ~alive).all() & is_done.any()
 
     return specification_of_rounds(
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
-        max_work=num_local_steps,
+        max_units_of_worker=num_local_steps,
         has_enough=has_enough,
         claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
@@ -144,19 +144,19 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     def server_rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits a whole round, and the next one has 1 to H[0] steps."""
         length_in_range = (after.length >= 1) & (after.length <= num_local_steps)
-        return is_commit(before, after) & length_in_range & (before.work == before.length).all()
+        return is_commit(before, after) & length_in_range & (before.pending_units == before.length).all()
 
     def may_do_unit(state: Periods, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker has not done all units of this round."""
-        return state.work[worker] < state.length
+        return state.pending_units[worker] < state.length
 
     actions = tuple(_commit_action(length) for length in range(1, num_local_steps + 1))
     specification = specification_of_rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
-        max_work=num_local_steps,
-        has_enough=lambda state: (state.work == state.length).all(),
-        also_holds=lambda state: (state.work <= state.length).all(),
+        max_units_of_worker=num_local_steps,
+        has_enough=lambda state: (state.pending_units == state.length).all(),
+        also_holds=lambda state: (state.pending_units <= state.length).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
     return specification._replace(
@@ -164,7 +164,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         sizes=Periods(**specification.sizes._asdict(), length=num_local_steps + 1),
         server=Role(
             actions=actions,
-            frame=lambda server: Periods(version=True, read=False, work=True, length=True),
+            frame=lambda server: Periods(version=True, read=False, pending_units=True, length=True),
             rule=server_rule,
             only_actions=True,
         ),
@@ -173,7 +173,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
             frame=lambda worker: Periods(
                 version=False,
                 read=is_own_entry(num_workers, worker),
-                work=is_own_entry(num_workers, worker),
+                pending_units=is_own_entry(num_workers, worker),
                 length=False,
             ),
             rule=worker_rule(may_do_unit),
@@ -186,8 +186,10 @@ def _commit_action(next_length: int) -> Action:
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
         """The state after the commit, and whether all have done the units of this round."""
-        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=next_length)
-        return after, (state.work == state.length).all()
+        after = state._replace(
+            version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units), length=next_length
+        )
+        return after, (state.pending_units == state.length).all()
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
         """bool[]: whether the step is the commit that the event shows, with the same length of the next round."""
@@ -202,7 +204,7 @@ def specification_of_rounds(
     name: str,
     num_workers: int,
     *,
-    max_work: int | np.ndarray,
+    max_units_of_worker: int | np.ndarray,
     has_enough: Condition,
     claim: str,
     has_room: Condition = lambda state: jnp.ones((), bool),
@@ -215,26 +217,26 @@ def specification_of_rounds(
     Args:
       name: of the protocol.
       num_workers: W.
-      max_work: int or int[W], the most units of a worker in a round.
+      max_units_of_worker: int or int[W], the most units of a worker in a round.
       has_enough: whether there is enough for a commit.
       claim: the property, in words.
       has_room: whether workers may do more units in this round.
       also_holds: what else must hold in every state.
       commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
-      goes_on_beyond_max: whether workers may do more units, which count as `max_work`.
+      goes_on_beyond_max: whether workers may do more units, which count as `max_units_of_worker`.
     """
     check_num_workers(num_workers)
-    max_work = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
+    max_units_of_worker = np.broadcast_to(np.asarray(max_units_of_worker, np.int32), (num_workers,))
 
     two_values = zeros(num_workers) + 2
 
     def own_entries(worker: Numbers) -> Rounds:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Rounds(version=False, read=is_own, work=is_own)
+        return Rounds(version=False, read=is_own, pending_units=is_own)
 
     program = _Program(
-        max_work=max_work,
+        max_units_of_worker=max_units_of_worker,
         has_enough=has_enough,
         has_room=has_room,
         also_holds=also_holds,
@@ -243,8 +245,8 @@ def specification_of_rounds(
     return Specification(
         name,
         num_workers,
-        initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, work=zeros(num_workers)),
-        sizes=Rounds(version=2, read=two_values, work=max_work + 1),
+        initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, pending_units=zeros(num_workers)),
+        sizes=Rounds(version=2, read=two_values, pending_units=max_units_of_worker + 1),
         worker=Role(
             actions=(_READ, unit_action(program.may_do_unit)),
             frame=own_entries,
@@ -253,7 +255,7 @@ def specification_of_rounds(
         claim=claim,
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
-            frame=lambda server: Rounds(version=True, read=False, work=True),
+            frame=lambda server: Rounds(version=True, read=False, pending_units=True),
             rule=program.server_rule,
             only_actions=True,
         ),
@@ -265,9 +267,9 @@ def specification_of_rounds(
 
 
 class _Program(NamedTuple):
-    """What workers and the server do, from the arguments of `specification_of_rounds`; `max_work` is int[W]."""
+    """What workers and the server do, by the arguments of `specification_of_rounds`; `max_units_of_worker int[W]`."""
 
-    max_work: np.ndarray
+    max_units_of_worker: np.ndarray
     has_enough: Condition
     has_room: Condition
     also_holds: Condition
@@ -275,13 +277,17 @@ class _Program(NamedTuple):
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has read the newest version may do a unit."""
-        # Units above `max_work` are counted as `max_work` by `canonicalise`.
-        may_do_another = self.goes_on_beyond_max | (state.work[worker] < jnp.asarray(self.max_work)[worker])
+        # Units above `max_units_of_worker` are counted as `max_units_of_worker` by `canonicalise`.
+        may_do_another = self.goes_on_beyond_max | (
+            state.pending_units[worker] < jnp.asarray(self.max_units_of_worker)[worker]
+        )
         return may_do_another & self.has_room(state)
 
     def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after a commit of all work, and whether there is enough for one."""
-        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.has_enough(state)
+        return state._replace(
+            version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units)
+        ), self.has_enough(state)
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
@@ -289,17 +295,21 @@ class _Program(NamedTuple):
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
-        return ((state.work == 0) | (state.read == state.version)).all() & self.also_holds(state)
+        return ((state.pending_units == 0) | (state.read == state.version)).all() & self.also_holds(state)
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether there is enough at a commit."""
         return (after.version == before.version) | self.has_enough(before)
 
     def canonicalise(self, state: Any) -> Any:
-        """The state with version 1, reads as newest (1) or older (0), and work up to `max_work`."""
+        """The state with version 1, reads as newest (1) or older (0), and work up to `max_units_of_worker`."""
         read = (state.read >= state.version).astype(jnp.int32)
-        work = jnp.minimum(state.work, jnp.asarray(self.max_work)) if self.goes_on_beyond_max else state.work
-        return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
+        pending_units = (
+            jnp.minimum(state.pending_units, jnp.asarray(self.max_units_of_worker))
+            if self.goes_on_beyond_max
+            else state.pending_units
+        )
+        return state._replace(version=jnp.ones_like(state.version), read=read, pending_units=pending_units)
 
 
 def read_newest(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
@@ -313,9 +323,9 @@ def has_read(before: Any, after: Any, event: Event) -> jax.Array:
     return after.read[event.worker] == event.version
 
 
-def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether the step gives the worker one unit more in `work`, the units that are in no commit."""
-    return after.work[event.worker] == before.work[event.worker] + 1
+def adds_one_unit(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether the step gives the worker one unit more in `pending_units`, the units that are in no commit."""
+    return after.pending_units[event.worker] == before.pending_units[event.worker] + 1
 
 
 _READ = Action("read", read_newest, BEGIN, has_read)
@@ -327,9 +337,9 @@ def unit_action(may_do_unit: WorkerCondition) -> Action:
     def move(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
         """The state with one unit more of the worker, and whether it may do it."""
         enabled = (state.read[worker] == state.version) & may_do_unit(state, worker)
-        return state._replace(work=state.work.at[worker].add(1)), enabled
+        return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
-    return Action("unit", move, UNIT, has_worked)
+    return Action("unit", move, UNIT, adds_one_unit)
 
 
 def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array], jax.Array]:
@@ -337,7 +347,7 @@ def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array],
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
-        num_new_units = after.work[worker] - before.work[worker]
+        num_new_units = after.pending_units[worker] - before.pending_units[worker]
         has_newest = after.read[worker] == before.version
         does_unit = (num_new_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
         only_reads = num_new_units == 0
@@ -348,4 +358,4 @@ def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array],
 
 def is_commit(before: Any, after: Any) -> jax.Array:
     """bool[]: whether a step makes the next version and takes all work."""
-    return (after.version == before.version + 1) & (after.work == 0).all()
+    return (after.version == before.version + 1) & (after.pending_units == 0).all()

@@ -26,7 +26,7 @@ def anytime_minibatch(num_workers: int = 3) -> Specification:
     return specification_of_rounds(
         f"anytime_minibatch({num_workers} workers)",
         num_workers,
-        max_work=1,
+        max_units_of_worker=1,
         goes_on_beyond_max=True,
         commit_matches=commits_everything,
         has_enough=lambda state: jnp.ones((), bool),
@@ -53,7 +53,7 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
         num_workers,
         num_local_steps,
         num_waited,
-        has_enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
+        has_enough=lambda state: (state.pending_units >= num_local_steps).sum() >= num_waited,
         claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(members=partial(_stsyn_with_members, num_workers, num_local_steps, num_waited))
@@ -67,10 +67,10 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
 
     def has_enough(state: Rounds) -> jax.Array:
         """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
-        has_just_joined = (state.read == state.version) & (state.work == 0)
+        has_just_joined = (state.read == state.version) & (state.pending_units == 0)
         num_in_round = (alive & ~has_just_joined).sum()
         num_waited_for = jnp.minimum(num_waited, num_in_round).clip(1)
-        return (state.work >= num_local_steps).sum() >= num_waited_for
+        return (state.pending_units >= num_local_steps).sum() >= num_waited_for
 
     def joined(state: Rounds, worker: jax.Array) -> Rounds:
         """The state in which the worker has read the version of this round, and done nothing on it."""
@@ -93,7 +93,7 @@ def _stsyn_rounds(
     return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
-        max_work=num_local_steps,
+        max_units_of_worker=num_local_steps,
         goes_on_beyond_max=True,
         has_enough=has_enough,
         claim=f"{claim}, all from the version that it replaces",

@@ -21,9 +21,9 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
-from gcjax.specifications.rounds import commits_all_that_has_arrived, has_read, has_worked
+from gcjax.specifications.rounds import adds_one_unit, commits_all_that_has_arrived, has_read
 
-MAX_WORK = 2
+MAX_PENDING_PUSHES = 2
 """More pushes of a worker before a commit count as these."""
 
 
@@ -33,18 +33,18 @@ class Busy(NamedTuple):
     Attributes:
       version: int[], the newest that can be read.
       round_version: int[], the version with which this round has begun.
-      work: int[W], the pushes of each worker since the last commit.
+      pending_units: int[W], the pushes of each worker since the last commit, of one unit each.
       read: int[W], the version that each has read last.
       busy: int[W], whether each is in a local step.
-      due: int[W], the version that each must have read when it begins again; 0 where it must read the newest.
+      next_read: int[W], with overlap, the version that each reads during its step, for the next one; otherwise 0.
     """
 
     version: Numbers
     round_version: Numbers
-    work: Numbers
+    pending_units: Numbers
     read: Numbers
     busy: Numbers
-    due: Numbers
+    next_read: Numbers
 
 
 @comparable
@@ -71,18 +71,20 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
 
     def all_have_pushed(state: Busy) -> jax.Array:
         """bool[]: whether all who take part have pushed, and anybody has."""
-        return ((state.work > 0) | ~alive).all() & (state.work > 0).any()
+        return ((state.pending_units > 0) | ~alive).all() & (state.pending_units > 0).any()
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a commit of all pushes, with which a round begins, and whether everybody has pushed."""
         new_version = state.version + 1
-        after = state._replace(version=new_version, round_version=new_version, work=jnp.zeros_like(state.work))
+        after = state._replace(
+            version=new_version, round_version=new_version, pending_units=jnp.zeros_like(state.pending_units)
+        )
         return after, all_have_pushed(state)
 
     def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
         """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
         begins_round = (after.version == before.version + 1) & (after.round_version == after.version)
-        return begins_round & all_have_pushed(before) & (after.work == 0).all()
+        return begins_round & all_have_pushed(before) & (after.pending_units == 0).all()
 
     def step_property(before: Busy, after: Busy, component: jax.Array) -> jax.Array:
         """bool[]: whether everybody is in each commit."""
@@ -94,20 +96,22 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
 
     server = Role(
         actions=(Action("commit", commit, event=COMMIT, matches=commits_all_that_has_arrived),),
-        frame=lambda server: Busy(version=True, round_version=True, work=True, read=False, busy=False, due=False),
+        frame=lambda server: Busy(
+            version=True, round_version=True, pending_units=True, read=False, busy=False, next_read=False
+        ),
         rule=server_rule,
         only_actions=True,
     )
     if overlap:
         begin = [
-            Action("pull", _with_newest_due(_begin), BEGIN, _begins),
-            Action("go on", _with_newest_due(_begin_with_due), BEGIN, _begins),
+            Action("pull", _with_newest_as_next_read(_begin), BEGIN, _begins),
+            Action("go on", _with_newest_as_next_read(_begin_with_read_version), BEGIN, _begins),
         ]
     else:
         begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
     worker = Role(
         actions=(_PUSH, *begin),
-        frame=_worker_frame(num_workers, may_change_due=overlap),
+        frame=_worker_frame(num_workers, reads_meanwhile=overlap),
         rule=partial(_worker_rule, overlap),
     )
     specification = _busy_specification(
@@ -148,7 +152,7 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
         """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
-        num_pushes = after.work[worker] - before.work[worker]
+        num_pushes = after.pending_units[worker] - before.pending_units[worker]
         makes_version = (num_pushes >= 0) & (num_pushes <= 1) & (after.version == before.version + num_pushes)
         begins_round = (num_pushes == 1) & (worker == trigger)
         round_version = jnp.where(begins_round, after.version, before.round_version)
@@ -174,7 +178,7 @@ def one_version(state: Busy) -> jax.Array:
 
 def _push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     """The state after the worker's push, with which its local step ends, and whether it is in one."""
-    after = state._replace(work=state.work.at[worker].add(1), busy=state.busy.at[worker].set(0))
+    after = state._replace(pending_units=state.pending_units.at[worker].add(1), busy=state.busy.at[worker].set(0))
     return after, state.busy[worker] == 1
 
 
@@ -205,30 +209,30 @@ def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     return after, state.busy[worker] == 0
 
 
-def _begin_with_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+def _begin_with_read_version(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     """The state in which the worker begins a step without reading now, and whether it is idle.
 
-    It has the version that it has read last, or by now the newer one, `due`, that it was reading during its last step.
+    It has the version that it has read last, or by now the newer one that it was reading during its last step.
     """
-    newer_version = jnp.maximum(state.read[worker], state.due[worker])
+    newer_version = jnp.maximum(state.read[worker], state.next_read[worker])
     after = state._replace(read=state.read.at[worker].set(newer_version), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
 
 
-def _with_newest_due(
+def _with_newest_as_next_read(
     move: Callable[[Busy, jax.Array], tuple[Busy, jax.Array]],
 ) -> Callable[[Busy, jax.Array], tuple[Busy, jax.Array]]:
     """The move with which a worker begins to read meanwhile: what is the newest version now.
 
-    That is `due`: the worker must have read it when it begins again.
+    That is `next_read`: the worker must have read it when it begins again.
     """
 
-    def move_with_newest_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-        """As `move`, and then the version before the move is `due` for the worker."""
+    def move_with_next_read(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+        """As `move`, and then the version before the move is the worker's `next_read`."""
         after, enabled = move(state, worker)
-        return after._replace(due=state.due.at[worker].set(state.version)), enabled
+        return after._replace(next_read=state.next_read.at[worker].set(state.version)), enabled
 
-    return move_with_newest_due
+    return move_with_next_read
 
 
 def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
@@ -236,13 +240,13 @@ def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
     return has_read(before, after, event) & (after.busy[event.worker] == 1) & ~event.waited
 
 
-_PUSH = Action("push", _push, UNIT, has_worked)
+_PUSH = Action("push", _push, UNIT, adds_one_unit)
 
 
 def _worker_frame(
-    num_workers: int, *, may_change_versions: bool = False, may_change_due: bool = False
+    num_workers: int, *, may_change_versions: bool = False, reads_meanwhile: bool = False
 ) -> Callable[[jax.Array], Busy]:
-    """What a worker may change: its own entries, not all of them `due`, and perhaps both versions."""
+    """What a worker may change: its own entries, not all of them `next_read`, and perhaps both versions."""
 
     def frame(worker: jax.Array) -> Busy:
         """For each array of a state, the entries that the worker may change: bool[W], or one bool for all."""
@@ -250,10 +254,10 @@ def _worker_frame(
         return Busy(
             version=may_change_versions,
             round_version=may_change_versions,
-            work=own_entry,
+            pending_units=own_entry,
             read=own_entry,
             busy=own_entry,
-            due=own_entry & may_change_due,
+            next_read=own_entry & reads_meanwhile,
         )
 
     return frame
@@ -262,17 +266,22 @@ def _worker_frame(
 def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
     """bool[]: whether a worker pushes what it has begun, or begins with a version that it may have.
 
-    That is the newest; with overlap one from the newer of what it has read and what is `due` on: the version that was
-    the newest when it began last, which it has read meanwhile.
+    That is the newest; with overlap any that is no older than what it has read last and than `next_read`, which it has
+    read meanwhile.
     """
     busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
-    same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
-    has_one_more = after.work[worker] == before.work[worker] + 1
+    same_read = (read == before.read[worker]) & (after.next_read[worker] == before.next_read[worker])
+    has_one_more = after.pending_units[worker] == before.pending_units[worker] + 1
     pushes = ((busy_before == 1) | overlap) & (busy_after == 0) & has_one_more & same_read
-    min_read = jnp.maximum(before.read[worker], before.due[worker]) if overlap else before.version
-    next_due = before.version if overlap else before.due[worker]
-    may_read = (read >= min_read) & (read <= before.version) & (after.due[worker] == next_due)
-    begins = (busy_before == 0) & (busy_after == 1) & (after.work[worker] == before.work[worker]) & may_read
+    min_read = jnp.maximum(before.read[worker], before.next_read[worker]) if overlap else before.version
+    newest_or_same = before.version if overlap else before.next_read[worker]
+    may_read = (read >= min_read) & (read <= before.version) & (after.next_read[worker] == newest_or_same)
+    begins = (
+        (busy_before == 0)
+        & (busy_after == 1)
+        & (after.pending_units[worker] == before.pending_units[worker])
+        & may_read
+    )
     return pushes | begins
 
 
@@ -282,7 +291,7 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     Commits and units are counted, and the last value of each worker is kept, instead of taking step by step.
     """
     is_begin, is_unit, is_commit = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
-    num_events, num_workers = events.kind.size, state.work.size
+    num_events, num_workers = events.kind.size, state.pending_units.size
 
     def sum_changes(event_rows: np.ndarray, changes: np.ndarray | int, initial: np.ndarray) -> np.ndarray:
         """int32[events, W]: before each event, `initial int[W]` and what earlier ones have added for their workers.
@@ -309,7 +318,7 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
         return sum_changes(event_rows, value - previous, initial)
 
     version = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
-    num_arrived = sum_changes(np.flatnonzero(is_unit), changes=1, initial=state.work)
+    num_arrived = sum_changes(np.flatnonzero(is_unit), changes=1, initial=state.pending_units)
     event_if_commit = np.where(is_commit, np.arange(1, num_events + 1), 0)  # counted from 1; 0 for other events
     last_commit_event = np.maximum.accumulate(np.append(0, event_if_commit)[:-1])  # before each event; 0 if none
     has_commit = (last_commit_event > 0)[:, None]
@@ -317,10 +326,12 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     return Busy(
         version=version,
         round_version=state.round_version + (version - state.version),
-        work=num_arrived - num_committed,
+        pending_units=num_arrived - num_committed,
         read=latest_values(is_begin, events.version, state.read),
         busy=latest_values(is_begin | is_unit, is_begin, state.busy),
-        due=latest_values(is_begin, version, state.due) if overlap else np.broadcast_to(state.due, num_arrived.shape),
+        next_read=latest_values(is_begin, version, state.next_read)
+        if overlap
+        else np.broadcast_to(state.next_read, num_arrived.shape),
     )
 
 
@@ -341,18 +352,18 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
         initial=Busy(
             version=zero,
             round_version=zero,
-            work=zero_per_worker,
+            pending_units=zero_per_worker,
             read=zero_per_worker,
             busy=all_busy,
-            due=zero_per_worker,
+            next_read=zero_per_worker,
         ),
         sizes=Busy(
             version=num_version_ranks,
             round_version=num_round_ranks,
-            work=zero_per_worker + MAX_WORK + 1,
+            pending_units=zero_per_worker + MAX_PENDING_PUSHES + 1,
             read=zero_per_worker + num_read_ranks,
             busy=two_values,
-            due=zero_per_worker + (num_read_ranks if overlap else 1),
+            next_read=zero_per_worker + (num_read_ranks if overlap else 1),
         ),
         worker=worker,
         claim="all that read in a round read the same version",
@@ -364,8 +375,8 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
     """The state with versions replaced by their ranks, those from before this round by one; pushes up to `MAX_WORK`."""
     old_version = state.round_version - 1  # stands for all versions from before this round
-    read_or_old, due_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.due, old_version)
-    workers_versions = [read_or_old, due_or_old] if overlap else [read_or_old]
+    read_or_old, next_read_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.next_read, old_version)
+    workers_versions = [read_or_old, next_read_or_old] if overlap else [read_or_old]
     versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.round_version, state.version])])
     is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
 
@@ -377,6 +388,6 @@ def _canonical_state(overlap: bool, state: Busy) -> Busy:
         "version": rank_of(state.version),
         "round_version": rank_of(state.round_version),
         "read": rank_of(read_or_old),
-        "due": rank_of(due_or_old) * overlap,
+        "next_read": rank_of(next_read_or_old) * overlap,
     }
-    return state._replace(work=jnp.minimum(state.work, MAX_WORK), **ranks)
+    return state._replace(pending_units=jnp.minimum(state.pending_units, MAX_PENDING_PUSHES), **ranks)

@@ -18,13 +18,13 @@ class Pushes(NamedTuple):
       version: int[], the commits so far.
       read: int[W], the version that each has read last.
       busy: int[W], whether each is in a local step.
-      due: int[W], the newest version when each began last, if communication and computing overlap; otherwise 0.
+      next_read: int[W], the newest version when each began last, if communication and computing overlap; otherwise 0.
     """
 
     version: Numbers
     read: Numbers
     busy: Numbers
-    due: Numbers
+    next_read: Numbers
 
 
 @comparable
@@ -45,18 +45,18 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
     def own_entries(worker: Numbers) -> Pushes:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Pushes(version=True, read=is_own, busy=is_own, due=is_own_entry(num_workers, worker) & overlap)
+        return Pushes(version=True, read=is_own, busy=is_own, next_read=is_own_entry(num_workers, worker) & overlap)
 
     program, zero, zero_per_worker = _Program(overlap), np.int32(0), zeros(num_workers)
     two_values = zero_per_worker + 2
     move_of_begin = {"pull": program.pull, "go on": program.go_on}
     if overlap:
-        move_of_begin["go on with what was pulled"] = program.go_on_with_due
+        move_of_begin["go on with what was pulled"] = program.begin_with_next_read
     return Specification(
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
-        initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, due=zero_per_worker),
-        sizes=Pushes(version=2, read=two_values, busy=two_values, due=zero_per_worker + 1 + overlap),
+        initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, next_read=zero_per_worker),
+        sizes=Pushes(version=2, read=two_values, busy=two_values, next_read=zero_per_worker + 1 + overlap),
         worker=Role(
             actions=(
                 Action("push", program.push, event=COMMIT, matches=program.commits),
@@ -89,34 +89,36 @@ class _Program(NamedTuple):
         """The state in which the worker begins a step with what it has read last, and whether it is idle."""
         return self._begin(state, worker, state.read[worker])
 
-    def go_on_with_due(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """The state in which the worker begins a step with `due`, the newest version when it began last; if idle."""
-        return self._begin(state, worker, state.due[worker])
+    def begin_with_next_read(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        """The state in which the worker begins a step with what it read during its last one, and whether it is idle."""
+        return self._begin(state, worker, state.next_read[worker])
 
     def _begin(self, state: Pushes, worker: jax.Array, version: jax.Array) -> tuple[Pushes, jax.Array]:
         """The state in which the worker is in a step with this version, and whether it was idle.
 
-        With overlap it begins to read the newest version meanwhile, which is `due` when it begins again.
+        With overlap it begins to read the newest version meanwhile, which is `next_read` when it begins again.
         """
         newest_version = state.version
-        due = state.due.at[worker].set(newest_version) if self.overlap else state.due
+        next_read = state.next_read.at[worker].set(newest_version) if self.overlap else state.next_read
         read = state.read.at[worker].set(version)
-        return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
+        return Pushes(state.version, read, state.busy.at[worker].set(1), next_read), state.busy[worker] == 0
 
     def rule(self, before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have.
 
-        That is the newest, the one that it has read last, or, with overlap, `due`, the newest when it began last.
+        That is the newest, the one that it has read last, or, with overlap, `next_read`, the newest when it began last.
         """
         busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
-        same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
+        same_read = (read == before.read[worker]) & (after.next_read[worker] == before.next_read[worker])
         pushes = (busy_before == 1) & (busy_after == 0) & (after.version == before.version + 1) & same_read
         may_read = (
-            (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
+            (read == before.version)
+            | (read == before.read[worker])
+            | (self.overlap & (read == before.next_read[worker]))
         )
-        due = after.due[worker]
-        has_due = due == (before.version if self.overlap else before.due[worker])
-        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & has_due
+        next_read = after.next_read[worker]
+        reads_next = next_read == (before.version if self.overlap else before.next_read[worker])
+        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & reads_next
         return pushes | begins
 
     def step_property(self, before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:
@@ -135,5 +137,5 @@ class _Program(NamedTuple):
 
     def canonicalise(self, state: Pushes) -> Pushes:
         """The state with version 1, and versions that were read as newest (1) or older (0)."""
-        read, due = ((version == state.version).astype(jnp.int32) for version in (state.read, state.due))
-        return Pushes(jnp.ones_like(state.version), read, state.busy, due * self.overlap)
+        read, next_read = ((version == state.version).astype(jnp.int32) for version in (state.read, state.next_read))
+        return Pushes(jnp.ones_like(state.version), read, state.busy, next_read * self.overlap)

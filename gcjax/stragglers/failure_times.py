@@ -22,7 +22,7 @@ class FailureState(NamedTuple):
 
     Attributes:
       inner: the state of the model that is wrapped.
-      choice_params: the array by which `choose` says who fails: a mask, counts or probabilities.
+      chosen_by: the second argument of `choose`.
       rng_key: of the choices, the same in all units.
       unit: int32[], the next unit.
       onset: int32[W], the first unit that may fail.
@@ -32,7 +32,7 @@ class FailureState(NamedTuple):
     """
 
     inner: Any
-    choice_params: Any
+    chosen_by: jax.Array
     rng_key: jax.Array
     unit: jax.Array
     onset: jax.Array
@@ -56,20 +56,20 @@ class _Failing:
     """The sample function of all failures; equal for equal parts, so that it compiles once."""
 
     inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
-    choose: Callable[[FailureState], jax.Array]
+    choose: Callable[[FailureState, jax.Array], jax.Array]
 
     def __call__(self, state: FailureState, rng_key: jax.Array) -> tuple[jax.Array, FailureState]:
         """Seconds float[W] of the inner model's next unit, inf for workers that fail; the next state."""
         seconds, inner = self.inner(state.inner, rng_key)
-        failed = (state.unit >= state.onset) & self.choose(state)
+        failed = (state.unit >= state.onset) & self.choose(state, state.chosen_by)
         failed |= state.forever & state.failed
         return jnp.where(failed, jnp.inf, seconds), state._replace(inner=inner, unit=state.unit + 1, failed=failed)
 
 
 def failing(
     model: StragglerModel,
-    choose: Callable[[FailureState], jax.Array],
-    choice_params: Callable[[int], jax.Array],
+    choose: Callable[[FailureState, jax.Array], jax.Array],
+    chosen_by: Callable[[int], jax.Array],
     forever: bool,
     onset: Count,
     latest_onset: Count | None,
@@ -79,8 +79,8 @@ def failing(
 
     Args:
       model: the times of units without failures.
-      choose: `(state) -> bool[W]`, who fails in the round of the next unit, from its onset on.
-      choice_params: `(num_workers) -> array`, what `choose` finds in `state.choice_params`.
+      choose: `(state, chosen_by) -> bool[W]`, who fails in the round of the next unit, from its onset on.
+      chosen_by: `(num_workers) -> array`, what `choose` chooses by: a mask, a range of counts, or probabilities.
       forever: whether a worker that has failed stays so.
       onset: the first unit that may fail, or the earliest one that is drawn.
       latest_onset: each worker draws its onset between `onset` and this; None for no draw.
@@ -99,7 +99,7 @@ def failing(
         )
         return FailureState(
             inner=model.init(inner_key, num_workers),
-            choice_params=choice_params(num_workers),
+            chosen_by=chosen_by(num_workers),
             rng_key=rng_key,
             unit=jnp.zeros((), jnp.int32),
             onset=jax.random.randint(onset_key, (num_workers,), earliest_of_worker, latest_of_worker + 1, jnp.int32),

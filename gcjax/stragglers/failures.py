@@ -113,20 +113,20 @@ def failed_probability(
     return failing(model, _choose_independently, probabilities, forever, onset, latest_onset, period)
 
 
-def _choose_given(state: FailureState) -> jax.Array:
-    """bool[W]: the given workers (`choice_params bool[W]`) fail in the round of their onset."""
-    return state.choice_params & (state.rounds_since_onset == 0)
+def _choose_given(state: FailureState, is_given: jax.Array) -> jax.Array:
+    """bool[W]: the workers with `is_given bool[W]` fail in the round of their onset."""
+    return is_given & (state.rounds_since_onset == 0)
 
 
-def _choose_counted(state: FailureState) -> jax.Array:
-    """bool[W]: a random set, new in each round unless failures last; its size is in the range `choice_params`."""
+def _choose_counted(state: FailureState, count_range: jax.Array) -> jax.Array:
+    """bool[W]: a random set, new in each round unless failures last; of at least and at most `count_range int32[2]`."""
     rng_key = jax.random.fold_in(state.rng_key, jnp.where(state.forever, 0, state.round))
     count_key, order_key = jax.random.split(rng_key)
-    count = jax.random.randint(count_key, (), state.choice_params[0], state.choice_params[1] + 1, jnp.int32)
+    count = jax.random.randint(count_key, (), count_range[0], count_range[1] + 1, jnp.int32)
     return jax.random.permutation(order_key, jnp.arange(state.failed.size, dtype=jnp.int32)) < count
 
 
-def _choose_independently(state: FailureState) -> jax.Array:
-    """bool[W]: each worker fails in a round with its probability, `choice_params float[W]`."""
+def _choose_independently(state: FailureState, probability: jax.Array) -> jax.Array:
+    """bool[W]: each worker fails in a round with its `probability float[W]`."""
     rng_key = jax.random.fold_in(state.rng_key, state.round)
-    return jax.random.uniform(rng_key, state.choice_params.shape, state.choice_params.dtype) < state.choice_params
+    return jax.random.uniform(rng_key, probability.shape, probability.dtype) < probability

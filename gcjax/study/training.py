@@ -119,7 +119,7 @@ def train(
     eval_every = -(-most_commits // study.num_evals)  # rounded up
     # The runs end by time. This number only sizes the arrays of evaluations, alike for seeds that differ a little. A
     # protocol that looks at the loss may come to make more commits.
-    max_commits = None if protocol.adaptive is not None else eval_every * study.num_evals
+    max_commits = None if protocol.loss_feedback is not None else eval_every * study.num_evals
     truncated_protocol = with_absences(_truncated_protocol(protocol, seconds), inputs.absences)
     training = _Training(
         protocol=truncated_protocol, optimizer=study.optimizer_of(scheme), compression=study.compression_of(scheme),
@@ -245,10 +245,10 @@ def _train_in_one_program(
         runs = advance_in_pieces(
             advance, runs, num_evals, checkpoints=checkpoints, identity=identity, report=report_commits
         )
-    adaptive = training.protocol.adaptive
-    if adaptive is not None:  # the schedule that the losses led to
+    loss_feedback = training.protocol.loss_feedback
+    if loss_feedback is not None:  # the schedule that the losses led to
         network = _network_of(scheme, training.protocol, study, inputs)
-        schedule = _compiled_schedules(adaptive.schedule, inputs.durations, network, runs.state.controls)
+        schedule = _compiled_schedules(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
         _check_units_last(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
     end_time = time.perf_counter()
@@ -299,10 +299,10 @@ def _truncated_protocol(protocol: Protocol, seconds: float) -> Protocol:
         """A function that makes the schedules of another one, ending after so many seconds."""
         return lambda *arguments: truncate(schedule(*arguments), seconds)
 
-    adaptive = protocol.adaptive
-    if adaptive is not None:
-        adaptive = adaptive._replace(schedule=truncated(adaptive.schedule))
-    return protocol._replace(schedule=truncated(protocol.schedule), adaptive=adaptive)
+    loss_feedback = protocol.loss_feedback
+    if loss_feedback is not None:
+        loss_feedback = loss_feedback._replace(schedule=truncated(loss_feedback.schedule))
+    return protocol._replace(schedule=truncated(protocol.schedule), loss_feedback=loss_feedback)
 
 
 def _run_slice(tree: Any, run: int) -> Any:

@@ -20,7 +20,7 @@ ADAPTIVE = ["adacomm", "adsp"]
 
 @functools.cache
 def schedule_of(name):
-    return jax.jit(PROTOCOLS[name][0].adaptive.schedule)
+    return jax.jit(PROTOCOLS[name][0].loss_feedback.schedule)
 
 
 def numbers(name, controls, value):
@@ -35,16 +35,16 @@ def numbers(name, controls, value):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_later_windows_do_not_change_earlier_commits(name, x64):
-    adaptive, schedule = PROTOCOLS[name][0].adaptive, schedule_of(name)
-    first, count = adaptive.initial(adaptive.num_windows), adaptive.num_windows
+    loss_feedback, schedule = PROTOCOLS[name][0].loss_feedback, schedule_of(name)
+    first, count = loss_feedback.initial(loss_feedback.num_windows), loss_feedback.num_windows
     draw, changed = np.random.default_rng(0), 0
     for _ in range(30):
         d, window = durations(jax.random.key(draw.integers(99))), draw.integers(count - 1)
         value = draw.integers(1, 6, count)
         other = np.where(np.arange(count) > window, draw.integers(1, 6, count), value)
         one, two = (schedule(d, NETWORK, numbers(name, first, v)) for v in (value, other))
-        made = np.asarray(one.time) <= (window + 1) * adaptive.seconds
-        assert (made == (np.asarray(two.time) <= (window + 1) * adaptive.seconds)).all()
+        made = np.asarray(one.time) <= (window + 1) * loss_feedback.seconds
+        assert (made == (np.asarray(two.time) <= (window + 1) * loss_feedback.seconds)).all()
         for field in ("time", "worker", "unit", "version", "work", "weight"):
             np.testing.assert_array_equal(getattr(one, field)[made], getattr(two, field)[made])
         changed += made.any() and not np.array_equal(one.time, two.time)
@@ -72,10 +72,10 @@ def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
 @pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_it_chooses_once_a_window_by_what_has_happened(name, x64):
     """The same controls come out when the windows' commits are shown one window after the other."""
-    found, adaptive = result(name), PROTOCOLS[name][0].adaptive
-    controls, choose = adaptive.initial(adaptive.num_windows), jax.jit(adaptive.next)
-    for window in range(adaptive.num_windows - 1):
-        end = (window + 1) * adaptive.seconds
+    found, loss_feedback = result(name), PROTOCOLS[name][0].loss_feedback
+    controls, choose = loss_feedback.initial(loss_feedback.num_windows), jax.jit(loss_feedback.next)
+    for window in range(loss_feedback.num_windows - 1):
+        end = (window + 1) * loss_feedback.seconds
         there = found.schedule.time <= end
         time, loss = jnp.where(there, found.schedule.time, jnp.inf), jnp.where(there, found.info.loss, jnp.inf)
         controls = choose(controls, Observed(jnp.int32(window), jnp.asarray(end), time, loss))
@@ -86,19 +86,19 @@ def test_it_chooses_once_a_window_by_what_has_happened(name, x64):
 def test_only_what_has_happened_is_seen_and_the_end_is_judged(x64):
     """A protocol that writes down at each window how many commits it sees, with their times and with their losses."""
     adacomm = PROTOCOLS["adacomm"][0]
-    inner = adacomm.adaptive
+    inner = adacomm.loss_feedback
 
     def look(controls, seen):
         steps, counts = controls
         new = jnp.stack([jnp.isfinite(x).sum(dtype=jnp.int32) for x in (seen.time, seen.loss)])
         return inner.next(steps, seen), counts.at[seen.window].set(new)
 
-    adaptive = inner._replace(
+    loss_feedback = inner._replace(
         initial=lambda n: (inner.initial(n), jnp.zeros((n, 2), jnp.int32)),
         schedule=lambda d, n, controls: inner.schedule(d, n, controls[0]),
         next=look,
     )
-    protocol = adacomm._replace(adaptive=adaptive)
+    protocol = adacomm._replace(loss_feedback=loss_feedback)
     found = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, eval_every=3, network=NETWORK)
     made = [int((found.schedule.time <= (j + 1) * inner.seconds).sum()) for j in range(inner.num_windows - 1)]
     assert found.state.controls[1][:-1].tolist() == [[n, n] for n in made]
@@ -108,11 +108,11 @@ def test_only_what_has_happened_is_seen_and_the_end_is_judged(x64):
 
 def test_adacomm_chooses_by_its_formula(x64):
     """`H[j] = ceil(sqrt(F[j] / F[0]) H[0])`, or half of what it was if that is not less."""
-    found, adaptive = result("adacomm"), PROTOCOLS["adacomm"][0].adaptive
+    found, loss_feedback = result("adacomm"), PROTOCOLS["adacomm"][0].loss_feedback
     time, loss = np.asarray(found.schedule.time), np.asarray(found.info.loss)
     mean = [
-        loss[(time > j * adaptive.seconds) & (time <= (j + 1) * adaptive.seconds)].mean()
-        for j in range(adaptive.num_windows - 1)
+        loss[(time > j * loss_feedback.seconds) & (time <= (j + 1) * loss_feedback.seconds)].mean()
+        for j in range(loss_feedback.num_windows - 1)
     ]
     steps = [3]
     for value in mean:
@@ -121,16 +121,16 @@ def test_adacomm_chooses_by_its_formula(x64):
     np.testing.assert_array_equal(found.state.controls, steps)
     begin = np.concatenate([[0.0], time[:-1]])
     for e in range(int(found.info.num_commits)):
-        window = min(int(begin[e] // adaptive.seconds), adaptive.num_windows - 1)
+        window = min(int(begin[e] // loss_feedback.seconds), loss_feedback.num_windows - 1)
         assert (np.asarray(found.schedule.work)[e] == steps[window]).all()
 
 
-def fed(adaptive, losses_of_windows, num_windows):
+def fed(loss_feedback, losses_of_windows, num_windows):
     """The controls after each window, when these are the losses of its commits, at equal distances."""
-    seconds, size = adaptive.seconds, 120
+    seconds, size = loss_feedback.seconds, 120
     time, loss = np.full(size, np.inf), np.full(size, np.inf)
-    controls, found, made = adaptive.initial(num_windows), [], 0
-    choose = jax.jit(adaptive.next)
+    controls, found, made = loss_feedback.initial(num_windows), [], 0
+    choose = jax.jit(loss_feedback.next)
     for window, losses in enumerate(losses_of_windows):
         there = slice(made, made + len(losses))
         time[there] = window * seconds + (np.arange(len(losses)) + 1) * seconds / max(len(losses), 1)
@@ -143,10 +143,10 @@ def fed(adaptive, losses_of_windows, num_windows):
 
 def test_adacomm_follows_what_it_is_shown(x64):
     """Down with the square root; half if the loss has not fallen enough; the same after a window without commits."""
-    adaptive = protocols.adacomm(num_local_steps=12, seconds=4.0, num_windows=6).adaptive
-    found = fed(adaptive, [[9.0, 1.35, 1.35], [1.0], [1.0], [], [36.0]], 6)
+    loss_feedback = protocols.adacomm(num_local_steps=12, seconds=4.0, num_windows=6).loss_feedback
+    found = fed(loss_feedback, [[9.0, 1.35, 1.35], [1.0], [1.0], [], [36.0]], 6)
     assert np.asarray(found[-1]).tolist() == [12, 8, 4, 2, 2, 1]
-    assert np.asarray(fed(adaptive, [[], [9.0, 1.35, 1.35]], 6)[-1]).tolist() == [12, 12, 8, 8, 8, 8]
+    assert np.asarray(fed(loss_feedback, [[], [9.0, 1.35, 1.35]], 6)[-1]).tolist() == [12, 12, 8, 8, 8, 8]
 
 
 def curves(speeds, start=2.0, end=0.1):
@@ -162,7 +162,7 @@ def curves(speeds, start=2.0, end=0.1):
 
 def test_adsp_searches_for_the_rate(x64):
     """Up while the loss falls faster, back by one when it does not, at rest until the loss has risen by 30 %."""
-    found = fed(PROTOCOLS["adsp"][0].adaptive, curves([1, 1.5, 2, 2.5, 1.5, 1.5, 1.5, -0.001, -0.1, 1, 2]), 12)
+    found = fed(PROTOCOLS["adsp"][0].loss_feedback, curves([1, 1.5, 2, 2.5, 1.5, 1.5, 1.5, -0.001, -0.1, 1, 2]), 12)
     assert np.asarray(found[-1].num_commits).tolist() == [1, 2, 3, 4, 5, 4, 4, 4, 4, 1, 2, 3]
     assert [bool(c.searching) for c in found] == [True] * 4 + [False] * 4 + [True] * 3
     for j, controls in enumerate(found):  # what has been, stays
@@ -195,7 +195,7 @@ def test_adsp_with_a_target_searches_on_where_the_target_comes_nearer(x64):
     losses = curves([1, 0.9, 0.8], end=0.0)
     options = {"seconds": 4.0, "num_windows": 3, "min_interval": 0.5}
     by_speed, by_time = (
-        fed(protocols.adsp(**options, target_loss=target).adaptive, losses, 3)[-1] for target in (None, 0.3)
+        fed(protocols.adsp(**options, target_loss=target).loss_feedback, losses, 3)[-1] for target in (None, 0.3)
     )
     assert (by_speed.num_commits.tolist(), by_time.num_commits.tolist()) == ([1, 2, 1], [1, 2, 3])
 

@@ -166,7 +166,7 @@ class Driven:
         coordinator = self.server._coordinator
         if np.isfinite(coordinator._stops.end_of_patience):
             coordinator._stops._asked_at = coordinator._stops._last_answer = -2 * stops.MIN_PATIENCE
-            coordinator.look()
+            coordinator.handle_timers()
 
     def orders(self, worker):
         """The orders of the worker's connection that it has not answered."""

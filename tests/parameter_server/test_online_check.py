@@ -30,13 +30,13 @@ MANY = [(kind, worker) for kind in ["push"] * 9 + ["leave", "push", "join"] for 
 
 def held(name, changes, patch, **limits):
     """The traces that a run holds against its specification, one after the other, and what the run returns."""
-    traces, hold = [], Validation.hold
+    traces, replay = [], Validation.replay
 
     def noting(validation, trace):
         traces.append(trace)
-        return hold(validation, trace)
+        return replay(validation, trace)
 
-    patch.setattr(Validation, "hold", noting)
+    patch.setattr(Validation, "replay", noting)
     patch.setattr(online_check, "MAX_COMMITS", 2)
     run = Driven(name, patch, check=True, min_workers=NUM_WORKERS, **limits)
     for worker in range(NUM_WORKERS):
@@ -44,7 +44,7 @@ def held(name, changes, patch, **limits):
     for kind, worker in changes:
         getattr(run, kind)(worker)
     result = run.end()
-    patch.setattr(Validation, "hold", hold)
+    patch.setattr(Validation, "replay", replay)
     return traces, result
 
 

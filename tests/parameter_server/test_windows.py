@@ -22,13 +22,13 @@ def log_of(times, losses):
     return log
 
 
-def chosen(adaptive, times, losses):
+def chosen(loss_feedback, times, losses):
     """The controls after the last window, by what the protocol says of each window."""
-    controls, dtype = adaptive.initial(adaptive.num_windows), jnp.result_type(float)
-    for window in range(adaptive.num_windows - 1):
-        end = (window + 1) * adaptive.seconds
+    controls, dtype = loss_feedback.initial(loss_feedback.num_windows), jnp.result_type(float)
+    for window in range(loss_feedback.num_windows - 1):
+        end = (window + 1) * loss_feedback.seconds
         known = np.asarray(times) <= end
-        controls = adaptive.next(
+        controls = loss_feedback.next(
             controls,
             protocols.base.Observed(
                 jnp.int32(window),
@@ -41,14 +41,14 @@ def chosen(adaptive, times, losses):
 
 
 def test_the_controls_are_those_of_the_losses():
-    adaptive = protocols.adacomm(num_local_steps=8, seconds=1.0, num_windows=4).adaptive
+    loss_feedback = protocols.adacomm(num_local_steps=8, seconds=1.0, num_windows=4).loss_feedback
     times, losses = [0.2, 0.9, 1.5, 2.5], [4.0, 2.0, 1.0, 0.5]
-    windows = Windows(adaptive, num_commits=4)
-    controls = adaptive.initial(4)
+    windows = Windows(loss_feedback, num_commits=4)
+    controls = loss_feedback.initial(4)
     for now in (0.5, 1.1, 1.2, 2.1, 9.0):  # the last one is after the ends of two windows, one of them of no length
         num = sum(time < now for time in times)
         controls = windows.controls_after(now, log_of(times[:num], losses[:num]), controls)
-    assert controls.tolist() == chosen(adaptive, times, losses).tolist()
+    assert controls.tolist() == chosen(loss_feedback, times, losses).tolist()
     assert len(set(controls.tolist())) > 2
 
 
@@ -62,7 +62,7 @@ def test_the_rounds_have_the_steps_that_were_chosen():
     with jax.enable_x64(True):
         run, _ = live_run(protocol, num_commits=60)
         assert_kept_and_replayed(protocol, run)
-        steps = np.asarray(chosen(protocol.adaptive, run.schedule.time, run.loss))
+        steps = np.asarray(chosen(protocol.loss_feedback, run.schedule.time, run.loss))
         begin = np.append(0.0, run.schedule.time[:-1])
         window = np.minimum(begin // 0.15, 5).astype(int)
         assert (run.schedule.work == steps[window][:, None]).all()
@@ -75,7 +75,7 @@ def test_the_pushes_of_adsp_fill_their_interval():
     with jax.enable_x64(True):
         run, _ = live_run(protocol, num_commits=60)
         assert_kept_and_replayed(protocol, run)
-        rates = chosen(protocol.adaptive, run.schedule.time, run.loss)
+        rates = chosen(protocol.loss_feedback, run.schedule.time, run.loss)
         assert len(set(rates.num_commits.tolist())) > 1
         host = run.schedule
         first, worker, work = host.unit[:, 0], host.worker[:, 0], host.work[:, 0]

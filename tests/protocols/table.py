@@ -116,7 +116,7 @@ def aware(count):
     return lambda num_workers, commit, parts: [1 / count / max(1, commit - version) for _, _, version, _ in parts]
 
 
-def adaptive(threshold):
+def loss_feedback(threshold):
     return lambda num_workers, commit, parts: [min(1.0, threshold / max(1, commit - v)) for _, _, v, _ in parts]
 
 
@@ -139,7 +139,7 @@ class InTable:
 
 
 def adsp_rates(protocol):
-    rates = protocol.adaptive.initial(len(RATES))
+    rates = protocol.loss_feedback.initial(len(RATES))
     return rates._replace(num_commits=jnp.asarray(RATES, jnp.int32))
 
 
@@ -215,10 +215,10 @@ CASES = {
         stalls=True,
     ),
     "delay_adaptive": Case(
-        lambda w: P.delay_adaptive(), lambda w, e, parts: adaptive(w)(w, e, parts), queue(rules.Rule)
+        lambda w: P.delay_adaptive(), lambda w, e, parts: loss_feedback(w)(w, e, parts), queue(rules.Rule)
     ),
     "delay_adaptive 1.5": Case(
-        lambda w: P.delay_adaptive(delay_threshold=1.5), adaptive(1.5), queue(rules.Rule)
+        lambda w: P.delay_adaptive(delay_threshold=1.5), loss_feedback(1.5), queue(rules.Rule)
     ),
     "diloco": Case(
         lambda w: P.diloco(num_local_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
@@ -351,7 +351,7 @@ def function(name, num_workers=W):
         TRACES[name, durations.shape] += 1
         if controls is None:
             return made.schedule(durations, network)
-        return made.adaptive.schedule(durations, network, controls(made))
+        return made.loss_feedback.schedule(durations, network, controls(made))
 
     return run
 

@@ -94,14 +94,14 @@ def test_schedules_keep_to_what_is_promised(name):
 def test_the_eager_variant_does_not_promise_what_the_other_one_does():
     """The server applies the push of one worker as a commit of its own."""
     kept = check(schedule("worker_busy eager"), specifications.worker_busy(W))
-    assert kept.violated == "guarantee" and kept.actor == "server" and kept.before.work.sum() == 1
+    assert kept.violated == "guarantee" and kept.actor == "server" and kept.before.pending_units.sum() == 1
 
 
 def test_a_commit_of_too_few_learners_is_caught():
     found = schedule("decoupled_diloco fixed")  # one learner is enough
     assert check(found, specifications.decoupled_diloco(W, num_local_steps=1, min_quorum=1))
     kept = check(found, specifications.decoupled_diloco(W, num_local_steps=1, min_quorum=2))
-    assert kept.violated == "guarantee" and kept.actor == "server" and (kept.before.work > 0).sum() == 1
+    assert kept.violated == "guarantee" and kept.actor == "server" and (kept.before.pending_units > 0).sum() == 1
 
 
 def test_states_that_are_counted_wrongly_are_caught():

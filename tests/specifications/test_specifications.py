@@ -216,7 +216,7 @@ def test_a_server_that_commits_without_an_upload_breaks_its_guarantee():
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
-        return after, (state.work > 0).any()
+        return after, (state.pending_units > 0).any()
 
     result = check(with_move(whole, early, server=True))
     assert failing(result) == {"server", "all"}
@@ -287,7 +287,7 @@ def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
-        return after, state.work.sum() == 1
+        return after, state.pending_units.sum() == 1
 
     result = check(with_move(whole, early, server=True))
     assert {"server", "all"} <= failing(result)
@@ -299,12 +299,12 @@ def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
-        return after, state.work.any()
+        return after, state.pending_units.any()
 
     broken = with_move(whole, early, server=True)
     assert failing(check(broken)) == {"server", "all"}
     # Where the guarantee is as wrong as the program, the property still tells.
-    rule = lambda before, after, server: (after.version == before.version + 1) & (after.work == 0).all()  # noqa: E731
+    rule = lambda before, after, server: (after.version == before.version + 1) & (after.pending_units == 0).all()  # noqa: E731
     result = check(broken._replace(server=broken.server._replace(rule=rule)))
     assert result.product.reason == "the property does not hold"
     assert len(result.product.counterexample) == 3
@@ -320,7 +320,7 @@ def test_a_group_that_does_not_wait_for_its_members_is_caught():
 
     def push(state, server):
         after, _ = whole.server.actions[0].move(state, server)
-        return after, (server == 2) & (state.has_pushed[0] == 0) & state.work.any()
+        return after, (server == 2) & (state.has_pushed[0] == 0) & state.pending_units.any()
 
     result = check(with_move(whole, push, server=True))
     assert failing(result) == {"server", "all"}
@@ -356,7 +356,7 @@ def test_a_round_that_takes_old_reads_breaks_its_property():
     actions = whole.worker.actions
 
     def unit(state, worker):
-        return actions[1].move(state, worker)[0], (state.work[worker] < 1) & (state.read[worker] >= 0)
+        return actions[1].move(state, worker)[0], (state.pending_units[worker] < 1) & (state.read[worker] >= 0)
 
     broken = whole._replace(worker=whole.worker._replace(actions=(actions[0], Action("unit", unit))))
     assert explore(broken).failures["property"][-1].action == "unit"

@@ -37,7 +37,7 @@ class Activity(NamedTuple):
       workers: int[shown], those that are shown.
       num_workers: W.
       shown_part: which part of the record this is, in words.
-      unknown: what is not known, as the end of a sentence.
+      missing_data_note: what is not known, as the end of a sentence.
       has_all_commits: whether all commits within the window are among `contributions`.
     """
 
@@ -50,7 +50,7 @@ class Activity(NamedTuple):
     workers: np.ndarray
     num_workers: int
     shown_part: str
-    unknown: str = ""
+    missing_data_note: str = ""
     has_all_commits: bool = True
 
 
@@ -136,7 +136,7 @@ def limit(
     if is_large and window is None and len(units["start"]) > max_units:
         start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
         end, units = start_of_first_unit_too_many, select(units, units["start"] < start_of_first_unit_too_many)
-    shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.unknown
+    shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.missing_data_note
     return _without_commits_of_others_if_too_many(
         whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part=shown_part)
     )

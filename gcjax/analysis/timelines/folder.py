@@ -49,11 +49,11 @@ def _activity(
     contributions = None if commits is None else select(commits, commits["scheme"] == scheme)
     end = float(facts.get("timeline_seconds", _last_time(scheme_units)))
     num_workers = int(facts.get("num_workers", units["worker"].max(initial=0) + 1))
-    unknown = "" if commits is not None else f"; without commits and arrows, since there is no {COMMITS}"
+    missing_data_note = "" if commits is not None else f"; without commits and arrows, since there is no {COMMITS}"
     loss = _loss_of_commits(contributions) or _loss_of_evaluations(scheme, metrics)
     return Activity(
         scheme, scheme_units, contributions, loss, begin=0.0, end=end, workers=np.arange(num_workers),
-        num_workers=num_workers, shown_part="", unknown=unknown,
+        num_workers=num_workers, shown_part="", missing_data_note=missing_data_note,
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def check(
             f"the specification must have as many workers as the schedule; {specification.name} has "
             f"{specification.num_workers}, the schedule {trace.num_workers}."
         )
-    return Validation(specification).hold(trace)
+    return Validation(specification).replay(trace)
 
 
 class Validation:
@@ -136,7 +136,7 @@ class Validation:
         if block_size is not None:
             self._programs.warm_up(self._state, self._min_rows)
 
-    def hold(self, trace: Events) -> Conformance:
+    def replay(self, trace: Events) -> Conformance:
         """Whether the events that come next keep to the specification; nothing may come after one that does not."""
         for first_event in range(0, trace.time.size, self._block_size):
             in_block = slice(first_event, first_event + self._block_size)

@@ -276,7 +276,8 @@ class Queue(NamedTuple):
         phase, phase_end, arrive = self.phase_until_sent(plan.stop, send_start)
         planned = replace_where(
             current, computes, num_begun=plan.num_units, work=plan.num_units,
-            fresh=jnp.where(pulled, plan.fresh, current.first), begin=jnp.minimum(current.begin, plan.compute_start),
+            first_on_version=jnp.where(pulled, plan.first_on_version, current.first),
+            begin=jnp.minimum(current.begin, plan.compute_start),
             compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip
         state = replace_where(state, lacks_units, phase=IDLE, phase_end=jnp.inf)

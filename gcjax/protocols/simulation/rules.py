@@ -53,21 +53,23 @@ class TurnPlan(NamedTuple):
       compute_start: float seconds, when the first one begins.
       stop: float, when the last one ends; inf if it never does.
       send_start: float, when sending begins, or receiving where parameters are exchanged.
-      fresh: int32, the first unit that is computed on the parameters just received.
+      first_on_version: int32, the first unit that is computed on the parameters just received.
     """
 
     num_units: jax.Array
     compute_start: jax.Array
     stop: jax.Array
     send_start: jax.Array
-    fresh: jax.Array
+    first_on_version: jax.Array
 
 
 def turn_of(work: Work, first_unit: jax.Array, ready_time: jax.Array, num_units: jax.Array | int) -> TurnPlan:
     """Turns of so many units from `first_unit int32[W]` on, which begin at `ready_time float[W]` and are then sent."""
     stop = ready_time + work.seconds(first_unit, num_units)
     units_of_each = jnp.broadcast_to(jnp.asarray(num_units, first_unit.dtype), first_unit.shape)
-    return TurnPlan(num_units=units_of_each, compute_start=ready_time, stop=stop, send_start=stop, fresh=first_unit)
+    return TurnPlan(
+        num_units=units_of_each, compute_start=ready_time, stop=stop, send_start=stop, first_on_version=first_unit
+    )
 
 
 def slowest_clock(view: View) -> jax.Array:
@@ -167,7 +169,7 @@ class Rule(NamedTuple):
       turn_seconds: `(view) -> float[W]`, if a turn is as many units as fill so many seconds, one at least; instead of
         `num_units`.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
-        parameters have come (`TurnPlan.fresh`), one at least, and the server's `num_units` says nothing.
+        parameters have come (`TurnPlan.first_on_version`), one at least, and the server's `num_units` says nothing.
       aligned: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is skipped.
     """
 

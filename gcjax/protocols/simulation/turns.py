@@ -22,7 +22,7 @@ class Turns(NamedTuple):
       first: int32, the first unit; T where there is no such turn.
       num_begun: int32, how many units were begun in it.
       work: int32, how many of them the message stands for.
-      fresh: int32, the first unit computed on the version read in this turn; earlier ones are on the one before.
+      first_on_version: int32, the first unit on the version read in this turn; earlier ones are on the one before.
       version: int32, the version read.
       commit: int32, the commit that the message belongs to; -1 if none.
       position: int32, the message's place among those of the commit.
@@ -36,7 +36,7 @@ class Turns(NamedTuple):
     first: jax.Array
     num_begun: jax.Array
     work: jax.Array
-    fresh: jax.Array
+    first_on_version: jax.Array
     version: jax.Array
     commit: jax.Array
     position: jax.Array
@@ -185,7 +185,7 @@ def turns_record(
         max_stretches = num_contributions // work.num_workers
         column = jnp.minimum(_stretch_in_commit(commit, read), max_stretches - 1) * work.num_workers + worker
     elif split:
-        column = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
+        column = turn.position + jnp.where(unit < turn.first_on_version, 0, num_contributions // 2)
     else:
         column = turn.position
     shape = num_commits, num_contributions
@@ -239,7 +239,9 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
         horizon=horizon,
     )
     timeline = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), timeline)._replace(horizon=horizon)
-    version_read = jnp.where(is_begun, jnp.where(all_units[:, None] < turn.fresh, version_before, turn.version), -1)
+    version_read = jnp.where(
+        is_begun, jnp.where(all_units[:, None] < turn.first_on_version, version_before, turn.version), -1
+    )
     return timeline, version_read, turn
 
 
