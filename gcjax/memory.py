@@ -42,8 +42,8 @@ def check(what: str, num_bytes: int, advice: str) -> None:
     """
     if num_bytes > limit():
         raise ValueError(
-            f"{what} must fit into memory; they take at least {_size_text(num_bytes)}, and there are "
-            f"{_size_text(limit())}. {advice}"
+            f"{what} must fit into memory; they take at least {size_text(num_bytes)}, and there are "
+            f"{size_text(limit())}. {advice}"
         )
 
 
@@ -58,7 +58,7 @@ def is_exhausted(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "Out of memory" in str(error) or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _size_text(num_bytes: int) -> str:
+def size_text(num_bytes: int) -> str:
     """A number of bytes with three digits and a unit, from bytes to EiB."""
     power = min(max(num_bytes, 1).bit_length() // 10, 6)  # of 1024; 1 KiB has 11 bits
     return f"{num_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"

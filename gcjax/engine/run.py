@@ -31,6 +31,7 @@ from gcjax.engine.program import (
 )
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
+from gcjax.engine.state_memory import check_state_fits
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
 from gcjax.engine.validation import (
     check_commits,
@@ -129,7 +130,8 @@ def run(
 
     Raises:
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
-        does any work for any commit, or the ring is too small, or what it is to go on from is another run.
+        does any work for any commit, or the ring is too small, or what it is to go on from is another run, or
+        its state does not fit into memory.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
@@ -301,6 +303,7 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
     schedule, data, rng_key, params, durations_and_network = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
+    check_state_fits(run)
     last_eval = _last_eval(resume, schedule)
     if _may_be_positive(last_eval):
         num_evals = jnp.asarray(last_eval, jnp.int32)
@@ -318,6 +321,8 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
       progress: called with (commits made, commits in all); None for nobody.
     """
     options, put_on_devices = program.options, program.options.layout.put_on_devices
+    if resume.run is None:
+        check_state_fits(_begin.eval_shape(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params))
     schedule, data, rng_key, params, durations_and_network = put_on_devices(arrays)
     run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     last_eval, looks_at_loss = _last_eval(resume, schedule), durations_and_network is not None

@@ -1,0 +1,52 @@
+"""What the state of a run takes in memory, said before anything of it is allocated."""
+
+from typing import Any
+
+import jax
+
+from gcjax import memory
+from gcjax.engine.base import Run, State
+
+_WORDS = {
+    "params": "the parameters",
+    "ring": "past versions of them",
+    "opt_state": "the server's optimizer",
+    "local": "what workers have of their own",
+    "compression": "what senders of compressed messages keep",
+}
+
+
+def check_state_fits(run: Run) -> None:
+    """Checks that the state of a run fits into memory; `run` may have shapes and dtypes instead of arrays.
+
+    Raises:
+      ValueError: if it does not, with what each part takes and how many past versions would fit.
+    """
+    bytes_of_part = {part: memory.size(getattr(run.state, part)) for part in _WORDS}
+    num_bytes = sum(bytes_of_part.values())
+    parts = ", ".join(
+        f"{words} {memory.size_text(bytes_of_part[part])}" for part, words in _WORDS.items() if bytes_of_part[part]
+    )
+    memory.check(f"the states of a run ({parts})", num_bytes, _advice(run.state, num_bytes))
+
+
+def _advice(state: State, num_bytes: int) -> str:
+    """What to do if these bytes do not fit, as sentences."""
+    smaller = "Take fewer workers or a smaller model."
+    if state.ring is None:
+        return smaller
+    version_bytes = memory.size(state.params)
+    num_versions = _num_versions(state.ring)
+    num_fitting = int((memory.limit() - (num_bytes - num_versions * version_bytes)) // max(version_bytes, 1))
+    if num_fitting < 2:  # one slot of the ring is for what nobody reads
+        return smaller
+    return (
+        f"There are {num_versions - 1} past versions, by default one for each worker and contribution; "
+        f"{num_fitting - 1} would fit: pass ring_size={num_fitting - 1} if the schedule never needs more at once. "
+        f"{smaller}"
+    )
+
+
+def _num_versions(ring: Any) -> int:
+    """The slots of a ring, every leaf [ring_size + 1, ...]."""
+    return int(jax.tree.leaves(ring)[0].shape[0])
