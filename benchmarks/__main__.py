@@ -14,11 +14,14 @@ from pathlib import Path
 import rich
 
 from benchmarks import results
+from benchmarks.accelerator import accelerator
 from benchmarks.advice import what_if
 from benchmarks.algebra import algebra
 from benchmarks.codes import large_plans, plan_masks, roofline
 from benchmarks.engine import asp_commits, bsp_rounds, demo, second_run
+from benchmarks.memory import memory
 from benchmarks.partial import reproduction
+from benchmarks.pods import pods
 from benchmarks.protocols import python_loop, schedules, seeds, training
 from benchmarks.replay import replays
 from benchmarks.server import server
@@ -48,13 +51,16 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "seeds": seeds,
     "algebra": algebra,
     "recompilation": second_run,
+    "memory": memory,
     "mesh": on_mesh,
+    "pods": pods,
     "server": server,
     "traces": traces,
     "advice": what_if,
     "watch": watching,
     "replay": replays,
     "demo": demo,
+    "accelerator": accelerator,
 }
 
 
