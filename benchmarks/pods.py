@@ -88,7 +88,7 @@ def count(num_devices: int, num_blocks: int | None) -> Count:
     )
     lowered = jax.jit(gradient).lower(*shapes)
     begin_time = time.perf_counter()
-    compiled = lowered.compile()
+    compiled: Any = lowered.compile()
     compile_seconds = time.perf_counter() - begin_time
     sent = sum(engine.bytes_sent(compiled).values())
     return Count(
