@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import live_members, live_protocols, live_records
+from experiments import live_members, live_protocols, live_records, live_rows
 from gcjax import analysis, cli, files, parameter_server, protocols, stragglers
 from gcjax.analysis.timelines import folder as timelines
 from gcjax.progress import silent
@@ -36,7 +36,7 @@ def row(scheme, scenario, reach, **fields):
 
 
 def options():
-    return live_protocols._Options(analysis.Target("accuracy", 0.95, True), 5.0, 5.0, 60.0, 100, "ASP", 0.02)
+    return live_rows.Options(analysis.Target("accuracy", 0.95, True), 5.0, 5.0, 60.0, 100, "ASP", 0.02)
 
 
 def test_the_table_says_what_was_measured_and_what_was_predicted(tmp_path):
@@ -56,7 +56,7 @@ def test_a_run_is_predicted_where_the_same_has_happened():
         change = [parameter_server.Membership(1.0, 0, "left")] if has_left else []
         run = parameter_server.LiveRun(None, None, None, None, tuple(change), None, 0)
         case = live_members.Case("scheme", "scenario", live_members.Scenario(), setup)
-        return live_protocols._is_predicted(case, run, live_protocols._Measured(None, absences))
+        return live_rows.is_predicted(case, run, live_rows.Measured(None, absences))
 
     away = stragglers.absences(workers=(0,), leave=(1.0,))
     asp, overlap = protocols.asp(), protocols.worker_busy(overlap=True)
