@@ -22,6 +22,7 @@ SAME_TIMES = {
     "cyclic_mds": "cyclic_repetition: any W - s workers decode",
     "delay_adaptive": "asp, which it weighs otherwise",
     "diloco": "local_sgd with as many local steps; its paper takes some hundreds",
+    "error_correcting": "reed_solomon, whose rounds need fewer workers",
     "expander": "one_step, of which it is the case of a graph",
     "ignore_stragglers": "k_sync, with K = W - s",
     "independent_set": "one_step, which waits as long and adds up more",

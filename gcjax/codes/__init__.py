@@ -14,6 +14,7 @@ from gcjax.codes.block_designs import bibd
 from gcjax.codes.communication_efficient import communication_efficient
 from gcjax.codes.completion import completion_time
 from gcjax.codes.cyclic_mds import cyclic_mds
+from gcjax.codes.error_correcting import error_correcting
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.graph_codes import graph_code
 from gcjax.codes.heterogeneous import heterogeneous
@@ -49,6 +50,7 @@ TABLE: dict[str, Entry] = {
     "ignore_stragglers": Entry(ignore_stragglers, "Chen et al. 2016"),
     "independent_set": Entry(independent_set, "Su et al. 2023"),
     "majority": Entry(majority, "Chen et al. 2018"),
+    "error_correcting": Entry(error_correcting, "Chen et al. 2018"),
     "multi_message": Entry(multi_message, "Ozfatura et al. 2020"),
     "one_step": Entry(one_step, "Charles et al. 2017"),
     "optimal_decoding": Entry(optimal_decoding, "Charles et al. 2017"),
@@ -83,6 +85,7 @@ __all__ = [
     "cyclic_mds",
     "cyclic_repetition",
     "diagnostics",
+    "error_correcting",
     "expander",
     "fixed_code",
     "fractional_repetition",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import GradientCode
+from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import check_tolerance, complex_as_real_blocks, round_robin, unit_messages
 from gcjax.equality import comparable
@@ -40,15 +40,24 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
     assignment = round_robin(num_chunks, loads)
     angles = np.pi * (np.arange(num_workers) + 0.5) / num_workers
     worker_points = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
-    coefficients = np.zeros(assignment.chunks.shape, worker_points.dtype)
-    for chunk in range(num_chunks):
-        workers, slots = np.nonzero(assignment.chunks == chunk)
-        # The value at each holder's point of the polynomial that vanishes at the points of all others.
-        differences = worker_points[workers, None] - np.delete(worker_points, workers)[None]
-        distances = np.abs(differences)
-        # All chunks may be scaled alike; by the mean distance of points (1/2 or 1) no product over- or underflows.
-        mean_distance = 0.5 if points == "chebyshev" else 1.0
-        signs = (differences / distances).prod(axis=1)
-        coefficients[workers, slots] = signs * np.exp(np.log(distances / mean_distance).sum(axis=1))
+    coefficients = reed_solomon_coefficients(
+        assignment, worker_points, mean_distance=0.5 if points == "chebyshev" else 1.0
+    )
     messages = complex_as_real_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
     return fixed_code(assignment, unit_messages(messages), guaranteed=fastest_decode(num_workers - num_stragglers))
+
+
+def reed_solomon_coefficients(assignment: Assignment, worker_points: np.ndarray, *, mean_distance: float) -> np.ndarray:
+    """[W, K], real or complex as the `worker_points [W]`: of each chunk in the message of each of its holders.
+
+    At a holder's point it is the value of the polynomial that vanishes at the points of all who do not hold the chunk.
+    All chunks are scaled alike, by the mean distance of points, so that no product over- or underflows.
+    """
+    coefficients = np.zeros(assignment.chunks.shape, worker_points.dtype)
+    for chunk in range(assignment.num_chunks):
+        workers, slots = np.nonzero(assignment.chunks == chunk)
+        differences = worker_points[workers, None] - np.delete(worker_points, workers)[None]
+        distances = np.abs(differences)
+        signs = (differences / distances).prod(axis=1)
+        coefficients[workers, slots] = signs * np.exp(np.log(distances / mean_distance).sum(axis=1))
+    return coefficients

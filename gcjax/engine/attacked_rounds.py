@@ -1,7 +1,7 @@
 """Coded rounds in which some workers send wrong messages (Chen, Wang, Charles, Papailiopoulos 2018: DRACO).
 
-The server decodes what was sent as its code does: one that compares messages (`gcjax.codes.majority`) by a vote, all
-others by the weights of their plan.
+The server decodes what was sent as its code does: one that compares messages (`gcjax.codes.majority`,
+`gcjax.codes.error_correcting`) without what it takes for wrong, all others by the weights of their plan.
 
 Letters: W workers, L blocks, M messages a worker sends.
 """

@@ -109,7 +109,7 @@ def run(
       compression: of the messages that workers send, which then take as long as their compressed size says; the
         parameters that they receive stay whole. What is in no commit counts as not sent. None for none.
       wrong: workers that send wrong messages in the rounds of a code (`wrong_messages.wrong_senders`); none if None.
-        The code `majority` decodes by votes. Losses and residuals are those of right messages.
+        The codes `majority` and `error_correcting` find them. Losses and residuals are those of right messages.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no

@@ -1,0 +1,125 @@
+"""A code that finds and leaves out wrong messages (Chen, Wang, Charles, Papailiopoulos 2018: DRACO, cyclic code).
+
+Right messages are the values of one polynomial at the points of the workers, coordinate by coordinate. Where a of them
+are something else, a polynomial of degree a that vanishes at their points says so (Welch, Berlekamp 1986). One random
+combination of all coordinates is enough to find it.
+
+Letters: W workers, d parameters, a wrong messages, s stragglers, K = 2 a + s + 1 chunks a worker holds.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.codes.base import Coding, GradientCode
+from gcjax.codes.fixed import fixed_code
+from gcjax.codes.least_squares import least_squares
+from gcjax.codes.mds import complex_as_real_blocks, round_robin, unit_messages
+from gcjax.codes.reed_solomon import reed_solomon_coefficients
+from gcjax.equality import comparable
+
+_COMBINATION_SEED = 20180710
+"""Of the random combination of coordinates; the same in each round, so that a run is a function of its arguments."""
+
+
+@comparable
+def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -> GradientCode:
+    """Cyclic code with loads of 2 a + s + 1: a workers may send anything and s nothing. N = W, L = M = 2.
+
+    As `majority`, but the number of workers need not be a multiple of the load, and any a workers may be wrong rather
+    than a of each group. Half of the gradient serves as the imaginary part of complex messages, so that a worker sends
+    d numbers (see `reed_solomon`). With fewer than W - s arrived nothing is decoded. A plan knows who has arrived, not
+    what was sent: what was sent is examined in `gcjax.engine.run(..., wrong=)`, where the a most suspicious workers of
+    each round are left out. Messages count as right up to rounding, so that devices need not agree to the last bit; who
+    knows the random combination could choose a wrong message that it hides (with real attackers, draw another one).
+
+    Where DRACO solves for the error locator from syndromes, this takes the null vector of the equations of Welch and
+    Berlekamp, which bears missing rows.
+
+    Args:
+      num_workers: W = N.
+      num_wrong: a.
+      num_stragglers: s; 0 in the paper.
+
+    Raises:
+      ValueError: if the load is above the number of workers.
+    """
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_wrong", num_wrong, minimum=0)
+    _validate.integer("num_stragglers", num_stragglers, minimum=0)
+    load, num_needed = 2 * num_wrong + num_stragglers + 1, num_workers - num_stragglers
+    if load > num_workers:
+        raise ValueError(
+            f"2 num_wrong + num_stragglers must be below num_workers, {num_workers}; got {load - 1}. A worker would "
+            "have to hold more chunks than there are."
+        )
+    assignment = round_robin(num_workers, np.full(num_workers, load))
+    worker_points = np.exp(2j * np.pi * np.arange(num_workers) / num_workers)
+    coefficients = reed_solomon_coefficients(assignment, worker_points, mean_distance=1.0)
+    solve = least_squares(assignment, num_messages=2, num_blocks=2)
+
+    def weights_of(encode: jax.Array, is_used: jax.Array) -> jax.Array:
+        """float[W, 2, 2]: the weights with which the messages of these workers, bool[W], decode."""
+        weights = solve(jnp.where(is_used[:, None, None, None], encode, 0))
+        return jnp.where(is_used[:, None, None], weights, 0)  # rounding can leave weights for what is not there
+
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        """float[W, 2, 2]: the weights of all messages that are there; 0 if these are fewer than W - s."""
+        is_enough = (progress >= load).sum(dtype=jnp.int32) >= num_needed
+        return jnp.where(is_enough, solve(encode), 0)
+
+    def completion(arrivals: jax.Array) -> jax.Array:
+        """When all but s workers have arrived."""
+        return jnp.sort(arrivals[:, 0])[num_needed - 1]
+
+    def compare(messages: jax.Array, coding: Coding) -> jax.Array:
+        """float[W, 2, 2]: weights of the messages without those of the a most suspicious workers."""
+        has_arrived = (coding.encode != 0).any(axis=(1, 2, 3))
+        is_trusted = _trusted(messages, has_arrived, worker_points, num_wrong, degree=num_workers - load)
+        planned, weights = weights_of(coding.encode, has_arrived), weights_of(coding.encode, is_trusted)
+        # A commit may weigh its round; nobody may have arrived.
+        scale = jnp.abs(coding.decode).sum() / jnp.maximum(jnp.abs(planned).sum(), jnp.finfo(planned.dtype).tiny)
+        return (weights * scale).astype(coding.decode.dtype)
+
+    code = fixed_code(
+        assignment, unit_messages(complex_as_real_blocks(coefficients)), decode=decode, completion=completion
+    )
+    return code._replace(compare=compare)
+
+
+def _trusted(
+    messages: jax.Array, has_arrived: jax.Array, worker_points: np.ndarray, num_wrong: int, degree: int
+) -> jax.Array:
+    """bool[W]: who has arrived and is not among the a = `num_wrong` that are most likely to be wrong.
+
+    Sought are polynomials E of degree a and Q of degree `degree` + a, not both zero, with Q(x) = r E(x) at the point x
+    of each worker that has arrived, where r is a combination of the numbers it has sent. If at most a of them are
+    wrong, E vanishes at their points, since Q / E is the polynomial of the right ones.
+
+    Args:
+      messages: float[W, 2, width], the real and the imaginary parts of what was sent.
+      has_arrived: bool[W].
+      worker_points: complex[W].
+      num_wrong: a.
+      degree: of the polynomial of right messages, W - K.
+    """
+    factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)
+    parts = messages @ factors  # [W, 2]
+    is_usable = has_arrived & jnp.isfinite(messages).all(axis=(1, 2)) & jnp.isfinite(parts).all(axis=1)
+    parts = jnp.where(is_usable[:, None], parts, 0)
+    received = jax.lax.complex(parts[:, 0], parts[:, 1])
+    size = jnp.abs(received)
+    usual_size = jnp.nanmedian(jnp.where(is_usable, size, jnp.nan))
+    powers = jnp.asarray(worker_points[:, None] ** np.arange(degree + num_wrong + 1), received.dtype)
+    locator_powers = powers[:, : num_wrong + 1]
+    # Q is taken in units of the usual size, and each equation is divided by its own, so that all count alike.
+    equations = jnp.concatenate([powers * usual_size.astype(powers.dtype), -received[:, None] * locator_powers], axis=1)
+    equation_size = jnp.sqrt(usual_size**2 + size**2)
+    scaled = jnp.where(
+        (is_usable & (equation_size > 0))[:, None], equations / equation_size[:, None].astype(powers.dtype), 0
+    )
+    null_vector = jnp.linalg.svd(scaled, full_matrices=True)[2][-1].conj()
+    locator = jnp.abs(locator_powers @ null_vector[-(num_wrong + 1) :])  # |E| at each worker's point
+    suspicion_rank = jnp.argsort(jnp.argsort(jnp.where(is_usable, locator, jnp.inf)))
+    return is_usable & (suspicion_rank >= num_wrong)

@@ -1,0 +1,112 @@
+"""The code that finds wrong messages: every set of wrong and missing workers at small sizes, and its limits."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import codes
+
+WIDTH = 7
+
+
+def attacks(rng, right):
+    """name -> what a worker sends instead of `right [2, width]`."""
+    return {
+        "reversed": -right,
+        "huge": np.full_like(right, 1e8),
+        "one number": right + np.eye(*right.shape),
+        "slightly": right * (1 + 1e-2 * rng.normal(size=right.shape)),
+        "infinite": np.full_like(right, np.inf),
+        "not a number": np.where(np.eye(*right.shape) > 0, np.nan, right),
+    }
+
+
+def round_of(code, missing, rng):
+    """The coding of a round without some workers, all messages, and the sum of the gradients [L, width]."""
+    load, num_workers = code.assignment.load, code.assignment.num_workers
+    progress = np.full(num_workers, load)
+    progress[list(missing)] = rng.integers(0, load, len(missing))
+    coding = jax.jit(code.plan)(jnp.asarray(progress, jnp.int32))
+    gradients = rng.normal(size=(code.assignment.num_chunks, 2, WIDTH))
+    messages = np.einsum("wmkl,wkld->wmd", np.asarray(coding.encode), gradients[np.asarray(code.assignment.chunks)])
+    return coding, messages, gradients.sum(axis=0)
+
+
+def decoded(decode, messages):
+    used = (decode != 0).any(axis=(1, 2))
+    return np.einsum("wml,wmd->ld", decode, np.where(used[:, None, None], messages, 0))
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "num_wrong", "num_stragglers"),
+    [
+        (3, 1, 0), (5, 1, 2), (6, 2, 0), pytest.param(7, 2, 1, marks=pytest.mark.slow),
+        pytest.param(9, 1, 3, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_any_so_many_wrong_messages_are_found(num_workers, num_wrong, num_stragglers, x64):
+    code = codes.error_correcting(num_workers, num_wrong=num_wrong, num_stragglers=num_stragglers)
+    compare, rng = jax.jit(code.compare), np.random.default_rng(0)
+    everybody = range(num_workers)
+    for missing in itertools.chain(*(itertools.combinations(everybody, k) for k in range(num_stragglers + 1))):
+        coding, right, total = round_of(code, missing, rng)
+        arrived = [worker for worker in everybody if worker not in missing]
+        for wrong in itertools.chain(*(itertools.combinations(arrived, k) for k in range(num_wrong + 1))):
+            name = list(attacks(rng, right[0]))[rng.integers(6)]
+            sent = right.copy()
+            for worker in wrong:
+                sent[worker] = attacks(rng, right[worker])[name]
+            decode = np.asarray(compare(jnp.asarray(sent), coding))
+            assert not decode[list(wrong)].any(), (missing, wrong, name)
+            np.testing.assert_allclose(
+                decoded(decode, sent), total, rtol=1e-9, atol=1e-9, err_msg=f"{missing} {wrong} {name}"
+            )
+
+
+@pytest.mark.parametrize("name", ["reversed", "huge", "slightly", "infinite"])
+def test_in_float32_with_many_workers(name):
+    code = codes.error_correcting(23, num_wrong=3, num_stragglers=2)
+    rng, compare = np.random.default_rng(1), jax.jit(code.compare)
+    for _ in range(5):
+        missing, *wrong = rng.permutation(23)[:4].tolist()
+        coding, right, total = round_of(code, [missing], rng)
+        sent = right.astype(np.float32)
+        for worker in wrong:
+            sent[worker] = attacks(rng, right[worker])[name]
+        decode = np.asarray(compare(jnp.asarray(sent), coding))
+        assert decode.dtype == np.float32
+        np.testing.assert_allclose(decoded(decode, sent), total, rtol=1e-4, atol=1e-4)
+
+
+def test_one_more_is_too_many(x64):
+    code = codes.error_correcting(6, num_wrong=1, num_stragglers=1)
+    coding, sent, total = round_of(code, [], np.random.default_rng(2))
+    sent[1], sent[4] = sent[0] * 2, sent[2] + 3
+    decode = np.asarray(jax.jit(code.compare)(jnp.asarray(sent), coding))
+    assert np.abs(decoded(decode, sent) - total).max() > 0.1
+
+
+def test_with_fewer_than_needed_nothing_is_decoded():
+    code = codes.error_correcting(6, num_wrong=1, num_stragglers=1)
+    coding = code.plan(jnp.asarray([4, 4, 4, 4, 0, 0]))
+    assert not coding.decode.any() and coding.residual > 1
+    coding = code.plan(jnp.asarray([4, 4, 4, 4, 0, 4]))
+    assert coding.residual < 1e-5
+    finish = jnp.broadcast_to(jnp.asarray([5.0, 1.0, 2.0, 4.0, 3.0, 9.0])[:, None], (6, 4))
+    assert code.completion(finish) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"num_wrong": 2, "num_stragglers": 1}, "below num_workers, 5; got 5"),
+        ({"num_wrong": -1, "num_stragglers": 0}, "num_wrong"),
+        ({"num_wrong": 1, "num_stragglers": 0.5}, "num_stragglers"),
+    ],
+)
+def test_bad_input(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        codes.error_correcting(5, **arguments)
