@@ -39,7 +39,9 @@ def unloaded(monkeypatch, *names):
     finally:
         registry.forget(lambda entry: not any(entry.factory is factory for factory in before))
         for selector in {selector for selector, _ in gin.config._REGISTRY.items()} - selectors:
-            if not selector.startswith(("gcjax.", "optax.")):  # gin has these names once it is asked for any
+            if not selector.startswith(
+                ("gcjax.", "optax.", "experiments.")
+            ):  # gin has these names once it is asked for any
                 gin.config._REGISTRY.pop(selector)
         for module in [module for module in sys.modules if module.partition(".")[0] in names]:
             del sys.modules[module]

@@ -66,15 +66,17 @@ def test_any_so_many_wrong_messages_are_found(num_workers, num_wrong, num_stragg
             )
 
 
-@pytest.mark.parametrize("name", ["reversed", "huge", "slightly", "infinite"])
-def test_in_float32_with_many_workers(name):
+@pytest.mark.parametrize(
+    "names", [["reversed"] * 3, ["huge", "slightly", "reversed"], ["huge", "slightly", "infinite"]], ids="-".join
+)
+def test_in_float32_with_many_workers(names):
     code = codes.error_correcting(23, num_wrong=3, num_stragglers=2)
     rng, compare = np.random.default_rng(1), jax.jit(code.compare)
     for _ in range(5):
         missing, *wrong = rng.permutation(23)[:4].tolist()
         coding, right, total = round_of(code, [missing], rng)
         sent = right.astype(np.float32)
-        for worker in wrong:
+        for worker, name in zip(wrong, names, strict=True):
             sent[worker] = attacks(rng, right[worker])[name]
         decode = np.asarray(compare(jnp.asarray(sent), coding))
         assert decode.dtype == np.float32
