@@ -33,11 +33,11 @@ class EventClock:
         """Seconds by the clock of the machine itself, which shows the same for any other `EventClock` of it."""
         return self._clock()
 
-    def of_machine_time(self, seconds: Any) -> Any:
+    def from_machine_time(self, seconds: Any) -> Any:
         """Seconds by this clock, of times by the clock of the machine."""
         return np.asarray(seconds) + self._offset
 
-    def event(self) -> float:
+    def next_event_time(self) -> float:
         """Seconds of an event that happens now."""
         seconds = self._type(self.now())
         if seconds <= self._last:
@@ -46,7 +46,7 @@ class EventClock:
         return float(seconds)
 
 
-def offset(exchanges: list[tuple[float, float, float]]) -> float:
+def clock_offset(exchanges: list[tuple[float, float, float]]) -> float:
     """Seconds to add to our clock to get theirs, by the exchange that took the shortest (Cristian 1989).
 
     Args:
