@@ -85,7 +85,7 @@ class Coordinator:
             self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
         elif not wire.is_complete(message, self._commits.layout.num_bytes):
             self._members.num_refused += 1
-        elif message.kind == "unit" and self._is_of_last_turn(worker, message):
+        elif message.kind == "unit" and self._is_report_that_counts(worker, message):
             self._note_unit(worker, message)
             self.handle_timers()  # it may be enough without somebody who does not answer
         elif message.kind == "alive" or not self._is_under_way(worker, message):
@@ -151,11 +151,11 @@ class Coordinator:
     def _has_own_params(self, worker: int) -> bool:
         """Whether a worker has parameters of its own, from its last turn that arrived, and has not begun anew since."""
         log = self._commits.log
-        last = log.last_arrived_turn(worker)
+        turn_number = log.last_arrived_turn(worker)
         return (
             self._setup.protocol.local is not None
-            and last >= 0
-            and log.turns[worker][last].begin >= log.last_begin_anew_time(worker)
+            and turn_number >= 0
+            and log.turns[worker][turn_number].begin >= log.last_begin_anew_time(worker)
         )
 
     def _note_version_of(self, worker: int) -> None:
@@ -372,8 +372,8 @@ class Coordinator:
         is_in_turn = bool(self.rule_state.alive[worker] and not self.rule_state.idle[worker])
         return is_in_turn and message.header.get("turn") == self._commits.log.last_turn_number(worker)
 
-    def _is_of_last_turn(self, worker: int, message: Message) -> bool:
-        """Whether a unit belongs to the turn that the worker is in, or to one of a code that it has been asked for.
+    def _is_report_that_counts(self, worker: int, message: Message) -> bool:
+        """Whether the report of a unit belongs to the turn that the worker is in, or to one of a code that was stopped.
 
         A worker of a code goes on after its answer, since somebody else may not answer.
         """

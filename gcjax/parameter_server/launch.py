@@ -37,12 +37,12 @@ END_SECONDS = 10.0
 _MISUSE = "put it into a module, and give numbers and text from which it makes the rest"
 
 
-_restarted: list[bool] = []
+_restarts: list[bool] = []
 
 
 def is_restarted() -> bool:
     """Whether this process was started in the place of one that was ended by a signal."""
-    return any(_restarted)
+    return any(_restarts)
 
 
 class WorkerError(RuntimeError):
@@ -257,7 +257,7 @@ def _main(
     target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, is_x64: bool, is_restart: bool
 ) -> None:
     """What a process does: calls the target, and says how that ended."""
-    _restarted.append(is_restart)
+    _restarts.append(is_restart)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has started this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
     jax.config.update("jax_enable_x64", is_x64)

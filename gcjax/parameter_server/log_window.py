@@ -43,15 +43,12 @@ class LogWindows:
         self._log, self._rule, self._record = log, rule, record_function(protocol, rule)
         self._round_units, self._is_coded = protocol.round_units, protocol.code is not None
         num_workers = len(log.turns)
-        self._first_turn = [0] * num_workers  # of each worker, in the window; the number of a turn
-        self._first_undecided_turn = [0] * num_workers  # of each worker: it may still get into a commit
-        self._first_unit, self._num_lost_before_window = (
-            np.zeros(num_workers, np.int32),
-            np.zeros(num_workers, np.int32),
-        )
-        self._num_lost_before_unit = np.zeros(
-            (1, num_workers), np.int32
-        )  # int32[T, W]: in the last window, the units before each one that were lost
+        # Of each worker, the number of its first turn in the window, and of the first that may still get into a commit.
+        self._first_turn, self._first_undecided_turn = [0] * num_workers, [0] * num_workers
+        # Of each worker, the unit that is number 0 in the window, and the units before that which were lost.
+        self._first_unit, self._num_lost_before_window = np.zeros((2, num_workers), np.int32)
+        # int32[T, W]: the units of the last window that were lost before each of its units.
+        self._num_lost_before_unit = np.zeros((1, num_workers), np.int32)
 
     def decided_time(self) -> float:
         """Seconds, before which it is decided which units are in which commits; -inf if there is no commit.

@@ -64,7 +64,7 @@ def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float
     stop_time = stops.sent.max()
     reports = _between(messages.of(REPORT), "handle_start", begin, stop_time)
     pushes = _between(messages.of(PUSH), "handle_start", stop_time, end)
-    reporter, pusher = (int(messages.worker[np.argmax(messages.handle_start)]) for messages in (reports, pushes))
+    reporter, pusher = (int(some.worker[np.argmax(some.handle_start)]) for some in (reports, pushes))  # of the last one
     last_stop = np.flatnonzero((stops.sent == stop_time) & (stops.worker == pusher))[0]
     column = np.flatnonzero(schedule.worker[commit] == reporter)[0]
     compute_start = schedule.compute_start[schedule.unit[commit, column], reporter]

@@ -64,7 +64,7 @@ class LiveRun(NamedTuple):
     computes_while_sending: bool = False
 
 
-_SENT_FIELDS = {PUSH: "send_start", REPORT: "unit_end", SIGN: "sent"}
+_SEND_TIME_FIELDS = {PUSH: "send_start", REPORT: "unit_end", SIGN: "sent"}
 """By the kind of a message, the entry of its header that says when it was sent."""
 
 
@@ -258,15 +258,15 @@ class Server:
             if message.kind == PUSH:
                 self._service_seconds.append(self._clock.now() - begin)
 
-    def _handle_and_time_message(self, worker: int, message: Message, begin: float) -> None:
-        """Deals with a message of a worker that has been let in, and writes down when; `begin` is now."""
+    def _handle_and_time_message(self, worker: int, message: Message, handle_start: float) -> None:
+        """Deals with a message of a worker that has been let in, and writes down when; `handle_start`: seconds, now."""
         coordinator = self._coordinator
         rule_seconds, commit_seconds = coordinator.rule_seconds, coordinator.commit_seconds  # so far
         coordinator.handle_message(worker, message)
-        sent = message.header.get(_SENT_FIELDS.get(message.kind, ""))
-        if isinstance(sent, int | float) and math.isfinite(sent) and coordinator.has_begun:
+        send_time = message.header.get(_SEND_TIME_FIELDS.get(message.kind, ""))
+        if isinstance(send_time, int | float) and math.isfinite(send_time) and coordinator.has_begun:
             coordinator.messages.add(
-                message.kind, worker, float(self._clock.from_machine_time(sent)), begin, self._clock.now(),
+                message.kind, worker, float(self._clock.from_machine_time(send_time)), handle_start, self._clock.now(),
                 rule_seconds=coordinator.rule_seconds - rule_seconds,
                 commit_seconds=coordinator.commit_seconds - commit_seconds,
             )  # fmt: skip

@@ -95,14 +95,14 @@ class Outputs:
 
     def _choose(self, output: Any) -> None:
         """Chooses the arrays to wait for, and which of them must be copied."""
-        parts: dict[Any, list[tuple[bool, int, int, Path]]] = {}
+        leaves_by_part: dict[Any, list[tuple[bool, int, int, Path]]] = {}  # the smaller, the better to wait for
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
             if _can_wait(leaf):
                 part = None if self._is_program else path[:1]
                 path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
                 was_donated = path in self._last_donation
-                parts.setdefault(part, []).append((was_donated, leaf.nbytes, position, path))
-        chosen_paths = [min(leaves)[-1] for leaves in parts.values()]
+                leaves_by_part.setdefault(part, []).append((was_donated, leaf.nbytes, position, path))
+        chosen_paths = [min(leaves)[-1] for leaves in leaves_by_part.values()]
         self._awaited_paths = [path for path in chosen_paths if path not in self._often_donated]
         self._copied_paths = [path for path in chosen_paths if path in self._often_donated]
         self.needs_copies = bool(self._copied_paths)
