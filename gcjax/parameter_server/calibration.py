@@ -72,7 +72,7 @@ def calibration(run: LiveRun) -> Calibration:
       ValueError: if a worker has not pushed at all; or if parameters were exchanged, or workers computed while they
         sent and received, so that the record does not say how long they have waited for what.
     """
-    _check_messages_take_turns(run)
+    _check_one_thing_at_a_time(run)
     schedule, messages = jax.device_get(run.schedule), run.messages or _NO_MESSAGES
     stops = messages.of(STOP)
     with np.errstate(invalid="ignore"):
@@ -122,15 +122,15 @@ def measured_absences(run: LiveRun) -> Absences | None:
     if not run.memberships:
         return None
     is_present, times_away = dict.fromkeys(range(run.schedule.start.shape[1]), False), []  # (worker, leave, join)
-    since = dict.fromkeys(is_present, 0.0)
+    away_since = dict.fromkeys(is_present, 0.0)
     for change in run.memberships:
         if change.change == "left":
-            is_present[change.worker], since[change.worker] = False, change.time
+            is_present[change.worker], away_since[change.worker] = False, change.time
         elif change.change in ("joined", "came back"):
             if change.time > 0:
-                times_away.append((change.worker, since[change.worker], change.time))
+                times_away.append((change.worker, away_since[change.worker], change.time))
             is_present[change.worker] = True
-    times_away += [(worker, since[worker], np.inf) for worker, present in is_present.items() if not present]
+    times_away += [(worker, away_since[worker], np.inf) for worker, present in is_present.items() if not present]
     if not times_away:
         return None
     workers, leave, join = zip(*sorted(times_away), strict=True)
@@ -174,7 +174,7 @@ def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) 
 _NO_MESSAGES = MessageTimes(np.zeros(0, str), np.zeros(0, np.int32), *np.zeros((5, 0)))
 
 
-def _check_messages_take_turns(run: LiveRun) -> None:
+def _check_one_thing_at_a_time(run: LiveRun) -> None:
     """Raises an error if workers did not receive, compute and send one after the other: messages have no times then."""
     if not run.pulls_before_push and not run.computes_while_sending:
         return

@@ -43,7 +43,7 @@ class CodedRounds:
         self._zeros = np.zeros((code.num_blocks, shape[1]), dtype)
         self._losses = np.zeros((code.assignment.num_workers, code.assignment.load))
         self._coefficients = jax.jit(self._encode_and_decode)
-        self._add = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
+        self._add_decoded = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
         self._tree_of_blocks = jax.jit(assembled)
         self.plan = self.make_plan(np.zeros(code.assignment.num_workers, np.int32))
 
@@ -61,7 +61,7 @@ class CodedRounds:
         """What the messages of the workers that are needed decode to, as one contribution."""
         total: Any = self._zeros
         for push in pushes:
-            total = self._add(total, self.plan.decode[push.worker], push.tree)
+            total = self._add_decoded(total, self.plan.decode[push.worker], push.tree)
         chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)
         loss = (chunk_weights * self._losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
         return pushes[0]._replace(tree=self._tree_of_blocks(total, params), loss=float(loss))
@@ -69,8 +69,8 @@ class CodedRounds:
     def warm_up(self, params: Any) -> None:
         """Compiles what a commit takes."""
         message = np.zeros(self.layout.shapes[0], self._zeros.dtype)
-        total = self._add(self._zeros, self.plan.decode[0], message)
-        total = self._add(total, self.plan.decode[0], message)
+        total = self._add_decoded(self._zeros, self.plan.decode[0], message)
+        total = self._add_decoded(total, self.plan.decode[0], message)
         jax.block_until_ready(self._tree_of_blocks(total, params))
 
     def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array]:

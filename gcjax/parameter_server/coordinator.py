@@ -130,13 +130,13 @@ class Coordinator:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._commits.log.turns[worker] else "joined"
-            why_anew = self._restored_or_why_anew(worker)
+            why_anew = self._reason_to_begin_anew(worker)
             membership = Membership(now, worker, change, why_anew, anew=bool(why_anew))
             self._commits.log.add_membership(membership, self._members[worker].incarnation)
             self._carry_out(self._decide(JOIN, worker, now), now)
 
-    def _restored_or_why_anew(self, worker: int) -> str:
-        """Restores the version that a worker which joins has read: ""; or why it must begin anew instead."""
+    def _reason_to_begin_anew(self, worker: int) -> str:
+        """Why a worker that joins must begin anew; "" if not: the version that it has read is restored, if any."""
         log, member = self._commits.log, self._members[worker]
         if self._setup.protocol.local is None or log.last_arrived_turn(worker) < 0:
             return ""

@@ -94,7 +94,7 @@ def push_message(push: Push, clock_offset: float) -> Message:
     }
     times = {
         "compute_start": push.compute_start + clock_offset,
-        "unit_ends": [end + clock_offset for end in push.unit_ends],
+        "unit_ends": [unit_end + clock_offset for unit_end in push.unit_ends],
         "send_start": time.monotonic() + clock_offset,
     }
     return Message({**header, **times}, wire.to_bytes(push.change))

@@ -114,7 +114,5 @@ def time_errors(measured: np.ndarray, predicted: np.ndarray, *, skip: int = 5) -
       skip: the first commits, which are left out, since their times are short.
     """
     num_commits = min(len(measured), len(predicted))
-    measured_times, predicted_times_ = (
-        np.asarray(times, np.float64)[skip:num_commits] for times in (measured, predicted)
-    )
-    return predicted_times_ / measured_times - 1
+    compared = slice(skip, num_commits)
+    return np.asarray(predicted, np.float64)[compared] / np.asarray(measured, np.float64)[compared] - 1

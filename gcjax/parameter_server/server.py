@@ -233,15 +233,15 @@ class Server:
         """Waits for the next message, end of a connection, end of a lease, or timer, and deals with it."""
         if self._check is not None:
             self._check.check_if_due(self._clock.now())
-        next_timer = min(self._next_lease_end, self._coordinator.next_timer)  # seconds
+        next_time = min(self._next_lease_end, self._coordinator.next_timer)  # seconds
         try:
-            event = self._events.get(timeout=float(np.clip(next_timer - self._clock.now(), 1e-3, 1.0)))
+            event = self._events.get(timeout=float(np.clip(next_time - self._clock.now(), 1e-3, 1.0)))
         except queue.Empty:
             event = None
-        begin = self._clock.now()
+        now = self._clock.now()
         self._coordinator.handle_timers()
-        if begin >= self._next_lease_end or event is None:
-            self._end_leases(begin)
+        if now >= self._next_lease_end or event is None:
+            self._end_leases(now)
         if event is None:
             return
         connection, message = event
@@ -249,14 +249,14 @@ class Server:
         if message is None:
             self._lose(connection)
         elif worker is None:
-            self._members.greet(connection, message, self._coordinator.rule_state.alive, begin)
+            self._members.greet(connection, message, self._coordinator.rule_state.alive, now)
         elif self._members.is_current(worker, connection):
-            self._members.note_heard(worker, begin)
-            self._handle_and_time_message(worker, message, begin)
+            self._members.note_heard(worker, now)
+            self._handle_and_time_message(worker, message, handle_start=now)
             if message.kind == "ready":
                 self._next_lease_end = 0.0  # there is one lease more, and the clock may begin anew
             if message.kind == PUSH:
-                self._service_seconds.append(self._clock.now() - begin)
+                self._service_seconds.append(self._clock.now() - now)
 
     def _handle_and_time_message(self, worker: int, message: Message, handle_start: float) -> None:
         """Deals with a message of a worker that has been let in, and writes down when; `handle_start`: seconds, now."""

@@ -147,9 +147,9 @@ class TurnLog:
 
     def add_commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
         """Writes down a commit of messages, each a worker and the number of its turn."""
-        for position, (worker, number) in enumerate(messages):
-            turn = self.turns[worker][number]
-            self.turns[worker][number] = turn._replace(commit=commit, position=position)
+        for position, (worker, turn_number) in enumerate(messages):
+            turn = self.turns[worker][turn_number]
+            self.turns[worker][turn_number] = turn._replace(commit=commit, position=position)
         self.commit_times.append(now)
         self.losses.append(loss)
 
@@ -184,13 +184,11 @@ def _num_contributions(turns: list[Turn]) -> int:
     for turn in turns:
         if turn.commit < 0:
             continue
-        follows = last is not None and (turn.version, turn.first_unit) == (
-            last.version,
-            last.first_unit + last.num_sent_units,
-        )
+        after_last = None if last is None else (last.version, last.first_unit + last.num_sent_units)
+        follows_last = after_last == (turn.version, turn.first_unit)
         if last is None or turn.commit != last.commit:
             num_so_far = 1
-        elif not follows:
+        elif not follows_last:
             num_so_far += 1
         last, most = turn, max(most, num_so_far)
     return most

@@ -51,10 +51,8 @@ class Updates:
         self.opt_state = jax.jit(self._optimizer.init)(params)
         self.layout = wire.layout_of(params)
         self._params_bytes: np.ndarray | None = None
-        self._apply, self._add_weighted = (
-            jax.jit(self._params_and_state_after_step),
-            jax.jit(_weighted_sum, donate_argnums=0),
-        )
+        self._apply = jax.jit(self._params_and_state_after_step)
+        self._add_weighted = jax.jit(_weighted_sum, donate_argnums=0)
 
     def warm_up(self) -> None:
         """Compiles what a commit takes."""

@@ -22,9 +22,8 @@ class Windows:
         self._window = 0
         if loss_feedback is not None:
             self._next_controls = jax.jit(loss_feedback.next)
-            self.controls_after(
-                math.inf, TurnLog(0), loss_feedback.initial(loss_feedback.num_windows), last_window=1
-            )  # compiles
+            controls = loss_feedback.initial(loss_feedback.num_windows)
+            self.controls_after(math.inf, TurnLog(0), controls, last_window=1)  # compiles
             self._window = 0
 
     def controls_after(self, now: float, log: TurnLog, controls: Any, last_window: int | None = None) -> Any:

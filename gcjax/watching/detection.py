@@ -76,10 +76,9 @@ class Detector:
         self._step_numbers = np.concatenate([self._step_numbers, steps.numbers])
         self._lateness = np.concatenate([self._lateness, lateness])
         self._iteration_seconds = np.concatenate([self._iteration_seconds, steps.iteration_seconds])
-        is_slow = (self._lateness > WARNING * self._iteration_seconds[:, None]) & (
-            self._lateness > LEAST_SECONDS
-        )  # [T, W]
-        costs = _window_sums(self._lateness * is_slow) / _window_sums(self._iteration_seconds[:, None])
+        iteration_seconds = self._iteration_seconds[:, None]
+        is_slow = (self._lateness > WARNING * iteration_seconds) & (self._lateness > LEAST_SECONDS)  # [T, W]
+        costs = _window_sums(self._lateness * is_slow) / _window_sums(iteration_seconds)
         costs -= _low_medians(costs)
         is_named = costs >= WARNING
         named_steps = []
@@ -99,11 +98,11 @@ class Detector:
         window = slice(max(0, position + 1 - WINDOW), position + 1)
         is_slow_in_window, verdict_before = is_slow[window, worker], self.verdicts.get(worker)
         since = verdict_before.since if verdict_before else int(self._step_numbers[window][is_slow_in_window.argmax()])
+        num_named_steps = int(self._step_numbers[position]) - since
         return Verdict(
             worker=worker,
             since=since,
-            is_persistent=bool(is_slow_in_window.mean() > 0.5)
-            or int(self._step_numbers[position]) - since >= LONG_STEPS,
+            is_persistent=bool(is_slow_in_window.mean() > 0.5) or num_named_steps >= LONG_STEPS,
             seconds=float(np.median(self._lateness[window, worker][is_slow_in_window])),
             cost=float(costs[position, worker]),
             is_critical=bool(costs[position, worker] >= CRITICAL),

@@ -26,9 +26,8 @@ class Group:
         self._last_judged_step = -1
         self._detector = Detector(num_workers)
         self._last_silent: tuple[int, ...] = ()  # as in the last report
-        self._levels_of_named: dict[
-            int, tuple[bool, bool]
-        ] = {}  # worker -> whether it was called persistent, and critical
+        # Worker -> whether it was called persistent, and critical.
+        self._levels_of_named: dict[int, tuple[bool, bool]] = {}
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> list[Report]:
