@@ -123,7 +123,7 @@ class Scripted:
         """Answers an order with a gradient that is one number everywhere."""
         body = self.wire.to_bytes(jax.tree.map(lambda x: np.full(x.shape, value, x.dtype), shapes()))
         times = {"compute_start": 0.0, "unit_ends": [0.0] * order.header["num_units"], "send_start": 0.0}
-        self.send("push", body, turn=order.header["turn"], loss=1.0, lost=0, is_finite=True, **times)
+        self.send("push", body, turn=order.header["turn"], loss=1.0, num_lost=0, is_finite=True, **times)
 
 
 def shapes():

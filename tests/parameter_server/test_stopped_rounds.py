@@ -96,13 +96,13 @@ def test_a_push_that_comes_too_late_leaves_nothing_behind():
 def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypatch):
     num_left, answer = 0, WorkerTurns._answer
 
-    def leave_first(self, order, *, lost):
+    def leave_first(self, order, *, num_lost):
         """The connection is lost instead of the first two answers of worker 2."""
         nonlocal num_left
         if self._program._worker == 2 and num_left < 2 and self._inbox.queue[0].kind == "stop":
             num_left += 1
             raise parameter_server.Disconnected("lost by the test")
-        return answer(self, order, lost=lost)
+        return answer(self, order, num_lost=num_lost)
 
     monkeypatch.setattr(WorkerTurns, "_answer", leave_first)
     monkeypatch.setattr(stops, "MIN_PATIENCE", 1e6)  # who has not left is waited for
