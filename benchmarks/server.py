@@ -82,8 +82,8 @@ def pusher(num_params: int, address: str, worker: int) -> int:
     connection.send(Message({"kind": "ready"}))
     with contextlib.suppress(Disconnected):
         while (order := connection.receive()).kind != "end":
-            header = {"kind": "push", "turn": order.header["turn"], "compute_start": now, "ends": [now], "loss": 0.0,
-                      "is_finite": True, "lost": 0, "send_start": now}  # fmt: skip
+            header = {"kind": "push", "turn": order.header["turn"], "loss": 0.0, "is_finite": True, "num_lost": 0}
+            header |= {"compute_start": now, "unit_ends": [now], "send_start": now}
             connection.send(Message(header, zero_gradient))
             num_pushes += 1
     connection.close()

@@ -156,7 +156,7 @@ def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
 
     Started alone, it starts all of them. One of several processes starts its own, and starts it again if it is killed.
     """
-    apart = processes.place_apart()
+    apart = processes.current_place()
     if apart is None:
         address, token = _free_address(), secrets.token_hex()
         workers_to_start: list[int] = list(range(num_workers))

@@ -53,7 +53,7 @@ def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None
     from gcjax import processes
 
     given_options = group_options(options)
-    if options.distributed and processes.are_apart(options.config, options.bindings):
+    if options.distributed and processes.asks_for_apart(options.config, options.bindings):
         if given_options.pop("lost_after", None) is not None:
             raise ValueError("Processes that are apart do not lose each other; leave out --lost-after.")
         return _only_first_prints(processes.apart(**given_options))

@@ -98,7 +98,7 @@ def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitS
     from gcjax import processes
     from gcjax.cli import run_folders
 
-    writes_nothing_that_is_kept = processes.place_apart() is not None and not processes.is_first()
+    writes_nothing_that_is_kept = processes.current_place() is not None and not processes.is_first()
     if writes_nothing_that_is_kept:
         return Path(lock_stack.enter_context(tempfile.TemporaryDirectory()))
 

@@ -37,8 +37,8 @@ class Calibration(NamedTuple):
       report_seconds: for which the server is busy with the report of a unit: what the rule takes for an event.
       push_seconds: for which it is busy with a push that brings no commit; None if nobody has looked.
       commit_seconds: for which it is busy with a commit besides; None if nobody has looked.
-      held: float64[T, W] seconds of the units in which their worker was held up as a whole, as if suspended: no sign of
-        life came, and nothing ends this early. None if no sign of life was written down.
+      held_up_seconds: float64[T, W] seconds of the units in which their worker was held up as a whole, as if
+        suspended: no sign of life came, and nothing ends this early. None if no sign of life was written down.
     """
 
     durations: np.ndarray
@@ -49,7 +49,7 @@ class Calibration(NamedTuple):
     report_seconds: float = 0.0
     push_seconds: float | None = None
     commit_seconds: float | None = None
-    held: np.ndarray | None = None
+    held_up_seconds: np.ndarray | None = None
 
     @property
     def network(self) -> Network:
@@ -72,39 +72,45 @@ def calibration(run: LiveRun) -> Calibration:
       ValueError: if a worker has not pushed at all; or if parameters were exchanged, or workers computed while they
         sent and received, so that the record does not say how long they have waited for what.
     """
-    _check_turns(run)
+    _check_one_thing_at_a_time(run)
     schedule, messages = jax.device_get(run.schedule), run.messages or _NO_MESSAGES
     stops = messages.of(STOP)
     with np.errstate(invalid="ignore"):
         durations = schedule.compute_end - schedule.compute_start
         send_seconds = schedule.finish - schedule.compute_end
         if stops.kind.size:  # who had ended a unit before has waited for the stop
-            send_seconds = schedule.finish - schedule.send_start + np.median(stops.done - stops.heard)
+            send_seconds = schedule.finish - schedule.send_start + np.median(stops.handle_end - stops.handle_start)
         receive_seconds = schedule.compute_start - schedule.start
-    is_sent = np.isfinite(schedule.send_start) & np.isfinite(schedule.finish)
-    is_first = np.isfinite(schedule.compute_start) & (np.roll(is_sent, 1, axis=0) | _is_row_0(is_sent))
+    # bool[T, W]: units after which a push was sent, and those before which parameters or an order were received.
+    precedes_send = np.isfinite(schedule.send_start) & np.isfinite(schedule.finish)
+    follows_receive = np.isfinite(schedule.compute_start) & (
+        np.roll(precedes_send, 1, axis=0) | _is_row_0(precedes_send)
+    )
     if stops.kind.size:  # a turn can go on after its push
-        is_first = np.isfinite(schedule.compute_start) & (schedule.start < schedule.compute_start)
-    silent = np.flatnonzero(~is_sent.any(axis=0))
-    if silent.size:
-        raise ValueError(f"each worker must have pushed once at least; worker {silent[0]} has not. Let it run longer.")
-    service = float(np.median(run.service_seconds))
-    receive = _medians(receive_seconds, is_first) - service
+        follows_receive = np.isfinite(schedule.compute_start) & (schedule.start < schedule.compute_start)
+    without_push = np.flatnonzero(~precedes_send.any(axis=0))
+    if without_push.size:
+        raise ValueError(
+            f"each worker must have pushed once at least; worker {without_push[0]} has not. Let it run longer."
+        )
+    service_seconds = float(np.median(run.service_seconds))
+    receive_medians = _medians(receive_seconds, follows_receive) - service_seconds
     durations = np.where(np.isfinite(schedule.finish) & np.isfinite(durations), durations, np.nan)
-    for seconds, is_message in ((send_seconds, is_sent), (receive_seconds, is_first)):
-        excess = np.where(is_message, seconds, 0) - _medians(seconds, is_message)
+    for seconds, has_message in ((send_seconds, precedes_send), (receive_seconds, follows_receive)):
+        excess = np.where(has_message, seconds, 0) - _medians(seconds, has_message)
         durations += np.where(excess > np.nanmedian(durations, axis=0), excess, 0)
-    pushes, small = messages.of(PUSH), messages.of(SIGN, REPORT)
+    pushes, small_messages = messages.of(PUSH), messages.of(SIGN, REPORT)
     return Calibration(
         durations=durations,
-        send_seconds=_medians(send_seconds, is_sent).clip(0),
-        receive_seconds=receive.clip(0),
-        service_seconds=service,
-        latency=_latency(small, durations.shape[1]),
-        report_seconds=_median(messages.rule[messages.rule > 0]) or 0.0,  # the others were of no turn any more
-        push_seconds=_median(pushes.done - pushes.heard - pushes.commit),
-        commit_seconds=_median(pushes.commit[pushes.commit > 0]),
-        held=holdups.held_seconds(durations, schedule, messages.of(SIGN)),
+        send_seconds=_medians(send_seconds, precedes_send).clip(0),
+        receive_seconds=receive_medians.clip(0),
+        service_seconds=service_seconds,
+        latency=_latency(small_messages, durations.shape[1]),
+        report_seconds=_median(messages.rule_seconds[messages.rule_seconds > 0])
+        or 0.0,  # the others were of no turn any more
+        push_seconds=_median(pushes.handle_end - pushes.handle_start - pushes.commit_seconds),
+        commit_seconds=_median(pushes.commit_seconds[pushes.commit_seconds > 0]),
+        held_up_seconds=holdups.held_up_seconds_of_units(durations, schedule, messages.of(SIGN)),
     )
 
 
@@ -115,19 +121,19 @@ def measured_absences(run: LiveRun) -> Absences | None:
     """
     if not run.memberships:
         return None
-    is_there, times = dict.fromkeys(range(run.schedule.start.shape[1]), False), []  # (worker, leave, join)
-    since = dict.fromkeys(is_there, 0.0)
+    is_present, times_away = dict.fromkeys(range(run.schedule.start.shape[1]), False), []  # (worker, leave, join)
+    away_since = dict.fromkeys(is_present, 0.0)
     for change in run.memberships:
         if change.change == "left":
-            is_there[change.worker], since[change.worker] = False, change.time
+            is_present[change.worker], away_since[change.worker] = False, change.time
         elif change.change in ("joined", "came back"):
             if change.time > 0:
-                times.append((change.worker, since[change.worker], change.time))
-            is_there[change.worker] = True
-    times += [(worker, since[worker], np.inf) for worker, there in is_there.items() if not there]
-    if not times:
+                times_away.append((change.worker, away_since[change.worker], change.time))
+            is_present[change.worker] = True
+    times_away += [(worker, away_since[worker], np.inf) for worker, present in is_present.items() if not present]
+    if not times_away:
         return None
-    workers, leave, join = zip(*sorted(times), strict=True)
+    workers, leave, join = zip(*sorted(times_away), strict=True)
     return absences(workers=workers, leave=leave, join=join)
 
 
@@ -168,13 +174,13 @@ def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) 
 _NO_MESSAGES = MessageTimes(np.zeros(0, str), np.zeros(0, np.int32), *np.zeros((5, 0)))
 
 
-def _check_turns(run: LiveRun) -> None:
-    """Raises an error if a record does not say how long a message took."""
-    if not run.exchanges and not run.overlaps:
+def _check_one_thing_at_a_time(run: LiveRun) -> None:
+    """Raises an error if workers did not receive, compute and send one after the other: messages have no times then."""
+    if not run.pulls_before_push and not run.computes_while_sending:
         return
     why = (
         "workers have computed while they sent and received, so that nobody waited for a message"
-        if run.overlaps
+        if run.computes_while_sending
         else "parameters were exchanged between computing and sending, so that a push has waited for them"
     )
     raise ValueError(
@@ -183,13 +189,13 @@ def _check_turns(run: LiveRun) -> None:
     )
 
 
-def _latency(small: MessageTimes, num_workers: int) -> np.ndarray | None:
+def _latency(small_messages: MessageTimes, num_workers: int) -> np.ndarray | None:
     """float64[W] seconds of a message without parameters; that of all for a worker of which there is none."""
-    seconds = small.heard - small.sent
-    if (median := _median(seconds)) is None:
+    seconds = small_messages.handle_start - small_messages.sent
+    if (median_of_all := _median(seconds)) is None:
         return None
-    own = [_median(seconds[small.worker == worker]) for worker in range(num_workers)]
-    return np.array([median if value is None else value for value in own]).clip(0)
+    medians = [_median(seconds[small_messages.worker == worker]) for worker in range(num_workers)]
+    return np.array([median_of_all if median is None else median for median in medians]).clip(0)
 
 
 def _median(values: np.ndarray) -> float | None:
@@ -202,6 +208,6 @@ def _is_row_0(values: np.ndarray) -> np.ndarray:
     return np.broadcast_to((np.arange(values.shape[0]) == 0)[:, None], values.shape)
 
 
-def _medians(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """float64[W]: the median of each column where the mask `bool[T, W]` is true."""
-    return np.array([np.median(values[mask[:, w], w]) for w in range(values.shape[1])], np.float64)
+def _medians(values: np.ndarray, is_counted: np.ndarray) -> np.ndarray:
+    """float64[W]: the median of each column where `is_counted bool[T, W]`."""
+    return np.array([np.median(values[is_counted[:, w], w]) for w in range(values.shape[1])], np.float64)

@@ -17,13 +17,13 @@ class EventClock:
     def __init__(self, clock: Clock = time.monotonic, *, begin: float = 0.0) -> None:
         """Shows `begin` seconds now."""
         self._clock = clock
-        self._type = np.dtype(jnp.result_type(float)).type
+        self._dtype = np.dtype(jnp.result_type(float)).type
         self.restart(begin)
 
     def restart(self, begin: float = 0.0) -> None:
         """Shows `begin` seconds from now on, whatever it has shown before."""
         self._offset = begin - self._clock()
-        self._last = self._type(begin)
+        self._last_event_time = self._dtype(begin)
 
     def now(self) -> float:
         """Seconds, as the clock of the machine says."""
@@ -33,20 +33,20 @@ class EventClock:
         """Seconds by the clock of the machine itself, which shows the same for any other `EventClock` of it."""
         return self._clock()
 
-    def of_machine_time(self, seconds: Any) -> Any:
+    def from_machine_time(self, seconds: Any) -> Any:
         """Seconds by this clock, of times by the clock of the machine."""
         return np.asarray(seconds) + self._offset
 
-    def event(self) -> float:
-        """Seconds of an event that happens now."""
-        seconds = self._type(self.now())
-        if seconds <= self._last:
-            seconds = np.nextafter(self._last, self._type(np.inf))
-        self._last = seconds
+    def next_event_time(self) -> float:
+        """Seconds, later than those of the event before, of an event that happens now."""
+        seconds = self._dtype(self.now())
+        if seconds <= self._last_event_time:
+            seconds = np.nextafter(self._last_event_time, self._dtype(np.inf))
+        self._last_event_time = seconds
         return float(seconds)
 
 
-def offset(exchanges: list[tuple[float, float, float]]) -> float:
+def clock_offset(exchanges: list[tuple[float, float, float]]) -> float:
     """Seconds to add to our clock to get theirs, by the exchange that took the shortest (Cristian 1989).
 
     Args:

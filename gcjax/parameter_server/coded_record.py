@@ -48,5 +48,5 @@ def _progress(log: TurnLog, num_commits: int) -> Any:
     for worker, turns in enumerate(log.turns):
         for turn in turns:
             if turn.version < len(log.commit_times):
-                progress[turn.version, worker] = turn.num_sent or 0
+                progress[turn.version, worker] = turn.num_counted or 0
     return progress

@@ -23,13 +23,13 @@ class Plan(NamedTuple):
       progress: int32[W], the chunks of each worker that count.
       encode: float[W, M, K, L].
       decode: float[W, M, L].
-      asked: bool[W], whose messages the estimate needs.
+      is_needed: bool[W], whose messages the estimate needs.
     """
 
     progress: np.ndarray
     encode: np.ndarray
     decode: np.ndarray
-    asked: np.ndarray
+    is_needed: np.ndarray
 
 
 class CodedRounds:
@@ -42,38 +42,38 @@ class CodedRounds:
         self.layout = wire.layout_of(jax.ShapeDtypeStruct(shape, dtype))
         self._zeros = np.zeros((code.num_blocks, shape[1]), dtype)
         self._losses = np.zeros((code.assignment.num_workers, code.assignment.load))
-        self._plan = jax.jit(self._planned)
-        self._add = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
-        self._assembled = jax.jit(assembled)
+        self._coefficients = jax.jit(self._encode_and_decode)
+        self._add_decoded = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
+        self._tree_of_blocks = jax.jit(assembled)
         self.plan = self.make_plan(np.zeros(code.assignment.num_workers, np.int32))
 
     def make_plan(self, progress: np.ndarray) -> Plan:
         """Plans a round by the chunks `int32[W]` that are done."""
-        encode, decode = jax.device_get(self._plan(jnp.asarray(progress, jnp.int32)))
-        self.plan = Plan(np.asarray(progress), encode, decode, asked=(decode != 0).any(axis=(1, 2)))
+        encode, decode = jax.device_get(self._coefficients(jnp.asarray(progress, jnp.int32)))
+        self.plan = Plan(np.asarray(progress), encode, decode, is_needed=(decode != 0).any(axis=(1, 2)))
         return self.plan
 
     def note_loss(self, worker: int, slot: int, loss: float) -> None:
-        """Remembers the loss of a worker's chunk in this round."""
+        """Remembers the loss of a worker's chunk number `slot`, 0, ..., K - 1, in this round."""
         self._losses[worker, slot] = loss
 
-    def estimate(self, answers: Sequence[Contribution], params: Any) -> Contribution:
-        """What the messages of those that were asked decode to, as one contribution."""
+    def decoded(self, pushes: Sequence[Contribution], params: Any) -> Contribution:
+        """What the messages of the workers that are needed decode to, as one contribution."""
         total: Any = self._zeros
-        for answer in answers:
-            total = self._add(total, self.plan.decode[answer.worker], answer.tree)
-        weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)  # of each chunk
-        loss = (weights * self._losses)[weights != 0].sum() / (weights.sum() or 1.0)
-        return answers[0]._replace(tree=self._assembled(total, params), loss=float(loss))
+        for push in pushes:
+            total = self._add_decoded(total, self.plan.decode[push.worker], push.tree)
+        chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)
+        loss = (chunk_weights * self._losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
+        return pushes[0]._replace(tree=self._tree_of_blocks(total, params), loss=float(loss))
 
     def warm_up(self, params: Any) -> None:
         """Compiles what a commit takes."""
         message = np.zeros(self.layout.shapes[0], self._zeros.dtype)
-        total = self._add(self._zeros, self.plan.decode[0], message)
-        total = self._add(total, self.plan.decode[0], message)
-        jax.block_until_ready(self._assembled(total, params))
+        total = self._add_decoded(self._zeros, self.plan.decode[0], message)
+        total = self._add_decoded(total, self.plan.decode[0], message)
+        jax.block_until_ready(self._tree_of_blocks(total, params))
 
-    def _planned(self, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The coefficients of the code's plan; those of workers that send nothing are 0."""
         coding = self._code.plan(progress)
         sent = self._code.sent(progress)[:, :, None]

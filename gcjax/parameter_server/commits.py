@@ -27,7 +27,7 @@ class Commits:
     Attributes:
       log: what happened.
       updates: the parameters.
-      coded: the rounds of the code; None for a protocol without one.
+      coded_rounds: the rounds of the code; None for a protocol without one.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -35,7 +35,7 @@ class Commits:
         self._setup, self._rule = setup, setup.rule()
         self.updates = Updates(setup.protocol, setup.optimizer, self._rule, setup.num_workers, setup.initial_params())
         code = setup.protocol.code
-        self.coded = None if code is None else CodedRounds(code, self.updates.params)
+        self.coded_rounds = None if code is None else CodedRounds(code, self.updates.params)
         self.log = TurnLog(setup.num_workers)
         self._pending: list[Contribution] = []
         self._checkpoints: Checkpoints | None = None
@@ -49,7 +49,7 @@ class Commits:
     @property
     def layout(self) -> wire.Layout:
         """Of the arrays of a push."""
-        return self.updates.layout if self.coded is None else self.coded.layout
+        return self.updates.layout if self.coded_rounds is None else self.coded_rounds.layout
 
     @property
     def parameters(self) -> Parameters:
@@ -59,8 +59,8 @@ class Commits:
     def warm_up(self) -> None:
         """Compiles what a commit takes."""
         self.updates.warm_up()
-        if self.coded is not None:
-            self.coded.warm_up(self.updates.params)
+        if self.coded_rounds is not None:
+            self.coded_rounds.warm_up(self.updates.params)
 
     def recover(
         self,
@@ -91,44 +91,44 @@ class Commits:
             record = self.schedule(log.commit_times[-1])
             parameters = recovered(self._setup, self._checkpoints, record, self.parameters, log.memberships)
             self.updates.params, self.updates.opt_state = parameters
-        self._note_version()
+        self._keep_newest_version()
         return log.last_time
 
     def restored_view(self, view: View) -> View:
         """The view after the last commit that the log has; the one that is given if it has none."""
-        return self.log.restored(view) if isinstance(self.log, WrittenLog) else view
+        return self.log.restored_view(view) if isinstance(self.log, WrittenLog) else view
 
     def add(self, worker: int, loss: float, tree: Any) -> None:
         """Takes the push of the worker's last turn, which waits for its commit."""
-        turn, number = self.log.turns[worker][-1], self.log.turn_number(worker)
-        work = len(turn.ends)
+        turn, turn_number = self.log.turns[worker][-1], self.log.last_turn_number(worker)
+        num_units = len(turn.unit_ends)
         self._pending.append(
-            Contribution(worker=worker, turn=number, version=turn.version, work=work, loss=loss, tree=tree)
+            Contribution(worker=worker, turn=turn_number, version=turn.version, work=num_units, loss=loss, tree=tree)
         )
 
     def ignore(self, worker: int) -> None:
         """Drops the push of the worker's last turn, which has arrived: it is to be in no commit."""
         self._pending.pop()
-        self.log.replace_last(worker, is_ignored=True)
+        self.log.update_last_turn(worker, is_ignored=True)
 
-    def commit(self, taken: np.ndarray, now: float) -> None:
-        """Commits the pushes of the workers `taken bool[W]`."""
-        contributions = [c for c in self._pending if taken[c.worker]]
-        self._pending = [c for c in self._pending if not taken[c.worker]]
+    def commit(self, is_committed: np.ndarray, now: float) -> None:
+        """Commits the pushes of the workers `is_committed bool[W]`."""
+        contributions = [c for c in self._pending if is_committed[c.worker]]
+        self._pending = [c for c in self._pending if not is_committed[c.worker]]
         messages = [(c.worker, c.turn) for c in contributions]
-        if self.coded is not None:
-            self.log.end_round(self.coded.plan.progress, now)
-            contributions = [self.coded.estimate(contributions, self.updates.params)]
+        if self.coded_rounds is not None:
+            self.log.end_round(self.coded_rounds.plan.progress, now)
+            contributions = [self.coded_rounds.decoded(contributions, self.updates.params)]
         loss = self.updates.commit(contributions, self.count)
-        self.log.commit(self.count, messages, loss, now)
+        self.log.add_commit(self.count, messages, loss, now)
         if self._checkpoints is not None:
-            self._note_version()
+            self._keep_newest_version()
             self.save()
 
     def drop_pending(self) -> None:
         """Drops the pushes that are in no commit, as if they had not arrived."""
         for contribution in self._pending:
-            self.log.replace_last(contribution.worker, send_start=math.inf, arrive=math.inf)
+            self.log.update_last_turn(contribution.worker, send_start=math.inf, arrive=math.inf)
         self._pending = []
 
     def save(self, *, is_last: bool = False) -> None:
@@ -137,11 +137,11 @@ class Commits:
             versions = {version: params for version, params in self._versions.items() if version < self.count}
             self._checkpoints.save(self.count, self.parameters, versions, is_last=is_last)
 
-    def _note_version(self) -> None:
+    def _keep_newest_version(self) -> None:
         """Notes the parameters of the newest version, and forgets those of versions that nobody computes on."""
         protocol = self._setup.protocol
         if protocol.local is None and protocol.code is None:
-            under_way = {t[-1].version for t in self.log.turns if t and math.isinf(t[-1].stop)}
+            under_way = {t[-1].version for t in self.log.turns if t and math.isinf(t[-1].compute_end)}
             needed = {c.version for c in self._pending} | under_way
             self._versions = {version: params for version, params in self._versions.items() if version in needed}
             self._versions[self.count] = self.updates.params

@@ -9,7 +9,7 @@ from gcjax.parameter_server.message_times import MessageTimes
 from gcjax.protocols.schedule import Schedule
 
 
-def held_seconds(durations: np.ndarray, schedule: Schedule, signs: MessageTimes) -> np.ndarray | None:
+def held_up_seconds_of_units(durations: np.ndarray, schedule: Schedule, signs: MessageTimes) -> np.ndarray | None:
     """float64[T, W] seconds of the units in which their worker was held up; None if nobody gave signs of life.
 
     That is by how much a unit took longer than the worker's median, if that is more than a unit takes and the worker
@@ -22,18 +22,18 @@ def held_seconds(durations: np.ndarray, schedule: Schedule, signs: MessageTimes)
     """
     if not signs.kind.size:
         return None
-    times = [np.sort(signs.sent[signs.worker == worker]) for worker in range(durations.shape[1])]
-    usual = float(np.median(np.concatenate([np.diff(own, prepend=0.0) for own in times])))
+    sign_times = [np.sort(signs.sent[signs.worker == worker]) for worker in range(durations.shape[1])]
+    usual_gap = float(np.median(np.concatenate([np.diff(times, prepend=0.0) for times in sign_times])))
     medians = np.nanmedian(durations, axis=0)
     with np.errstate(invalid="ignore"):
-        excess = durations - medians
-    is_long = np.isfinite(excess) & (excess > medians)
-    end = np.maximum(schedule.compute_end, schedule.finish)
-    held = np.zeros_like(durations)
+        excess_seconds = durations - medians
+    is_long = np.isfinite(excess_seconds) & (excess_seconds > medians)
+    unit_end = np.maximum(schedule.compute_end, schedule.finish)
+    held_up_seconds = np.zeros_like(durations)
     for unit, worker in np.argwhere(is_long):
         # From when everybody begins to the end of the run.
-        own = np.concatenate([[0.0], times[worker], [schedule.horizon]])
-        is_silent = np.diff(own) > usual + medians[worker]
-        meets = (own[:-1] < end[unit, worker]) & (own[1:] > schedule.start[unit, worker])
-        held[unit, worker] = excess[unit, worker] if (is_silent & meets).any() else 0.0
-    return held
+        times = np.concatenate([[0.0], sign_times[worker], [schedule.horizon]])
+        is_silent = np.diff(times) > usual_gap + medians[worker]
+        meets_unit = (times[:-1] < unit_end[unit, worker]) & (times[1:] > schedule.start[unit, worker])
+        held_up_seconds[unit, worker] = excess_seconds[unit, worker] if (is_silent & meets_unit).any() else 0.0
+    return held_up_seconds

@@ -15,8 +15,8 @@ class Inbox(queue.Queue[Message | None]):
                 self.not_empty.wait_for(self._qsize, seconds)
             return self._qsize() > 0
 
-    def has_order(self) -> bool:
-        """Whether another turn is to begin, or nothing is to be done any more: the turn before it is cut off."""
+    def has_later_order(self) -> bool:
+        """Whether the order for another turn has come, or the end: what was ordered before is cut off."""
         with self.mutex:
             return any(message is None or message.kind in ("begin", "end") for message in self.queue)
 

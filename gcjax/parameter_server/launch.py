@@ -37,12 +37,12 @@ END_SECONDS = 10.0
 _MISUSE = "put it into a module, and give numbers and text from which it makes the rest"
 
 
-_restarted: list[bool] = []
+_restarts: list[bool] = []
 
 
 def is_restarted() -> bool:
     """Whether this process was started in the place of one that was ended by a signal."""
-    return any(_restarted)
+    return any(_restarts)
 
 
 class WorkerError(RuntimeError):
@@ -73,15 +73,15 @@ class Processes:
         self._target, self._arguments, self._restart, self._on_error = target, arguments, restart, on_error
         self._errors: list[str] = []
         self._is_ending = threading.Event()
-        self._changes = threading.Lock()
-        self._begun: set[int] = set()
-        self._children = {number: self._started(number) for number in arguments}
+        self._children_lock = threading.Lock()
+        self._started_numbers: set[int] = set()
+        self._children = {number: self._new_child(number) for number in arguments}
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
     def send_signal(self, number: int, signal_number: int) -> None:
         """Sends a signal such as `signal.SIGKILL` to a process."""
-        with self._changes:
+        with self._children_lock:
             pid = self._children[number].process.pid
         os.kill(pid, signal_number)
 
@@ -93,7 +93,7 @@ class Processes:
     def end(self) -> None:
         """Ends all that are left."""
         self._is_ending.set()
-        with self._changes:
+        with self._children_lock:
             children = list(self._children.values())
         for child in children:
             child.process.kill()  # also one that is stopped
@@ -104,13 +104,14 @@ class Processes:
         if self._errors:
             raise WorkerError(self._errors[0])
 
-    def _started(self, number: int) -> _Child:
+    def _new_child(self, number: int) -> _Child:
         """A new process with this number."""
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         arguments = dict(self._arguments[number])
-        values = self._target, arguments, writer, jnp.result_type(float) == jnp.float64, number in self._begun
-        self._begun.add(number)
+        is_x64, is_restart = jnp.result_type(float) == jnp.float64, number in self._started_numbers
+        values = self._target, arguments, writer, is_x64, is_restart
+        self._started_numbers.add(number)
         process = context.Process(target=_main, args=values, name=f"worker-{number}", daemon=True)
         process.start()
         writer.close()
@@ -118,21 +119,21 @@ class Processes:
 
     def _watch(self) -> None:
         """Waits for processes to end, until none is left."""
-        left = dict(self._children)
-        while left:
-            ended = pipes.wait([child.process.sentinel for child in left.values()], timeout=0.5)
-            for number in [number for number, child in left.items() if child.process.sentinel in ended]:
-                child = left.pop(number)
+        running = dict(self._children)
+        while running:
+            ended = pipes.wait([child.process.sentinel for child in running.values()], timeout=0.5)
+            for number in [number for number, child in running.items() if child.process.sentinel in ended]:
+                child = running.pop(number)
                 if self._has_to_start_again(number, child):
-                    with self._changes:
+                    with self._children_lock:
                         if not self._is_ending.is_set():
-                            self._children[number] = left[number] = self._started(number)
+                            self._children[number] = running[number] = self._new_child(number)
                             self.num_restarts += 1
 
     def _has_to_start_again(self, number: int, child: _Child) -> bool:
         """Takes what a process that has ended has said; returns whether another one is to take its place."""
         child.process.join()
-        kind, value = _last_words(child.reader)
+        kind, value = _kind_and_value(child.reader)
         if kind == "result":
             self.results[number] = value
         if kind != "" or child.process.exitcode < 0:  # it ended by itself, or by a signal
@@ -212,8 +213,8 @@ def workers(
         "make_setup": make_setup, "arguments": dict(arguments or {}), "address": address, "throttle": throttle,
         "security": security, "patience": patience,
     }  # fmt: skip
-    of_each = {number: {**common, "worker": number} for number in numbers}
-    return processes(_work, of_each, restart=restart, on_error=on_error)
+    arguments_of_worker = {number: {**common, "worker": number} for number in numbers}
+    return processes(_work, arguments_of_worker, restart=restart, on_error=on_error)
 
 
 def local_run(
@@ -252,21 +253,23 @@ def _work(
     return work(make_setup(**arguments), address, worker=worker, **options)._asdict()
 
 
-def _main(target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, wide: bool, restarted: bool) -> None:
+def _main(
+    target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, is_x64: bool, is_restart: bool
+) -> None:
     """What a process does: calls the target, and says how that ended."""
-    _restarted.append(restarted)
+    _restarts.append(is_restart)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has started this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    jax.config.update("jax_enable_x64", wide)
+    jax.config.update("jax_enable_x64", is_x64)
     # JAX would look at all of a machine's accelerators from each process.
     jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
     try:
-        words = "result", target(**arguments)
+        kind_and_value = "result", target(**arguments)
     except (ValueError, OSError) as error:  # what a user can change
-        words = "error", f"{error}\n"
+        kind_and_value = "error", f"{error}\n"
     except Exception:
-        words = "error", traceback.format_exc()
-    writer.send_bytes(json.dumps(words).encode())
+        kind_and_value = "error", traceback.format_exc()
+    writer.send_bytes(json.dumps(kind_and_value).encode())
     writer.close()
 
 
@@ -279,8 +282,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _last_words(reader: Any) -> tuple[str, Any]:
-    """What a process has said at its end: "result" or "error", and which; "" twice if it has said nothing."""
+def _kind_and_value(reader: Any) -> tuple[str, Any]:
+    """What a process sent at its end: ("result", value) or ("error", text); ("", "") if it has sent nothing."""
     try:
         kind, value = json.loads(reader.recv_bytes())
         return kind, value

@@ -40,13 +40,15 @@ class LogWindows:
 
     def __init__(self, protocol: Protocol, rule: Rule, log: TurnLog) -> None:
         """The log grows meanwhile."""
-        self._log, self._rule, self._record_of = log, rule, record_of(protocol, rule)
+        self._log, self._rule, self._record = log, rule, record_function(protocol, rule)
         self._round_units, self._is_coded = protocol.round_units, protocol.code is not None
         num_workers = len(log.turns)
-        self._first = [0] * num_workers  # the first turn of each worker that is in the window
-        self._open = [0] * num_workers  # the first that may still get into a commit
-        self._first_unit, self._num_lost = np.zeros(num_workers, np.int32), np.zeros(num_workers, np.int32)
-        self._lost = np.zeros((1, num_workers), np.int32)  # in the last window, before each unit
+        # Of each worker, the number of its first turn in the window, and of the first that may still get into a commit.
+        self._first_turn, self._first_undecided_turn = [0] * num_workers, [0] * num_workers
+        # Of each worker, the unit that is number 0 in the window, and the units before that which were lost.
+        self._first_unit, self._num_lost_before_window = np.zeros((2, num_workers), np.int32)
+        # int32[T, W]: the units of the last window that were lost before each of its units.
+        self._num_lost_before_unit = np.zeros((1, num_workers), np.int32)
 
     def decided_time(self) -> float:
         """Seconds, before which it is decided which units are in which commits; -inf if there is no commit.
@@ -55,22 +57,29 @@ class LogWindows:
         """
         log = self._log
         for worker, turns in enumerate(log.turns):
-            while self._open[worker] < len(turns) and self._is_decided(turns[self._open[worker]]):
-                self._open[worker] += 1
+            while self._first_undecided_turn[worker] < len(turns) and self._is_decided(
+                turns[self._first_undecided_turn[worker]]
+            ):
+                self._first_undecided_turn[worker] += 1
         begins = [
-            turns[number].begin for turns, number in zip(log.turns, self._open, strict=True) if number < len(turns)
+            turns[number].begin
+            for turns, number in zip(log.turns, self._first_undecided_turn, strict=True)
+            if number < len(turns)
         ]
         return min([*begins, log.commit_times[-1]], default=-math.inf) if log.commit_times else -math.inf
 
-    def decided_without(self, time: float) -> float:
-        """Seconds, before which all was decided by commits before `time`; -inf if there was none."""
+    def time_decided_before(self, time: float) -> float:
+        """Seconds: commits before `time` decide all events before that; -inf if there is no such commit.
+
+        An event is decided if it is known which commit its turn is in, or that it is in none.
+        """
         log = self._log
         num_commits = bisect.bisect_left(log.commit_times, time)
         begins = [
             turn.begin
             for worker, turns in enumerate(log.turns)
-            for turn in turns[self._first[worker] :]
-            if not (0 <= self._commit_of(turn) < num_commits or self._is_in_none(turn, time))
+            for turn in turns[self._first_turn[worker] :]
+            if not (0 <= self._commit_of(turn) < num_commits or self._is_left_out_before(turn, time))
         ]
         return min([*begins, time, log.commit_times[num_commits - 1]]) if num_commits else -math.inf
 
@@ -81,108 +90,112 @@ class LogWindows:
         """
         log, workers = self._log, range(len(self._log.turns))
         next_commit = bisect.bisect_left(log.commit_times, begin)
-        needed = [self._first_needed(worker, begin) for worker in workers]
-        versions = [turn.version for w in workers for turn in log.turns[w][needed[w] :] if turn.version >= 0]
+        needed_turns = [self._first_needed_turn(worker, begin) for worker in workers]
+        versions = [turn.version for w in workers for turn in log.turns[w][needed_turns[w] :] if turn.version >= 0]
         # One commit more, which has what came before.
         first_commit = max(min([next_commit - 1, *versions]), 0)
         turns: list[list[Turn]] = []
         for worker in workers:
-            first_turn = self._with_last_message(worker, needed[worker])
-            self._move(worker, first_turn, first_commit)
+            first_turn = self._last_arrived_turn_before(worker, needed_turns[worker])
+            self._move_window(worker, first_turn, first_commit)
             shift = -first_commit, -int(self._first_unit[worker])
             turns.append([_shifted(turn, *shift) for turn in log.turns[worker][first_turn:]])
         part = TurnLog(len(turns))
         part.turns, part.commit_times = turns, log.commit_times[first_commit:]
-        schedule = self._record_of(part, end)
-        self._lost = num_lost(schedule, log.memberships)
-        return Window(schedule, first_commit, self._first_unit.copy(), self._num_lost.copy())
+        schedule = self._record(part, end)
+        self._num_lost_before_unit = num_lost(schedule, log.memberships)
+        return Window(schedule, first_commit, self._first_unit.copy(), self._num_lost_before_window.copy())
 
     def _is_decided(self, turn: Turn) -> bool:
         """Whether it is known in which commit the turn is, or that it is in none."""
         if self._is_coded:  # also what is not sent counts
             return turn.version < len(self._log.commit_times)
-        is_lost = math.isfinite(turn.stop) and math.isinf(turn.arrive)
+        is_lost = math.isfinite(turn.compute_end) and math.isinf(turn.arrive)
         return turn.commit >= 0 or turn.is_ignored or is_lost
 
-    def _is_in_none(self, turn: Turn, time: float) -> bool:
+    def _is_left_out_before(self, turn: Turn, time: float) -> bool:
         """Whether it was known before `time` seconds that the turn is in no commit: it was lost, or ignored."""
         if turn.is_ignored:
             return turn.arrive < time
-        return turn.stop < time and math.isinf(turn.arrive)
+        return turn.compute_end < time and math.isinf(turn.arrive)
 
-    def _first_needed(self, worker: int, begin: float) -> int:
+    def _first_needed_turn(self, worker: int, begin: float) -> int:
         """The number of the worker's first turn that has an event from `begin` seconds on, or may have one."""
-        turns, number = self._log.turns[worker], self._first[worker]
-        while number < self._open[worker] and self._end(turns[number]) < begin:
+        turns, number = self._log.turns[worker], self._first_turn[worker]
+        while number < self._first_undecided_turn[worker] and self._last_event_time(turns[number]) < begin:
             number += 1
         return number
 
-    def _end(self, turn: Turn) -> float:
+    def _last_event_time(self, turn: Turn) -> float:
         """Seconds of the last event of a turn of which it is decided which commit it is in."""
         commit = self._commit_of(turn)
-        in_commit = self._log.commit_times[commit] if commit >= 0 else -math.inf
-        return max(in_commit, turn.arrive if math.isfinite(turn.arrive) else turn.stop)
+        commit_time = self._log.commit_times[commit] if commit >= 0 else -math.inf
+        return max(commit_time, turn.arrive if math.isfinite(turn.arrive) else turn.compute_end)
 
     def _commit_of(self, turn: Turn) -> int:
         """The commit that the turn is in; -1 if none. A code uses what is done on a version, sent or not."""
         return turn.version if self._is_coded else turn.commit
 
-    def _with_last_message(self, worker: int, number: int) -> int:
-        """The number of the worker's last turn before this one whose message has arrived, if it is in the window."""
+    def _last_arrived_turn_before(self, worker: int, number: int) -> int:
+        """The number of the worker's last turn before number `number` whose push has arrived.
+
+        The first turn of the window if there is none in it; `number` itself where workers begin units together.
+        """
         turns = self._log.turns[worker]
         if self._rule.aligned:
             return number
-        first = self._first[worker]
-        return next((n for n in range(number - 1, first - 1, -1) if math.isfinite(turns[n].arrive)), first)
+        first_turn = self._first_turn[worker]
+        return next((n for n in range(number - 1, first_turn - 1, -1) if math.isfinite(turns[n].arrive)), first_turn)
 
-    def _move(self, worker: int, first_turn: int, first_commit: int) -> None:
-        """Lets the window begin with this turn of the worker."""
+    def _move_window(self, worker: int, first_turn: int, first_commit: int) -> None:
+        """Lets the window begin with the worker's turn number `first_turn` and commit number `first_commit`."""
         turns = self._log.turns[worker]
         if self._rule.aligned:
             first_unit = first_commit * self._round_units
         else:
-            first_unit = turns[first_turn].first if first_turn < len(turns) else self._log.next_unit(worker)
-        offset = first_unit - int(self._first_unit[worker])
-        self._num_lost[worker] += self._lost[min(max(offset, 0), self._lost.shape[0] - 1), worker]
-        self._first[worker], self._first_unit[worker] = first_turn, first_unit
+            first_unit = turns[first_turn].first_unit if first_turn < len(turns) else self._log.next_unit(worker)
+        last_row = self._num_lost_before_unit.shape[0] - 1
+        row = min(max(first_unit - int(self._first_unit[worker]), 0), last_row)  # of the last window
+        self._num_lost_before_window[worker] += self._num_lost_before_unit[row, worker]
+        self._first_turn[worker], self._first_unit[worker] = first_turn, first_unit
 
 
-def record_of(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Schedule]:
+def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Schedule]:
     """`(log, end) -> Schedule` in NumPy arrays, whose sizes are powers of two, so that few are compiled."""
     code = protocol.code
     if code is not None:
         assignment, weight = code.assignment, rule.weight
 
-        def coded(log: TurnLog, end: float) -> Schedule:
+        def record_of_coded_rounds(log: TurnLog, end: float) -> Schedule:
             """The record of rounds of a code."""
-            size = _size(len(log.commit_times))
+            size = _padded_size(len(log.commit_times))
             return jax.device_get(coded_record.schedule_of(log, assignment, weight, end, size=size))
 
-        return coded
+        return record_of_coded_rounds
     programs: dict[int, Callable[..., Schedule]] = {}  # by the contributions that there is room for
 
-    def plain(log: TurnLog, end: float) -> Schedule:
+    def record_of_turns(log: TurnLog, end: float) -> Schedule:
         """The record of turns."""
-        num_units = _size(max(log.next_unit(worker) for worker in range(len(log.turns))))
-        own_rule = turn_log.with_room(rule, log)
-        size = own_rule.num_contributions
-        program = programs[size] = programs.get(size) or turn_log.record_program(own_rule)
-        return jax.device_get(turn_log.record(log, program, end, num_units=num_units, size=_size))
+        num_units = _padded_size(max(log.next_unit(worker) for worker in range(len(log.turns))))
+        rule_with_room = turn_log.with_room_for_log(rule, log)
+        count = rule_with_room.num_contributions
+        program = programs[count] = programs.get(count) or turn_log.record_program(rule_with_room)
+        return jax.device_get(turn_log.record(log, program, end, num_units=num_units, size=_padded_size))
 
-    return plain
+    return record_of_turns
 
 
 def _shifted(turn: Turn, commits: int, units: int) -> Turn:
-    """The turn, with commits and units counted from elsewhere; what was before is in no commit, on version 0."""
+    """The turn with so much added to the numbers of commits and units; those below 0: in no commit, on version 0."""
     first_on_version = None if turn.first_on_version is None else turn.first_on_version + units
     fields: dict[str, Any] = {
-        "first": turn.first + units,
+        "first_unit": turn.first_unit + units,
         "first_on_version": first_on_version,
         "commit": max(turn.commit + commits, -1),
     }
     return turn._replace(version=max(turn.version + commits, min(turn.version, 0)), **fields)
 
 
-def _size(count: int) -> int:
+def _padded_size(count: int) -> int:
     """A power of two, at least the count."""
     return max(128, 1 << (count - 1).bit_length())

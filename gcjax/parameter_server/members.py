@@ -42,7 +42,7 @@ class Members:
         self.fingerprint = fingerprint(setup)
         self._num_workers = setup.num_workers
         self._members: dict[int, Member] = {}
-        self._workers: dict[Sender, int] = {}
+        self._worker_of_connection: dict[Sender, int] = {}
 
     def __getitem__(self, worker: int) -> Member:
         """The worker of this number, which has been connected."""
@@ -50,7 +50,7 @@ class Members:
 
     def worker_of(self, connection: Sender) -> int | None:
         """The number of the worker with this connection; None if it has not been let in."""
-        return self._workers.get(connection)
+        return self._worker_of_connection.get(connection)
 
     def is_current(self, worker: int, connection: Sender) -> bool:
         """Whether the connection is the worker's, and not one of a process that was replaced."""
@@ -72,7 +72,7 @@ class Members:
         last_pushed = message.header.get("last_pushed")
         last_turn = last_pushed if isinstance(last_pushed, int) else -1
         self._members[worker] = Member(connection, str(incarnation), now, last_turn)
-        self._workers[connection] = worker
+        self._worker_of_connection[connection] = worker
 
     def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
         """Why the sender is not let in, empty if it is; and whether it may try again."""
@@ -88,14 +88,14 @@ class Members:
             return f"worker {worker} is there already. Give each process another number.", True
         return "", False
 
-    def hear(self, worker: int, now: float) -> None:
+    def note_heard(self, worker: int, now: float) -> None:
         """Notes that something was heard of a worker."""
         self._members[worker] = self._members[worker]._replace(last_heard=now)
 
-    def hear_all(self, now: float) -> None:
+    def note_all_heard(self, now: float) -> None:
         """Notes that something was heard of everybody."""
         for worker in self._members:
-            self.hear(worker, now)
+            self.note_heard(worker, now)
 
     def silence(self, alive: np.ndarray, now: float) -> dict[int, float]:
         """Seconds for which nothing was heard, of each worker that takes part, `alive bool[W]`."""
@@ -111,7 +111,7 @@ class Members:
 
     def disconnect(self, connection: Sender) -> int | None:
         """Forgets a connection; returns its worker if that has no other one."""
-        worker = self._workers.pop(connection, None)
+        worker = self._worker_of_connection.pop(connection, None)
         if worker is None or not self.is_current(worker, connection):
             return None
         self._members[worker] = self._members[worker]._replace(connection=None)

@@ -16,26 +16,27 @@ class MessageTimes(NamedTuple):
       kind: text[messages], `PUSH`, `REPORT`, `SIGN` or `STOP`.
       worker: int32[messages], who sent it; of a stop, whom it was sent to.
       sent: float64[messages] seconds, when sending began; of a report, when its unit ended.
-      heard: float64[messages], when the other side began to deal with it. The server deals with one after the other.
-      done: float64[messages], when that was done; of a stop, when the worker had made the push that answers it.
-      rule: float64[messages] seconds, what the rule took of that.
-      commit: float64[messages] seconds, what the update of the parameters took of that; 0 where there was none.
+      handle_start: float64[messages], when the other side began to deal with it. The server deals with one after
+        the other.
+      handle_end: float64[messages], when that was done; of a stop, when the worker had made the push that answers it.
+      rule_seconds: float64[messages] seconds, what the rule took of that.
+      commit_seconds: float64[messages] seconds, what the update of the parameters took of that; 0 where there was none.
     """
 
     kind: np.ndarray
     worker: np.ndarray
     sent: np.ndarray
-    heard: np.ndarray
-    done: np.ndarray
-    rule: np.ndarray
-    commit: np.ndarray
+    handle_start: np.ndarray
+    handle_end: np.ndarray
+    rule_seconds: np.ndarray
+    commit_seconds: np.ndarray
 
     def of(self, *kinds: str) -> "MessageTimes":
-        """Those of some kinds."""
+        """The messages of some kinds."""
         return self.where(np.isin(self.kind, kinds))
 
     def where(self, is_kept: np.ndarray) -> "MessageTimes":
-        """Those for which `is_kept bool[messages]`."""
+        """The messages for which `is_kept bool[messages]`."""
         return MessageTimes(*(values[is_kept] for values in self))
 
 
@@ -49,12 +50,20 @@ class MessageLog:
         self._seconds = array("d")
 
     def add(
-        self, kind: str, worker: int, sent: float, heard: float, done: float, *, rule: float = 0.0, commit: float = 0.0
+        self,
+        kind: str,
+        worker: int,
+        sent: float,
+        handle_start: float,
+        handle_end: float,
+        *,
+        rule_seconds: float = 0.0,
+        commit_seconds: float = 0.0,
     ) -> None:
         """Writes a message down; arguments as in `MessageTimes`."""
         self._kinds.append(kind)
         self._workers.append(worker)
-        self._seconds.extend((sent, heard, done, rule, commit))
+        self._seconds.extend((sent, handle_start, handle_end, rule_seconds, commit_seconds))
 
     def times(self) -> MessageTimes:
         """All of them."""

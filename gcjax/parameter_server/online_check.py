@@ -95,17 +95,19 @@ class OnlineCheck:
         end = min(end, self._end_of_promise())
         if end <= self._checked_until:
             return
-        clock_begin = time.perf_counter()
+        perf_begin = time.perf_counter()
         trace = self._events(self._windows.window(self._checked_until, now))
-        first, last = (int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._checked_until, end))
+        begin_event, end_event = (
+            int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._checked_until, end)
+        )
         self._checked_until = end
-        self._result = self._validation.replay(_part(trace, first, last))
-        self.seconds += time.perf_counter() - clock_begin
+        self._result = self._validation.replay(_events_in(trace, begin_event, end_event))
+        self.seconds += time.perf_counter() - perf_begin
         if not self._result:
             raise ViolationError(self._result)
 
     def __str__(self) -> str:
-        """In words, what has been held so far."""
+        """In words, whether the events so far kept to the specification, and up to when it promises anything."""
         end = self._end_of_promise()
         change = _first_change(self._log.memberships)
         if end == math.inf or change is None:
@@ -116,10 +118,10 @@ class OnlineCheck:
         )
 
     def _end_of_promise(self) -> float:
-        """Seconds, from when on nothing is promised since workers leave or join; inf if it is, or if nobody does."""
+        """Seconds, from when on nothing is promised, as a worker leaves or joins; inf if all is promised."""
         change = None if self._has_members else _first_change(self._log.memberships)
         if change is not None and math.isinf(self._promise_end):
-            self._promise_end = self._windows.decided_without(change.time)
+            self._promise_end = self._windows.time_decided_before(change.time)
         return self._promise_end
 
     def _events(self, window: Window) -> Events:
@@ -128,7 +130,7 @@ class OnlineCheck:
             trace = events_with_members(window.schedule, self._kinds, self._log.memberships)
         else:
             trace = events(window.schedule, self._kinds)
-        return _moved(trace, window)
+        return _counted_from_begin(trace, window)
 
 
 def _first_change(memberships: Sequence[Membership]) -> Membership | None:
@@ -136,25 +138,25 @@ def _first_change(memberships: Sequence[Membership]) -> Membership | None:
     return next((m for m in memberships if m.change != "joined" or m.time > 0), None)
 
 
-def _moved(trace: Events, window: Window) -> Events:
+def _counted_from_begin(trace: Events, window: Window) -> Events:
     """The events with commits, versions and units counted from the beginning of the run."""
     event = trace.event
-    is_of_unit = ~np.isin(event.kind, [KINDS.index(LEAVE), KINDS.index(JOIN)])
-    has_version = is_of_unit & (event.kind != KINDS.index(COMMIT)) & (event.version >= 0)
-    first_unit = np.where(is_of_unit, window.first_unit[event.worker], 0)
-    lost = 0 if trace.unit is None else np.where(is_of_unit, window.num_lost[event.worker], 0)
-    moved = event._replace(
-        commit=event.commit + np.where(is_of_unit & (event.commit >= 0), window.first_commit, 0),
+    is_of_turn = ~np.isin(event.kind, [KINDS.index(LEAVE), KINDS.index(JOIN)])
+    has_version = is_of_turn & (event.kind != KINDS.index(COMMIT)) & (event.version >= 0)
+    first_unit = np.where(is_of_turn, window.first_unit[event.worker], 0)
+    num_lost = 0 if trace.unit is None else np.where(is_of_turn, window.num_lost[event.worker], 0)
+    counted = event._replace(
+        commit=event.commit + np.where(is_of_turn & (event.commit >= 0), window.first_commit, 0),
         version=event.version + np.where(has_version, window.first_commit, 0),
-        unit=event.unit + first_unit - lost,
+        unit=event.unit + first_unit - num_lost,
     )
     return trace._replace(
-        event=jax.tree.map(lambda x, old: x.astype(old.dtype), moved, event),
+        event=jax.tree.map(lambda x, old: x.astype(old.dtype), counted, event),
         unit=None if trace.unit is None else trace.unit + first_unit,
     )
 
 
-def _part(trace: Events, first: int, last: int) -> Events:
-    """The events from number `first` to before number `last`."""
+def _events_in(trace: Events, begin: int, end: int) -> Events:
+    """The events from number `begin` to before number `end`."""
     arrays = trace._replace(num_workers=0)
-    return jax.tree.map(lambda x: x[first:last] if np.ndim(x) else x, arrays)._replace(num_workers=trace.num_workers)
+    return jax.tree.map(lambda x: x[begin:end] if np.ndim(x) else x, arrays)._replace(num_workers=trace.num_workers)

@@ -30,19 +30,19 @@ class OverlappingTurns:
         inbox: Inbox,
         program: OverlappingProgram,
         layout: wire.Layout,
-        offset: float,
+        clock_offset: float,
         throttle: Callable[[int], float],
     ) -> None:
-        """`offset`: seconds to add to our clock to get the server's; `throttle`: seconds that a unit takes at least."""
+        """`clock_offset`: seconds to add to our clock to get the server's; `throttle`: `(unit) -> seconds` at least."""
         self.num_units = self.num_pushes = 0
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
-        self._offset, self._throttle = offset, throttle
+        self._clock_offset, self._throttle = clock_offset, throttle
         self._error: BaseException | None = None
-        self._wide = jnp.result_type(float) == jnp.float64  # each thread has its own setting
+        self._is_x64 = jnp.result_type(float) == jnp.float64  # each thread has its own setting
         self._thread = threading.Thread(target=self._compute_all, daemon=True)
         self._thread.start()
 
-    def take(self, order: Any, body: Any) -> None:
+    def begin(self, order: Any, body: Any) -> None:
         """Begins a turn; its push is sent at once, or by `push_if_due` when a unit is done."""
         self._send(self._program.begin(order, None if body is None else wire.from_bytes(body, self._layout)))
 
@@ -58,9 +58,9 @@ class OverlappingTurns:
         self._thread.join()
 
     def _compute_all(self) -> None:
-        """Computes unit by unit; after each one, and after an error, there is a word in the inbox."""
+        """Computes unit by unit; after each one, and after an error, a message is in the inbox."""
         try:
-            with jax.enable_x64(self._wide):
+            with jax.enable_x64(self._is_x64):
                 self._compute()
         except BaseException as error:
             self._error = error
@@ -69,9 +69,9 @@ class OverlappingTurns:
     def _compute(self) -> None:
         """Computes unit by unit."""
         while (job := self._program.job()) is not None:
-            end = time.monotonic() + self._throttle(job.unit)
+            earliest_end = time.monotonic() + self._throttle(job.unit)
             unit, gradient = jax.block_until_ready(self._program.gradient(job))
-            self._program.wait_until(job, end)
+            self._program.wait_until(job, earliest_end)
             if self._program.finish(job, unit, gradient):
                 self.num_units += 1
                 self._inbox.put(Message({"kind": "computed"}))
@@ -79,28 +79,28 @@ class OverlappingTurns:
     def _send(self, push: Push | None) -> None:
         """Sends a push, if there is one."""
         if push is not None:
-            self._connection.send(message_of(push, self._offset))
+            self._connection.send(push_message(push, self._clock_offset))
             self.num_pushes += 1
 
 
-def message_of(push: Push, offset: float) -> Message:
-    """The message of a push that is sent now; `offset`: seconds to add to our clock to get the server's."""
+def push_message(push: Push, clock_offset: float) -> Message:
+    """The message of a push that is sent now; `clock_offset`: seconds to add to our clock to get the server's."""
     header = {
         "kind": "push",
         "turn": push.turn,
         "first_on_version": push.first_on_version,
-        **described(push.units),
-        "lost": 0,
+        **losses_header(push.units),
+        "num_lost": 0,
     }
     times = {
-        "compute_start": push.compute_start + offset,
-        "ends": [end + offset for end in push.ends],
-        "send_start": time.monotonic() + offset,
+        "compute_start": push.compute_start + clock_offset,
+        "unit_ends": [unit_end + clock_offset for unit_end in push.unit_ends],
+        "send_start": time.monotonic() + clock_offset,
     }
     return Message({**header, **times}, wire.to_bytes(push.change))
 
 
-def described(units: Any) -> dict[str, Any]:
-    """What a push says of the results of its units."""
+def losses_header(units: Any) -> dict[str, Any]:
+    """The entries of a push's header about its units: their mean loss, and whether all their numbers are finite."""
     losses, is_finite = zip(*jax.device_get(units), strict=True)
     return {"loss": math.fsum(map(float, losses)) / len(losses), "is_finite": all(map(bool, is_finite))}

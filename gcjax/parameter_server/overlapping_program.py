@@ -40,12 +40,12 @@ class Job(NamedTuple):
     Attributes:
       unit: its number.
       gradient_params: the parameters at which its gradient is taken.
-      stretch: units that follow each other without a break have the same number; -1 once all is done.
+      stretch_number: units that follow each other without a break have the same number; -1 once all is done.
     """
 
     unit: int
     gradient_params: Any
-    stretch: int
+    stretch_number: int
 
 
 class Push(NamedTuple):
@@ -57,7 +57,7 @@ class Push(NamedTuple):
       units: what was computed.
       first_on_version: the first unit on the version that was read for this turn; behind the last one if none is.
       compute_start: seconds, when the first unit began.
-      ends: seconds, when each unit ended.
+      unit_ends: seconds, when each unit ended.
     """
 
     turn: int
@@ -65,7 +65,7 @@ class Push(NamedTuple):
     units: tuple[Unit, ...]
     first_on_version: int
     compute_start: float
-    ends: tuple[float, ...]
+    unit_ends: tuple[float, ...]
 
 
 class OverlappingProgram:
@@ -85,7 +85,7 @@ class OverlappingProgram:
         params = setup.initial_params()
         self._initial_local = self._local = LocalState(params, jax.jit(self._optimizer.init)(params), version=-1)
         self._local_at_push = self._local  # after the last push
-        self._local_at_accepted_push = self._local  # after the last push that the server has taken
+        self._local_at_arrived_push = self._local  # after the last push that the server has
         self._change_base_params = params  # what a push has changed is counted from here
         self._version_params = params  # as they came from the server
         self._pushed_turn = -1  # the turn of the last push
@@ -93,13 +93,13 @@ class OverlappingProgram:
         self._unit_results: list[Unit] = []  # since the last push
         self._unit_ends: list[float] = []  # seconds, of the same units
         self._first_unit, self._first_on_version, self._compute_start = -1, -1, 0.0  # of the next push
-        self._job, self.is_going = Job(unit=-1, gradient_params=params, stretch=0), False
+        self._job, self.is_going = Job(unit=-1, gradient_params=params, stretch_number=0), False
         self._condition = threading.Condition()
 
     def warm_up(self) -> None:
         """Compiles what a turn takes."""
         local_state = self._local
-        _, gradient = self.gradient(Job(unit=0, gradient_params=local_state.params, stretch=0))
+        _, gradient = self.gradient(Job(unit=0, gradient_params=local_state.params, stretch_number=0))
         pulled = self._pull(local_state.params, jax.tree.map(np.asarray, local_state.params))
         params, _ = self._take_step(pulled, local_state.opt_state, gradient)
         jax.block_until_ready(self._change_and_base(params, local_state.params, local_state.params, _weight(0.0)))
@@ -109,7 +109,7 @@ class OverlappingProgram:
     def job(self) -> Job | None:
         """Waits until there is a unit to compute; None once all is done."""
         with self._condition:
-            self._condition.wait_for(lambda: self.is_going or self._job.stretch < 0)
+            self._condition.wait_for(lambda: self.is_going or self._job.stretch_number < 0)
             return self._job if self.is_going else None
 
     def gradient(self, job: Job) -> tuple[Unit, Any]:
@@ -119,12 +119,14 @@ class OverlappingProgram:
     def wait_until(self, job: Job, end: float) -> None:
         """Waits until it is `end` seconds, or the unit is not wanted any more."""
         with self._condition:
-            self._condition.wait_for(lambda: job.stretch != self._job.stretch, max(end - time.monotonic(), 0.0))
+            self._condition.wait_for(
+                lambda: job.stretch_number != self._job.stretch_number, max(end - time.monotonic(), 0.0)
+            )
 
     def finish(self, job: Job, unit: Unit, gradient: Any) -> bool:
         """Takes the step on a unit, and goes on to the next one; False if the unit is not wanted any more."""
         with self._condition:
-            if job.stretch != self._job.stretch:
+            if job.stretch_number != self._job.stretch_number:
                 return False
             params, opt_state = self._take_step(self._local.params, self._local.opt_state, gradient)
             self._local = self._local._replace(params=params, opt_state=opt_state)
@@ -139,17 +141,17 @@ class OverlappingProgram:
         """Begins a turn, with reading these parameters if there are any; returns what is pushed at once, if any is.
 
         Args:
-          order: with `turn`, `first`, `version`, `weight`, `last_taken` and `anew`.
+          order: an `Order`, with `turn`, `first_unit`, `version`, `weight`, `last_arrived_turn` and `begins_anew`.
           version_params: of `order.version`, or None.
         """
         with self._condition:
-            is_accepted = order.last_taken == self._pushed_turn
-            if is_accepted:
-                self._local_at_accepted_push = self._local_at_push
-            if order.anew:
-                self._local_at_accepted_push = self._initial_local
-            if order.anew or not (is_accepted and self.is_going and order.first == self._first_unit):
-                self._go_back_to_accepted(order)
+            has_arrived = order.last_arrived_turn == self._pushed_turn
+            if has_arrived:
+                self._local_at_arrived_push = self._local_at_push
+            if order.begins_anew:
+                self._local_at_arrived_push = self._initial_local
+            if order.begins_anew or not (has_arrived and self.is_going and order.first_unit == self._first_unit):
+                self._go_back_to_arrived(order)
             self._awaited_order, self._first_on_version = order, self._first_unit + len(self._unit_results)
             push = self._new_push() if self._unit_results else None
             local_before = self._local
@@ -167,7 +169,7 @@ class OverlappingProgram:
     def cancel(self) -> None:
         """Gives up what was not pushed, and computes no more until an order comes."""
         with self._condition:
-            self._end_stretch(self._job.stretch + 1)
+            self._end_stretch(self._job.stretch_number + 1)
 
     def end(self) -> None:
         """Ends the thread that computes."""
@@ -176,24 +178,24 @@ class OverlappingProgram:
 
     def _start_stretch(self, gradient_params: Any) -> None:
         """Begins a stretch of units; the gradient of the first is taken at these parameters."""
-        self._job, self.is_going = Job(self._first_unit, gradient_params, max(self._job.stretch, 0)), True
+        self._job, self.is_going = Job(self._first_unit, gradient_params, max(self._job.stretch_number, 0)), True
         self._compute_start = time.monotonic()
         self._condition.notify_all()
 
-    def _end_stretch(self, stretch: int) -> None:
-        """Ends the stretch of units; the next one has the number `stretch`."""
-        self._job, self.is_going, self._awaited_order = self._job._replace(stretch=stretch), False, None
+    def _end_stretch(self, stretch_number: int) -> None:
+        """Ends the stretch of units; the next one has the number `stretch_number`."""
+        self._job, self.is_going, self._awaited_order = self._job._replace(stretch_number=stretch_number), False, None
         self._unit_results, self._unit_ends = [], []
         self._condition.notify_all()
 
-    def _go_back_to_accepted(self, order: Any) -> None:
-        """Goes back to the state after the last push that the server has taken."""
-        self._end_stretch(self._job.stretch + 1)
-        self._local = self._local_at_push = self._local_at_accepted_push
+    def _go_back_to_arrived(self, order: Any) -> None:
+        """Goes back to the state after the last push that the server has."""
+        self._end_stretch(self._job.stretch_number + 1)
+        self._local = self._local_at_push = self._local_at_arrived_push
         self._change_base_params, self._pushed_turn, self._first_unit = (
             self._local.params,
-            order.last_taken,
-            order.first,
+            order.last_arrived_turn,
+            order.first_unit,
         )
 
     def _pull_version(self, version_params: Any, version: int) -> None:
@@ -213,7 +215,7 @@ class OverlappingProgram:
             units=tuple(self._unit_results),
             first_on_version=self._first_on_version,
             compute_start=self._compute_start,
-            ends=tuple(self._unit_ends),
+            unit_ends=tuple(self._unit_ends),
         )
         self._local = self._local_at_push = self._local._replace(params=self._change_base_params)
         self._first_unit, self._compute_start = self._first_unit + len(self._unit_results), self._unit_ends[-1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.parameter_server.calibration import Calibration
-from gcjax.parameter_server.virtual_run import Seconds, virtual_schedule
+from gcjax.parameter_server.virtual_run import Delays, virtual_schedule
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.absences import Absences
@@ -25,17 +25,19 @@ def sampled_durations(measured: Calibration, rng_key: jax.Array, num_units: int)
     """
     _validate.integer("num_units", num_units, minimum=1)
     num_workers = measured.durations.shape[1]
-    is_held = np.zeros(measured.durations.shape, bool) if measured.held is None else measured.held > 0
+    is_held_up = (
+        np.zeros(measured.durations.shape, bool) if measured.held_up_seconds is None else measured.held_up_seconds > 0
+    )
     columns = []
     for worker, key in enumerate(jax.random.split(rng_key, num_workers)):
         seconds = measured.durations[:, worker]
-        known = seconds[np.isfinite(seconds) & ~is_held[:, worker]]
-        if not known.size:
+        known_seconds = seconds[np.isfinite(seconds) & ~is_held_up[:, worker]]
+        if not known_seconds.size:
             raise ValueError(f"each worker must have a measured unit; worker {worker} has none.")
-        drawn = np.asarray(jax.random.choice(key, known, (num_units,)))
-        in_order = np.full(num_units, np.nan)
-        in_order[: min(num_units, seconds.size)] = seconds[:num_units]
-        columns.append(np.where(np.isfinite(in_order), in_order, drawn))
+        drawn = np.asarray(jax.random.choice(key, known_seconds, (num_units,)))
+        measured_in_order = np.full(num_units, np.nan)
+        measured_in_order[: min(num_units, seconds.size)] = seconds[:num_units]
+        columns.append(np.where(np.isfinite(measured_in_order), measured_in_order, drawn))
     return jnp.asarray(np.stack(columns, axis=1), jnp.result_type(float))
 
 
@@ -60,13 +62,13 @@ def predicted_schedule(
       ValueError: if there are absences, and they are not simulated under this protocol (`Protocol.__call__`).
     """
     durations = sampled_durations(measured, rng_key, num_units)
-    if protocol.code is None or not _is_stopped(protocol, durations.shape[1]):
+    if protocol.code is None or not _has_stopped_turns(protocol, durations.shape[1]):
         return protocol(durations, measured.network, absences)
-    held = np.zeros(durations.shape)
-    if measured.held is not None:
-        known = measured.held[:num_units]
-        held[: len(known)] = known
-    return virtual_schedule(protocol, np.asarray(durations), held, _seconds(measured), absences)
+    held_up_seconds = np.zeros(durations.shape)
+    if measured.held_up_seconds is not None:
+        measured_rows = measured.held_up_seconds[:num_units]
+        held_up_seconds[: len(measured_rows)] = measured_rows
+    return virtual_schedule(protocol, np.asarray(durations), held_up_seconds, _delays(measured), absences)
 
 
 def predicted_times(
@@ -77,7 +79,7 @@ def predicted_times(
     return times[np.isfinite(times)]
 
 
-def _is_stopped(protocol: Protocol, num_workers: int) -> bool:
+def _has_stopped_turns(protocol: Protocol, num_workers: int) -> bool:
     """Whether a server would stop the turns of this protocol."""
     if protocol.rule is None:
         return False
@@ -87,13 +89,13 @@ def _is_stopped(protocol: Protocol, num_workers: int) -> bool:
         return False
 
 
-def _seconds(measured: Calibration) -> Seconds:
+def _delays(measured: Calibration) -> Delays:
     """Of messages and of the server; what nobody has looked at takes no time.
 
     A message without parameters takes no longer than one with them, whatever the few signs of life say.
     """
     latency = 0.0 if measured.latency is None else measured.latency
-    return Seconds(
+    return Delays(
         send=measured.send_seconds,
         receive=measured.receive_seconds,
         latency=np.minimum(np.minimum(latency, measured.send_seconds), measured.receive_seconds),
@@ -112,5 +114,5 @@ def time_errors(measured: np.ndarray, predicted: np.ndarray, *, skip: int = 5) -
       skip: the first commits, which are left out, since their times are short.
     """
     num_commits = min(len(measured), len(predicted))
-    one, other = (np.asarray(times, np.float64)[skip:num_commits] for times in (measured, predicted))
-    return other / one - 1
+    compared = slice(skip, num_commits)
+    return np.asarray(predicted, np.float64)[compared] / np.asarray(measured, np.float64)[compared] - 1

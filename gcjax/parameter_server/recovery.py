@@ -30,17 +30,17 @@ class Parameters(NamedTuple):
 class Checkpoints:
     """The parameters after some of the commits, in a folder."""
 
-    def __init__(self, folder: Path, every: int) -> None:
-        """`every`: so many commits."""
+    def __init__(self, folder: Path, commits_between: int) -> None:
+        """`commits_between`: two checkpoints."""
         from gcjax.engine import checkpoint_files
 
-        self._files, self._folder, self._every = checkpoint_files, folder / FOLDER, every
+        self._files, self._folder, self._commits_between = checkpoint_files, folder / FOLDER, commits_between
         self._folder.mkdir(parents=True, exist_ok=True)
         self._manager = checkpoint_files.open_manager(self._folder.absolute(), keep=2)
 
     def is_due(self, commit: int, *, is_last: bool = False) -> bool:
         """Whether it is time for a checkpoint after so many commits."""
-        return commit > 0 and (is_last or commit % self._every == 0)
+        return commit > 0 and (is_last or commit % self._commits_between == 0)
 
     def save(
         self, commit: int, parameters: Parameters, versions: Mapping[int, Any] | None = None, *, is_last: bool = False
@@ -58,12 +58,12 @@ class Checkpoints:
         """
         if not self.is_due(commit, is_last=is_last):
             return
-        numbers = sorted(versions or {})
-        arrays = jax.tree.leaves((parameters, [(versions or {})[number] for number in numbers]))
+        version_numbers = sorted(versions or {})
+        arrays = jax.tree.leaves((parameters, [(versions or {})[number] for number in version_numbers]))
         try:
             self._manager.wait_until_finished()
             if commit != self._manager.latest_step():
-                self._files.save(self._manager, commit, {"commit": commit, "versions": numbers}, arrays)
+                self._files.save(self._manager, commit, {"commit": commit, "versions": version_numbers}, arrays)
             if is_last:
                 self._manager.wait_until_finished()
         except Exception as error:  # orbax raises errors of many types
@@ -89,13 +89,13 @@ class Checkpoints:
             return None
         folder = self._folder.absolute() / str(commit)
         try:
-            numbers = self._files.read_record(folder).get("versions", [])
-            leaves, structure = jax.tree.flatten((like, [like.params] * len(numbers)))
-            targets = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for x in map(jnp.asarray, leaves)]
-            parameters, versions = jax.tree.unflatten(structure, self._files.read_arrays(folder, targets))
+            version_numbers = self._files.read_record(folder).get("versions", [])
+            leaves, structure = jax.tree.flatten((like, [like.params] * len(version_numbers)))
+            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for x in map(jnp.asarray, leaves)]
+            parameters, versions = jax.tree.unflatten(structure, self._files.read_arrays(folder, shapes))
         except self._files.DamagedError:
             return None
-        return Checkpoint(commit, parameters, dict(zip(numbers, versions, strict=True)))
+        return Checkpoint(commit, parameters, dict(zip(version_numbers, versions, strict=True)))
 
 
 class Checkpoint(NamedTuple):
@@ -137,12 +137,12 @@ def recovered(
         checkpoint = checkpoints.read(commit, like)
         if checkpoint is not None and commit == num_commits:
             return checkpoint.parameters
-        if checkpoint is not None and _is_enough(setup, checkpoint, schedule):
+        if checkpoint is not None and _suffices(setup, checkpoint, schedule):
             return replayed(setup, schedule, memberships, checkpoint)
     return replayed(setup, schedule, memberships)
 
 
-def _is_enough(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
+def _suffices(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
     """Whether the commits after a checkpoint can be computed from it."""
     from gcjax.engine.local_work import adopts_version
     from gcjax.engine.start import old_versions

@@ -57,19 +57,27 @@ def round_parts(run: LiveRun) -> RoundParts:
 
 
 def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float, end: float) -> list[float]:
-    """The parts of a round that lasts from `begin` to `end` seconds."""
+    """Seconds, in the order of the fields of `RoundParts`, of the round that lasts from `begin` to `end` seconds."""
     stops = _between(messages.of(STOP), "sent", begin, end)
     if not stops.kind.size:
         return [np.nan] * len(RoundParts._fields)
-    stop = stops.sent.max()
-    reports = _between(messages.of(REPORT), "heard", begin, stop)
-    pushes = _between(messages.of(PUSH), "heard", stop, end)
-    reporter, pusher = (int(some.worker[np.argmax(some.heard)]) for some in (reports, pushes))
-    answer = np.flatnonzero((stops.sent == stop) & (stops.worker == pusher))[0]
+    stop_time = stops.sent.max()
+    reports = _between(messages.of(REPORT), "handle_start", begin, stop_time)
+    pushes = _between(messages.of(PUSH), "handle_start", stop_time, end)
+    reporter, pusher = (int(some.worker[np.argmax(some.handle_start)]) for some in (reports, pushes))  # of the last one
+    last_stop = np.flatnonzero((stops.sent == stop_time) & (stops.worker == pusher))[0]
     column = np.flatnonzero(schedule.worker[commit] == reporter)[0]
-    start = schedule.compute_start[schedule.unit[commit, column], reporter]
-    last = np.argmax(reports.heard)
-    moments = [begin, start, reports.sent[last], reports.heard[last], stop, stops.heard[answer], stops.done[answer]]
+    compute_start = schedule.compute_start[schedule.unit[commit, column], reporter]
+    last_report = np.argmax(reports.handle_start)
+    moments = [
+        begin,
+        compute_start,
+        reports.sent[last_report],
+        reports.handle_start[last_report],
+        stop_time,
+        stops.handle_start[last_stop],
+        stops.handle_end[last_stop],
+    ]
     return np.diff([*moments, end]).tolist()
 
 

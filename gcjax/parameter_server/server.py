@@ -42,11 +42,11 @@ class LiveRun(NamedTuple):
       service_seconds: float64[messages], what the server took for each push.
       num_refused: calls and messages that were refused.
       num_late: pushes that came when their turn had been cut off; they are in no commit.
-      checked: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
+      check_text: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
       check_seconds: what that has taken in the server's thread.
       messages: when each was sent and dealt with; None if nobody has looked.
-      exchanges: whether workers got the parameters between computing and sending (`Rule.exchanges`).
-      overlaps: whether they computed while they sent and received (`Rule.overlaps`).
+      pulls_before_push: whether workers got the parameters between computing and sending (`Rule.exchanges`).
+      computes_while_sending: whether they computed while they sent and received (`Rule.overlaps`).
     """
 
     params: Any
@@ -57,15 +57,15 @@ class LiveRun(NamedTuple):
     service_seconds: np.ndarray
     num_refused: int
     num_late: int = 0
-    checked: str = ""
+    check_text: str = ""
     check_seconds: float = 0.0
     messages: MessageTimes | None = None
-    exchanges: bool = False
-    overlaps: bool = False
+    pulls_before_push: bool = False
+    computes_while_sending: bool = False
 
 
-_SENT = {PUSH: "send_start", REPORT: "end", SIGN: "sent"}
-"""By the kind of a message, where it says when it was sent."""
+_SEND_TIME_FIELDS = {PUSH: "send_start", REPORT: "unit_end", SIGN: "sent"}
+"""By the kind of a message, the entry of its header that says when it was sent."""
 
 
 class _Event(NamedTuple):
@@ -127,7 +127,7 @@ class Server:
         if checkpoints is not None:
             self._recover(Path(checkpoints), checkpoint_every, sync_seconds)
         self._check = OnlineCheck(setup, self._commits.log) if check else None
-        self._coordinator.waiting.warm_up()
+        self._coordinator.rule_state.warm_up()
         self._commits.warm_up()
         num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.layout.num_bytes)
         self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
@@ -137,7 +137,7 @@ class Server:
         """Serves until all commits are made, or the time is over."""
         try:
             while not self._is_over():
-                self._deal_with_next()
+                self._handle_next_event()
             if self._check is not None:
                 self._check.end(self._clock.now())
             self._commits.save(is_last=True)
@@ -156,11 +156,11 @@ class Server:
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._members.num_refused + self._listener.num_refused,
             num_late=self.num_late,
-            checked="" if self._check is None else str(self._check),
+            check_text="" if self._check is None else str(self._check),
             check_seconds=0.0 if self._check is None else self._check.seconds,
             messages=self._coordinator.messages.times(),
-            exchanges=self.setup.rule().exchanges,
-            overlaps=self.setup.rule().overlaps,
+            pulls_before_push=self.setup.rule().exchanges,
+            computes_while_sending=self.setup.rule().overlaps,
         )
 
     @property
@@ -196,12 +196,12 @@ class Server:
         last_time = self._commits.recover(
             folder,
             fingerprint,
-            lambda: coordinator.waiting.view,
+            lambda: coordinator.rule_state.view,
             checkpoint_every=checkpoint_every,
             sync_seconds=sync_seconds,
         )
         self._clock.restart(last_time)
-        coordinator.go_on()
+        coordinator.resume_from_log()
 
     # What connections' threads do.
 
@@ -224,24 +224,24 @@ class Server:
 
     def _is_over(self) -> bool:
         """Whether all commits are made, the time is over, or somebody has stopped it."""
-        waits = not self._coordinator.has_begun and self._limits.join_seconds is not None
-        seconds = self._limits.join_seconds if waits else self._limits.seconds
-        is_late = self._is_stopped or self._clock.now() >= (seconds or math.inf)
-        return is_late or self.num_commits >= self._limits.num_commits
+        waits_for_workers = not self._coordinator.has_begun and self._limits.join_seconds is not None
+        max_seconds = self._limits.join_seconds if waits_for_workers else self._limits.seconds
+        is_time_over = self._clock.now() >= (max_seconds or math.inf)
+        return self._is_stopped or is_time_over or self.num_commits >= self._limits.num_commits
 
-    def _deal_with_next(self) -> None:
-        """Waits for the next event, or for the next lease or alarm, and deals with it."""
+    def _handle_next_event(self) -> None:
+        """Waits for the next message, end of a connection, end of a lease, or timer, and deals with it."""
         if self._check is not None:
             self._check.check_if_due(self._clock.now())
-        next_look = min(self._next_lease_end, self._coordinator.next_look)
+        next_time = min(self._next_lease_end, self._coordinator.next_timer)  # seconds
         try:
-            event = self._events.get(timeout=float(np.clip(next_look - self._clock.now(), 1e-3, 1.0)))
+            event = self._events.get(timeout=float(np.clip(next_time - self._clock.now(), 1e-3, 1.0)))
         except queue.Empty:
             event = None
-        begin = self._clock.now()
+        now = self._clock.now()
         self._coordinator.handle_timers()
-        if begin >= self._next_lease_end or event is None:
-            self._end_leases(begin)
+        if now >= self._next_lease_end or event is None:
+            self._end_leases(now)
         if event is None:
             return
         connection, message = event
@@ -249,25 +249,26 @@ class Server:
         if message is None:
             self._lose(connection)
         elif worker is None:
-            self._members.greet(connection, message, self._coordinator.waiting.alive, begin)
+            self._members.greet(connection, message, self._coordinator.rule_state.alive, now)
         elif self._members.is_current(worker, connection):
-            self._members.hear(worker, begin)
-            self._hear(worker, message, begin)
+            self._members.note_heard(worker, now)
+            self._handle_and_time_message(worker, message, handle_start=now)
             if message.kind == "ready":
                 self._next_lease_end = 0.0  # there is one lease more, and the clock may begin anew
             if message.kind == PUSH:
-                self._service_seconds.append(self._clock.now() - begin)
+                self._service_seconds.append(self._clock.now() - now)
 
-    def _hear(self, worker: int, message: Message, begin: float) -> None:
-        """Deals with a message of a worker that has been let in, and writes down when; `begin` is now."""
+    def _handle_and_time_message(self, worker: int, message: Message, handle_start: float) -> None:
+        """Deals with a message of a worker that has been let in, and writes down when; `handle_start`: seconds, now."""
         coordinator = self._coordinator
-        rule, commit = coordinator.rule_seconds, coordinator.commit_seconds
-        coordinator.hear(worker, message)
-        sent = message.header.get(_SENT.get(message.kind, ""))
-        if isinstance(sent, int | float) and math.isfinite(sent) and coordinator.has_begun:
+        rule_seconds, commit_seconds = coordinator.rule_seconds, coordinator.commit_seconds  # so far
+        coordinator.handle_message(worker, message)
+        send_time = message.header.get(_SEND_TIME_FIELDS.get(message.kind, ""))
+        if isinstance(send_time, int | float) and math.isfinite(send_time) and coordinator.has_begun:
             coordinator.messages.add(
-                message.kind, worker, float(self._clock.of_machine_time(sent)), begin, self._clock.now(),
-                rule=coordinator.rule_seconds - rule, commit=coordinator.commit_seconds - commit,
+                message.kind, worker, float(self._clock.from_machine_time(send_time)), handle_start, self._clock.now(),
+                rule_seconds=coordinator.rule_seconds - rule_seconds,
+                commit_seconds=coordinator.commit_seconds - commit_seconds,
             )  # fmt: skip
 
     def _lose(self, connection: Connection) -> None:
@@ -278,13 +279,13 @@ class Server:
 
     def _end_leases(self, now: float) -> None:
         """Puts out the workers of which nothing was heard for longer than their lease, and says when to look again."""
-        waiting, lease = self._coordinator.waiting, self._limits.lease
-        for worker, silence in self._members.silence(waiting.alive, now).items():
+        rule_state, lease = self._coordinator.rule_state, self._limits.lease
+        for worker, silence in self._members.silence(rule_state.alive, now).items():
             if silence >= lease:
                 self._coordinator.leave(worker, f"nothing was heard of it for {silence:.2f} s")
-        longest = max(self._members.silence(waiting.alive, now).values(), default=0.0)
-        next_end = now - longest + lease
-        self._next_lease_end = min(next_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
+        longest_silence = max(self._members.silence(rule_state.alive, now).values(), default=0.0)
+        next_lease_end = now - longest_silence + lease
+        self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
 
 
 def _check_security(address: str, security: Security) -> None:

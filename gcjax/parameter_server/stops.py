@@ -17,51 +17,54 @@ PATIENCE = 2.0
 
 
 class Stops:
-    """The stop of the turns under way; `None` for `coded` where pushes are whole gradients or changes."""
+    """The stop of the turns under way; `None` for `coded_rounds` where pushes are whole gradients or changes."""
 
-    def __init__(self, coded: CodedRounds | None) -> None:
+    def __init__(self, coded_rounds: CodedRounds | None) -> None:
         """No turn has been stopped yet."""
-        self._coded = coded
-        self._number = 0
-        self._asked_at = self._last_answer = math.inf
+        self._coded_rounds = coded_rounds
+        self._stop_number = 0
+        self._request_time = self._last_answer_time = math.inf
         self._progress = np.zeros(0, np.int32)
 
-    def begin(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
-        """bool[W]: who of those with a turn under way is asked for a push, for `progress int32[W]` units done."""
+    def request_pushes(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
+        """Begins a new stop; bool[W]: whom to ask for a push, of those with a turn under way.
+
+        `progress`: int32[W], the units done.
+        """
         asked = progress > 0
-        if self._coded is not None:
-            asked = self._coded.make_plan(progress).asked
-        self._number += 1
-        self._asked_at, self._last_answer, self._progress = now, math.inf, progress
+        if self._coded_rounds is not None:
+            asked = self._coded_rounds.make_plan(progress).is_needed
+        self._stop_number += 1
+        self._request_time, self._last_answer_time, self._progress = now, math.inf, progress
         return asked & is_under_way
 
-    def ask_more(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
-        """bool[W]: who else is asked, as who was has not answered; an answer of those still counts."""
-        self._asked_at, self._last_answer, self._progress = now, math.inf, progress
+    def request_more_pushes(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
+        """bool[W]: whom else to ask, as who was asked has not answered; an answer of those still counts."""
+        self._request_time, self._last_answer_time, self._progress = now, math.inf, progress
         return (progress > 0) & is_under_way
 
-    def take_back(self) -> None:
+    def withdraw(self) -> None:
         """Takes the last stop back: turns go on, and an answer to it that is still under way is none."""
-        self._number += 1
-        self._asked_at = self._last_answer = math.inf
+        self._stop_number += 1
+        self._request_time = self._last_answer_time = math.inf
 
-    def request(self, worker: int) -> dict[str, Any]:
-        """What the worker is told."""
-        header = {"kind": "stop", "stop": self._number, "units": int(self._progress[worker])}
-        if self._coded is not None:
-            header["encode"] = self._coded.plan.encode[worker].tolist()
+    def header(self, worker: int) -> dict[str, Any]:
+        """The header of the message that asks a worker for its push."""
+        header = {"kind": "stop", "stop_number": self._stop_number, "num_units": int(self._progress[worker])}
+        if self._coded_rounds is not None:
+            header["encode"] = self._coded_rounds.plan.encode[worker].tolist()
         return header
 
-    def is_answer(self, header: Any, now: float) -> bool:
-        """Whether a push answers the last stop, and notes that it has come."""
-        if header.get("stop") != self._number:
+    def accept_answer(self, header: Any, now: float) -> bool:
+        """Whether a push, with this header, answers the last stop; if so, `now` is noted as the last answer's time."""
+        if header.get("stop_number") != self._stop_number:
             return False
-        self._last_answer = now
+        self._last_answer_time = now
         return True
 
     @property
-    def end_of_patience(self) -> float:
-        """Seconds, when whoever has not answered yet is not waited for if it is not needed; inf if nobody has."""
-        if math.isinf(self._last_answer):
+    def answer_deadline(self) -> float:
+        """Seconds, from when on nobody waits for an answer that is not needed; inf while nobody has answered."""
+        if math.isinf(self._last_answer_time):
             return math.inf
-        return self._asked_at + max(MIN_PATIENCE, PATIENCE * (self._last_answer - self._asked_at))
+        return self._request_time + max(MIN_PATIENCE, PATIENCE * (self._last_answer_time - self._request_time))

@@ -15,63 +15,63 @@ from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.rules import Rule
-from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
+from gcjax.protocols.simulation.turns import Turns, Work
 
 
 class Turn(NamedTuple):
     """A turn of a worker; numbers as in `gcjax.protocols.simulation.turns.Turns`.
 
     Attributes:
-      first: the first unit.
+      first_unit: the first of its units, counted from the worker's first one.
       version: that was read, or is read in the exchange.
       begin: seconds, when the server let it begin.
       compute_start: seconds, when the first unit began.
-      ends: seconds, when each unit ended.
-      stop: seconds, when computing ended or was cut off.
+      unit_ends: seconds, when each unit ended.
+      compute_end: seconds, when computing ended or was cut off.
       send_start: seconds; inf if nothing was sent.
       arrive: seconds; inf if nothing has arrived.
       commit: that the message is in; -1 for none.
       position: among the messages of the commit.
       num_units: of the turn at most; 0 if it has no such number.
-      lost: the units that were begun and did not end.
-      num_sent: the units that were sent; None for all that ended, if the message has arrived.
+      num_lost: the units that were begun and did not end.
+      num_counted: the units that the plan of a code takes; None for all that ended, if the message has arrived.
       first_on_version: the first unit that was computed on the version; None for all.
       is_ignored: whether the message has arrived, and the rule has ignored it.
     """
 
-    first: int
+    first_unit: int
     version: int
     begin: float
     compute_start: float = math.inf
-    ends: tuple[float, ...] = ()
-    stop: float = math.inf
+    unit_ends: tuple[float, ...] = ()
+    compute_end: float = math.inf
     send_start: float = math.inf
     arrive: float = math.inf
     commit: int = -1
     position: int = 0
     num_units: int = 0
-    lost: int = 0
-    num_sent: int | None = None
+    num_lost: int = 0
+    num_counted: int | None = None
     first_on_version: int | None = None
     is_ignored: bool = False
 
     @property
     def num_begun(self) -> int:
         """The units that were begun; one at least, as whoever begins a turn begins a unit."""
-        return max(1, len(self.ends) + self.lost)
+        return max(1, len(self.unit_ends) + self.num_lost)
 
     @property
-    def work(self) -> int:
+    def num_sent_units(self) -> int:
         """The units that were sent."""
-        if self.num_sent is not None:
-            return self.num_sent
-        return len(self.ends) if math.isfinite(self.arrive) else 0
+        if self.num_counted is not None:
+            return self.num_counted
+        return len(self.unit_ends) if math.isfinite(self.arrive) else 0
 
     def ended(self, now: float) -> "Turn":
         """The turn if it is over now: a unit that is under way is lost."""
-        if self.ends and len(self.ends) == self.num_units:
-            return self._replace(stop=self.ends[-1], lost=0)
-        return self._replace(stop=now, lost=1)
+        if self.unit_ends and len(self.unit_ends) == self.num_units:
+            return self._replace(compute_end=self.unit_ends[-1], num_lost=0)
+        return self._replace(compute_end=now, num_lost=1)
 
 
 class TurnLog:
@@ -87,48 +87,48 @@ class TurnLog:
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""
-        last = self.turns[worker][-1] if self.turns[worker] else None
-        return 0 if last is None else last.first + last.num_begun
+        last_turn = self.turns[worker][-1] if self.turns[worker] else None
+        return 0 if last_turn is None else last_turn.first_unit + last_turn.num_begun
 
-    def turn_number(self, worker: int) -> int:
+    def last_turn_number(self, worker: int) -> int:
         """The number of the worker's last turn; -1 if there is none."""
         return len(self.turns[worker]) - 1
 
     def earliest_start(self, worker: int, rule: Rule) -> float:
         """Seconds, before which the worker cannot have begun the units of its last turn."""
-        last, before = self.turns[worker][-1], self.turns[worker][-2:-1]
-        if rule.overlaps and before and math.isfinite(before[0].arrive):
-            return before[0].stop  # it went on while the push before travelled
-        return last.begin
+        last_turn, turn_before = self.turns[worker][-1], self.turns[worker][-2:-1]  # the latter in a list, or none
+        if rule.overlaps and turn_before and math.isfinite(turn_before[0].arrive):
+            return turn_before[0].compute_end  # it went on while the push before travelled
+        return last_turn.begin
 
-    def begin(self, worker: int, turn: Turn) -> None:
+    def add_turn(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
         self.turns[worker].append(turn)
 
-    def member(self, membership: Membership, incarnation: str = "") -> None:
-        """Writes down who came or went, and which process it is."""
+    def add_membership(self, membership: Membership, incarnation: str = "") -> None:
+        """Writes down who came or went, and the `incarnation`: which process it is."""
         self.memberships.append(membership)
         if incarnation:
             self.incarnations[membership.worker] = incarnation
 
-    def last_anew(self, worker: int) -> float:
-        """Seconds, when the worker's last process began anew; 0 if none did."""
+    def last_begin_anew_time(self, worker: int) -> float:
+        """Seconds, when the worker last began anew, with parameters as at first; 0 if it never did."""
         return max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
 
-    def last_arrived(self, worker: int) -> int:
+    def last_arrived_turn(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""
-        numbers = range(self.turn_number(worker), -1, -1)
+        numbers = range(self.last_turn_number(worker), -1, -1)
         return next((number for number in numbers if math.isfinite(self.turns[worker][number].arrive)), -1)
 
-    def replace_last(self, worker: int, **fields: Any) -> Turn:
-        """The worker's last turn, with other fields."""
+    def update_last_turn(self, worker: int, **fields: Any) -> Turn:
+        """Sets fields of the worker's last turn; returns the turn."""
         self.turns[worker][-1] = turn = self.turns[worker][-1]._replace(**fields)
         return turn
 
     def cut_off(self, worker: int, now: float) -> None:
         """Ends the worker's turn; the unit that it has begun is lost."""
         turn = self.turns[worker][-1].ended(now)
-        self.replace_last(worker, stop=turn.stop, lost=turn.lost)
+        self.update_last_turn(worker, compute_end=turn.compute_end, num_lost=turn.num_lost)
 
     def end_round(self, progress: np.ndarray, now: float) -> None:
         """Ends the turns on the newest version, of which `progress int32[W]` units count.
@@ -140,14 +140,16 @@ class TurnLog:
             if not turns or turns[-1].version != len(self.commit_times) or not num_units:
                 continue
             turn = turns[-1].ended(now)
-            arrive = turn.arrive if math.isfinite(turn.arrive) else turn.ends[num_units - 1]
-            self.replace_last(worker, stop=turn.stop, lost=turn.lost, num_sent=num_units, arrive=arrive)
+            arrive = turn.arrive if math.isfinite(turn.arrive) else turn.unit_ends[num_units - 1]
+            self.update_last_turn(
+                worker, compute_end=turn.compute_end, num_lost=turn.num_lost, num_counted=num_units, arrive=arrive
+            )
 
-    def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
+    def add_commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
         """Writes down a commit of messages, each a worker and the number of its turn."""
-        for position, (worker, number) in enumerate(messages):
-            turn = self.turns[worker][number]
-            self.turns[worker][number] = turn._replace(commit=commit, position=position)
+        for position, (worker, turn_number) in enumerate(messages):
+            turn = self.turns[worker][turn_number]
+            self.turns[worker][turn_number] = turn._replace(commit=commit, position=position)
         self.commit_times.append(now)
         self.losses.append(loss)
 
@@ -156,10 +158,10 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
     """The record of a run that has ended at `end` seconds; T is the most units that a worker has begun."""
     num_units = max(1, *(log.next_unit(worker) for worker in range(len(log.turns))))
     # As one program, which is compiled sooner than its operations one by one.
-    return record(log, record_program(with_room(rule, log)), end, num_units=num_units)
+    return record(log, record_program(with_room_for_log(rule, log)), end, num_units=num_units)
 
 
-def with_room(rule: Rule, log: TurnLog) -> Rule:
+def with_room_for_log(rule: Rule, log: TurnLog) -> Rule:
     """The rule with as many contributions as the commits of a log have.
 
     Where all pushes of a worker to a commit are one contribution, there is one more for each turn between them that was
@@ -168,22 +170,27 @@ def with_room(rule: Rule, log: TurnLog) -> Rule:
     if not rule.by_worker:
         return rule
     num_workers = len(log.turns)
-    passes = max(map(_num_stretches, log.turns), default=0)
-    return rule._replace(num_contributions=max(rule.num_contributions, passes * num_workers))
+    contributions_per_worker = max(map(_num_contributions, log.turns), default=0)
+    num_contributions = max(rule.num_contributions, contributions_per_worker * num_workers)
+    return rule._replace(num_contributions=num_contributions)
 
 
-def _num_stretches(turns: list[Turn]) -> int:
-    """The most stretches of units of a worker in a commit, each of units that follow each other, on one version."""
-    last, number, most = None, 0, 0
+def _num_contributions(turns: list[Turn]) -> int:
+    """The most contributions of a worker to a commit; units that follow each other, on one version, are one.
+
+    `turns`: all of the worker.
+    """
+    last, num_so_far, most = None, 0, 0
     for turn in turns:
         if turn.commit < 0:
             continue
-        follows = last is not None and (turn.version, turn.first) == (last.version, last.first + last.work)
+        after_last = None if last is None else (last.version, last.first_unit + last.num_sent_units)
+        follows_last = after_last == (turn.version, turn.first_unit)
         if last is None or turn.commit != last.commit:
-            number = 1
-        elif not follows:
-            number += 1
-        last, most = turn, max(most, number)
+            num_so_far = 1
+        elif not follows_last:
+            num_so_far += 1
+        last, most = turn, max(most, num_so_far)
     return most
 
 
@@ -228,24 +235,39 @@ def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
     seconds = np.full((num_units, len(log.turns)), np.inf)
     for worker, turns in enumerate(log.turns):
         for turn in turns:
-            if turn.ends:
-                times = np.diff([turn.compute_start, *turn.ends])
-                seconds[turn.first : turn.first + times.size, worker] = times
+            if turn.unit_ends:
+                times = np.diff([turn.compute_start, *turn.unit_ends])
+                seconds[turn.first_unit : turn.first_unit + times.size, worker] = times
     return seconds
 
 
 def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = None) -> Turns:
     """The arrays [J, W] of all turns; those that do not exist come last, with T as first unit."""
     shape = num_turns or max(1, *map(len, log.turns)), len(log.turns)
-    integers = {name: np.zeros(shape, np.int32) for name in INTEGERS}
-    floats = {name: np.full(shape, np.inf) for name in FLOATS}
-    integers["first"][:], integers["commit"][:], integers["version"][:] = num_units, -1, -1
-    for worker, turns in enumerate(log.turns):
-        for number, turn in enumerate(turns):
-            for name, values in {**integers, **floats}.items():
-                value = getattr(turn, name)
-                values[number, worker] = turn.first if value is None else value
+
+    def values(value_of: Callable[[Turn], float], default: float, dtype: Any = np.int32) -> jax.Array:
+        """dtype[J, W]: `value_of` each turn, and the default where there is none."""
+        array = np.full(shape, default, np.int32 if dtype == np.int32 else np.float64)
+        for worker, turns in enumerate(log.turns):
+            array[: len(turns), worker] = [value_of(turn) for turn in turns]
+        return jnp.asarray(array, dtype)
+
     return Turns(
-        **{name: jnp.asarray(values) for name, values in integers.items()},
-        **{name: jnp.asarray(values, dtype) for name, values in floats.items()},
+        first=values(lambda turn: turn.first_unit, num_units),
+        num_begun=values(lambda turn: turn.num_begun, 0),
+        work=values(lambda turn: turn.num_sent_units, 0),
+        first_on_version=values(_first_on_version, 0),
+        version=values(lambda turn: turn.version, -1),
+        commit=values(lambda turn: turn.commit, -1),
+        position=values(lambda turn: turn.position, 0),
+        begin=values(lambda turn: turn.begin, np.inf, dtype),
+        compute_start=values(lambda turn: turn.compute_start, np.inf, dtype),
+        stop=values(lambda turn: turn.compute_end, np.inf, dtype),
+        send_start=values(lambda turn: turn.send_start, np.inf, dtype),
+        arrive=values(lambda turn: turn.arrive, np.inf, dtype),
     )
+
+
+def _first_on_version(turn: Turn) -> int:
+    """The first unit of a turn that was computed on its version."""
+    return turn.first_unit if turn.first_on_version is None else turn.first_on_version

@@ -45,38 +45,39 @@ class Updates:
         """`rule` says what contributions weigh: a number, or a function of staleness and work."""
         local = protocol.local
         self._optimizer = optimizer if local is None or local.merge is None else local.merge
-        self._sign = 1.0 if local is None else -1.0  # an optimizer steps against its gradient
-        self._weight, self._by_worker, self._num_workers = rule.weight, rule.by_worker, num_workers
+        self._gradient_sign = 1.0 if local is None else -1.0  # of a change: an optimizer steps against its gradient
+        self._weight, self._joins_pushes_of_worker, self._num_workers = rule.weight, rule.by_worker, num_workers
         self.params = params
         self.opt_state = jax.jit(self._optimizer.init)(params)
         self.layout = wire.layout_of(params)
-        self._body: np.ndarray | None = None
-        self._apply, self._add = jax.jit(self._applied), jax.jit(_added, donate_argnums=0)
+        self._params_bytes: np.ndarray | None = None
+        self._apply = jax.jit(self._params_and_state_after_step)
+        self._add_weighted = jax.jit(_weighted_sum, donate_argnums=0)
 
     def warm_up(self) -> None:
         """Compiles what a commit takes."""
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.params)
-        total = self._add(jax.tree.map(jnp.zeros_like, self.params), zeros, np.float64(1.0))
+        total = self._add_weighted(jax.tree.map(jnp.zeros_like, self.params), zeros, np.float64(1.0))
         jax.block_until_ready((total, self._apply(self.params, self.opt_state, zeros, np.float64(1.0))))
 
     @property
-    def body(self) -> np.ndarray:
+    def params_bytes(self) -> np.ndarray:
         """uint8[n]: the bytes of the parameters, made once for each version."""
-        if self._body is None:
-            self._body = wire.to_bytes(self.params)
-        return self._body
+        if self._params_bytes is None:
+            self._params_bytes = wire.to_bytes(self.params)
+        return self._params_bytes
 
     def commit(self, contributions: Sequence[Contribution], commit: int) -> float:
         """Applies the contributions of commit number `commit`; returns the mean loss of their units."""
         weights = self.weights(contributions, commit)
-        gradient, weight = contributions[0].tree, weights[0]
+        total, weight = contributions[0].tree, weights[0]
         if len(contributions) > 1:
-            gradient, weight = jax.tree.map(lambda x: jnp.asarray(weight, x.dtype) * x, gradient), np.float64(1.0)
-            for contribution, factor in zip(contributions[1:], weights[1:], strict=True):
-                gradient = self._add(gradient, contribution.tree, factor)
-        self.params, self.opt_state = self._apply(self.params, self.opt_state, gradient, weight)
-        self._body = None
-        loss_weights = weights * [1 if self._sign > 0 else c.work for c in contributions]
+            total, weight = jax.tree.map(lambda x: jnp.asarray(weight, x.dtype) * x, total), np.float64(1.0)
+            for contribution, other_weight in zip(contributions[1:], weights[1:], strict=True):
+                total = self._add_weighted(total, contribution.tree, other_weight)
+        self.params, self.opt_state = self._apply(self.params, self.opt_state, total, weight)
+        self._params_bytes = None
+        loss_weights = weights * [1 if self._gradient_sign > 0 else c.work for c in contributions]
         losses = np.array([c.loss for c in contributions])
         return float((loss_weights * losses).sum() / loss_weights.sum()) if loss_weights.sum() else 0.0
 
@@ -89,7 +90,7 @@ class Updates:
             return np.full(len(contributions), self._weight, np.float64)
         staleness = np.array([commit - c.version for c in contributions], np.int32)
         work = np.array([c.work for c in contributions], np.int32)
-        if not self._by_worker:
+        if not self._joins_pushes_of_worker:
             return np.broadcast_to(np.asarray(self._weight(staleness, work), np.float64), work.shape)
         worker = np.array([c.worker for c in contributions])
         staleness_of_worker, work_of_worker = np.zeros((2, self._num_workers), np.int32)
@@ -98,13 +99,15 @@ class Updates:
         weight = np.asarray(self._weight(staleness_of_worker, work_of_worker), np.float64)
         return np.broadcast_to(weight, work_of_worker.shape)[worker]
 
-    def _applied(self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array) -> tuple[Any, Any]:
+    def _params_and_state_after_step(
+        self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array
+    ) -> tuple[Any, Any]:
         """Parameters and optimizer state after a step with the weighted gradient."""
-        gradient = jax.tree.map(lambda x: (self._sign * weight).astype(x.dtype) * x, gradient)
+        gradient = jax.tree.map(lambda x: (self._gradient_sign * weight).astype(x.dtype) * x, gradient)
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
 
-def _added(total: Any, tree: Any, weight: jax.Array) -> Any:
-    """The sum with one more tree, weighted."""
+def _weighted_sum(total: Any, tree: Any, weight: jax.Array) -> Any:
+    """`total + weight * tree`."""
     return jax.tree.map(lambda x, y: x + weight.astype(y.dtype) * y, total, tree)

@@ -31,7 +31,7 @@ from gcjax.stragglers.absences import Absences
 from gcjax.tasks.base import Task
 
 
-class Seconds(NamedTuple):
+class Delays(NamedTuple):
     """What messages and the server take.
 
     Attributes:
@@ -55,8 +55,8 @@ class Seconds(NamedTuple):
 def virtual_schedule(
     protocol: Protocol,
     durations: np.ndarray,
-    held: np.ndarray,
-    seconds: Seconds,
+    held_up_seconds: np.ndarray,
+    delays: Delays,
     absences: Absences | None = None,
 ) -> Schedule:
     """The record of a run of the server in virtual time, until a worker has no unit any more.
@@ -67,14 +67,14 @@ def virtual_schedule(
     Args:
       protocol: with a rule that stops turns (`Rule.stop`).
       durations: float[T, W] seconds; inf for a unit that never ends.
-      held: float[T, W] seconds, from the begin of each unit, in which its worker is held up.
-      seconds: of messages and of the server.
+      held_up_seconds: float[T, W] seconds, from the begin of each unit, in which its worker is held up.
+      delays: of messages and of the server.
       absences: when workers are away; never if None.
 
     Raises:
       ValueError: if nobody is there at the beginning.
     """
-    run = _VirtualRun(protocol, np.asarray(durations, np.float64), np.asarray(held, np.float64), seconds)
+    run = _VirtualRun(protocol, np.asarray(durations, np.float64), np.asarray(held_up_seconds, np.float64), delays)
     return run.schedule(absences)
 
 
@@ -96,22 +96,27 @@ class _Connection:
 class _VirtualRun:
     """The server and its workers; events are dealt with in the order of their time, and then in that of arrival."""
 
-    def __init__(self, protocol: Protocol, durations: np.ndarray, held: np.ndarray, seconds: Seconds) -> None:
+    def __init__(self, protocol: Protocol, durations: np.ndarray, held_up_seconds: np.ndarray, delays: Delays) -> None:
         """Arguments as of `virtual_schedule`."""
-        self._setup, self._seconds = _setup(protocol, durations.shape[1]), seconds
-        self._now = self._free = 0.0
+        self._setup, self._delays = _setup(protocol, durations.shape[1]), delays
+        self._now = self._server_free_time = 0.0
         self._clock = EventClock(lambda: self._now)
         self._commits, self._members = Commits(self._setup), Members(self._setup)
         # Each event: its time, when it arrived at the server (if it waits for that), its number, and what happens.
         self._events: list[tuple[float, float, int, bool, Callable[[float], None]]] = []
-        self._numbers, self._is_over = itertools.count(), False
+        self._event_numbers, self._is_over = itertools.count(), False
         self._connections: dict[int, _Connection] = {}
-        self._processes = [0] * durations.shape[1]  # the number of the process that each worker is
+        self._process_numbers = [0] * durations.shape[1]  # the number of the process that each worker is
         code = protocol.code
-        self._push_size = 1.0 if code is None else code.num_messages / code.num_blocks
+        # The bytes of a push by those of a full gradient.
+        self._push_share = 1.0 if code is None else code.num_messages / code.num_blocks
         self._workers = [
             VirtualWorker(
-                durations[:, w], held[:, w], self._commits.layout.num_bytes, code is not None, self._surroundings(w)
+                durations[:, w],
+                held_up_seconds[:, w],
+                self._commits.layout.num_bytes,
+                code is not None,
+                self._surroundings(w),
             )
             for w in range(durations.shape[1])
         ]
@@ -120,15 +125,15 @@ class _VirtualRun:
         """The record, once it is over."""
         self._begin(absences)
         while not self._is_over:
-            handle_timers = max(self._coordinator.next_look, self._free)
-            if handle_timers < (self._events[0][0] if self._events else math.inf):
-                self._deal(handle_timers, lambda now: None, self._seconds.report)
+            timer_time = max(self._coordinator.next_timer, self._server_free_time)
+            if timer_time < (self._events[0][0] if self._events else math.inf):
+                self._act_at_server(timer_time, lambda now: None, self._delays.report)
                 continue
             if not self._events or math.isinf(self._events[0][0]):
                 break
             time, arrival, number, is_at_server, action = heapq.heappop(self._events)
-            if is_at_server and time < self._free:
-                heapq.heappush(self._events, (self._free, arrival, number, is_at_server, action))
+            if is_at_server and time < self._server_free_time:
+                heapq.heappush(self._events, (self._server_free_time, arrival, number, is_at_server, action))
             else:
                 self._now = time
                 action(time)
@@ -137,97 +142,106 @@ class _VirtualRun:
     def _begin(self, absences: Absences | None) -> None:
         """Lets everybody join who is there, and notes who leaves and joins later."""
         num_workers = self._setup.num_workers
-        present: np.ndarray = np.ones(num_workers, bool)
+        is_present: np.ndarray = np.ones(num_workers, bool)
         changes: Iterable[tuple[float, int, bool]] = ()
         if absences is not None:
             absences = absences.validated(num_workers)
-            present, changes = np.asarray(absences.is_present), zip(*map(np.asarray, absences.changes()), strict=True)
-        if not present.any():
+            is_present, changes = (
+                np.asarray(absences.is_present),
+                zip(*map(np.asarray, absences.changes()), strict=True),
+            )
+        if not is_present.any():
             raise ValueError("somebody must be there at the beginning; all workers are away then.")
-        limits = Limits(np.iinfo(np.int32).max, min_workers=int(present.sum())).validated(num_workers)
+        limits = Limits(np.iinfo(np.int32).max, min_workers=int(is_present.sum())).validated(num_workers)
         self._coordinator = Coordinator(self._setup, limits, self._commits, self._members, self._clock)
-        for worker in np.flatnonzero(present).tolist():
+        for worker in np.flatnonzero(is_present).tolist():
             self._join(worker, 0.0)
         for time, worker, joins in changes:
-            self._add(float(time), partial(self._join if joins else self._leave, int(worker)), is_at_server=True)
+            self._add_event(float(time), partial(self._join if joins else self._leave, int(worker)), is_at_server=True)
 
-    def _add(self, time: float, action: Callable[[float], None], *, is_at_server: bool) -> None:
+    def _add_event(self, time: float, action: Callable[[float], None], *, is_at_server: bool) -> None:
         """Notes what happens at a time; what happens at the server waits until that is free."""
-        heapq.heappush(self._events, (time, time, next(self._numbers), is_at_server, action))
+        heapq.heappush(self._events, (time, time, next(self._event_numbers), is_at_server, action))
 
     def _surroundings(self, worker: int) -> Surroundings:
         """What a worker acts on."""
-        latency = float(self._seconds.latency[worker])
-        transfer = max(float(self._seconds.send[worker]) - latency, 0.0) * self._push_size
+        latency = float(self._delays.latency[worker])
+        transfer = max(float(self._delays.send[worker]) - latency, 0.0) * self._push_share
         return Surroundings(
-            at=lambda time, action: self._add(time, action, is_at_server=False),
-            report=lambda now, message: self._send(worker, now + latency, message, self._seconds.report),
-            push=lambda now, message: self._send(worker, now + latency + transfer, message, self._seconds.push),
-            end=self._end,
+            call_at=lambda time, action: self._add_event(time, action, is_at_server=False),
+            send_report=lambda now, message: self._send_to_server(worker, now + latency, message, self._delays.report),
+            send_push=lambda now, message: self._send_to_server(
+                worker, now + latency + transfer, message, self._delays.push
+            ),
+            end_run=self._end_run,
         )
 
-    def _end(self, now: float) -> None:
+    def _end_run(self, now: float) -> None:
         """Ends the run."""
         self._now, self._is_over = now, True
 
-    def _send(self, worker: int, arrival: float, message: Message, service: float) -> None:
+    def _send_to_server(self, worker: int, arrival: float, message: Message, service_seconds: float) -> None:
         """Lets a message arrive at the server, unless its worker is gone by then.
 
-        `service` are the seconds that it takes there; none where it is of a turn that is over.
+        `service_seconds`: that the server is busy with it; with one of a turn that is over it is not busy.
         """
-        process = self._processes[worker]
+        process_number = self._process_numbers[worker]
 
-        def take(now: float) -> None:
-            """Deals with it."""
-            if process == self._processes[worker]:
-                is_late = message.header["turn"] != self._commits.log.turn_number(worker)
-                self._deal(now, lambda now: self._coordinator.hear(worker, message), 0.0 if is_late else service)
+        def handle(now: float) -> None:
+            """The server deals with the message."""
+            if process_number == self._process_numbers[worker]:
+                is_late = message.header["turn"] != self._commits.log.last_turn_number(worker)
+                self._act_at_server(
+                    now,
+                    lambda now: self._coordinator.handle_message(worker, message),
+                    0.0 if is_late else service_seconds,
+                )
 
-        self._add(arrival, take, is_at_server=True)
+        self._add_event(arrival, handle, is_at_server=True)
 
-    def _deal(self, now: float, action: Callable[[float], None], service: float) -> None:
+    def _act_at_server(self, now: float, action: Callable[[float], None], service_seconds: float) -> None:
         """Lets the server act, which takes so many seconds, and more for each commit; then its messages leave."""
         self._now, num_commits = now, self._commits.count
         self._coordinator.handle_timers()
         action(now)
-        self._free = now + service + self._seconds.commit * (self._commits.count - num_commits)
+        self._server_free_time = now + service_seconds + self._delays.commit * (self._commits.count - num_commits)
         for worker, connection in self._connections.items():
             for message in connection.outbox:
-                seconds = (self._seconds.latency if message.body is None else self._seconds.receive)[worker]
-                self._deliver(worker, self._free + float(seconds), message)
+                seconds = (self._delays.latency if message.body is None else self._delays.receive)[worker]
+                self._send_to_worker(worker, self._server_free_time + float(seconds), message)
             connection.outbox.clear()
 
-    def _deliver(self, worker: int, arrival: float, message: Message) -> None:
+    def _send_to_worker(self, worker: int, arrival: float, message: Message) -> None:
         """Lets a message of the server arrive, unless the worker is another process by then."""
-        process = self._processes[worker]
+        process_number = self._process_numbers[worker]
 
         def hear(now: float) -> None:
             """Gives it to the worker."""
-            if process == self._processes[worker]:
+            if process_number == self._process_numbers[worker]:
                 self._workers[worker].hear(now, message)
 
-        self._add(arrival, hear, is_at_server=False)
+        self._add_event(arrival, hear, is_at_server=False)
 
     def _join(self, worker: int, now: float) -> None:
         """A new process takes part as a worker."""
-        self._processes[worker] += 1
+        self._process_numbers[worker] += 1
         connection = self._connections[worker] = _Connection()
         hello = {
             "kind": "hello",
             "worker": worker,
-            "incarnation": str(self._processes[worker]),
+            "incarnation": str(self._process_numbers[worker]),
             "fingerprint": self._members.fingerprint,
             "last_pushed": -1,
         }
-        self._members.greet(connection, Message(hello), self._coordinator.waiting.alive, now)
-        self._deal(now, lambda now: self._coordinator.hear(worker, Message({"kind": "ready"})), 0.0)
+        self._members.greet(connection, Message(hello), self._coordinator.rule_state.alive, now)
+        self._act_at_server(now, lambda now: self._coordinator.handle_message(worker, Message({"kind": "ready"})), 0.0)
 
     def _leave(self, worker: int, now: float) -> None:
         """The process of a worker is gone."""
-        self._processes[worker] += 1
+        self._process_numbers[worker] += 1
         self._workers[worker].lose()
         self._members.disconnect(self._connections.pop(worker))
-        self._deal(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)
+        self._act_at_server(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)
 
 
 def _setup(protocol: Protocol, num_workers: int) -> Setup:

@@ -15,74 +15,86 @@ class Surroundings(NamedTuple):
     """What a worker acts on.
 
     Attributes:
-      at: `(seconds, action)`: has `action(seconds)` called then.
-      report: `(seconds, message)`: sends the report of a unit.
-      push: `(seconds, message)`: sends a push.
-      end: `(seconds)`: ends the run, as there are no units any more.
+      call_at: `(seconds, action)`: has `action(seconds)` called then.
+      send_report: `(seconds, message)`: sends the report of a unit.
+      send_push: `(seconds, message)`: sends a push.
+      end_run: `(seconds)`: ends the run, as there are no units any more.
     """
 
-    at: Callable[[float, Callable[[float], None]], None]
-    report: Callable[[float, Message], None]
-    push: Callable[[float, Message], None]
-    end: Callable[[float], None]
+    call_at: Callable[[float, Callable[[float], None]], None]
+    send_report: Callable[[float, Message], None]
+    send_push: Callable[[float, Message], None]
+    end_run: Callable[[float], None]
 
 
 class VirtualWorker:
     """A worker; while it is held up it hears nothing."""
 
     def __init__(
-        self, durations: np.ndarray, held: np.ndarray, num_bytes: int, goes_on: bool, surroundings: Surroundings
+        self,
+        durations: np.ndarray,
+        held_up_seconds: np.ndarray,
+        num_push_bytes: int,
+        goes_on_after_stop: bool,
+        surroundings: Surroundings,
     ) -> None:
         """A worker that has no order yet.
 
         Args:
           durations: float64[T] seconds of the units.
-          held: float64[T] seconds, from the begin of each unit, in which the worker is held up.
-          num_bytes: of a push.
-          goes_on: whether the worker goes on with its turn when it has answered a stop.
+          held_up_seconds: float64[T] seconds, from the begin of each unit, in which the worker is held up.
+          num_push_bytes: of a push.
+          goes_on_after_stop: whether the worker goes on with its turn when it has answered a stop.
           surroundings: what it acts on.
         """
-        self._durations, self._held, self._goes_on, self._outside = durations, held, goes_on, surroundings
-        self._body = np.zeros(num_bytes, np.uint8)
-        self._held_until = 0.0
-        self._number = 0  # of the unit under way: one that was broken off does not end
+        self._durations, self._held_up_seconds, self._surroundings = durations, held_up_seconds, surroundings
+        self._goes_on_after_stop = goes_on_after_stop
+        self._push_body = np.zeros(num_push_bytes, np.uint8)
+        self._held_up_until = 0.0
+        self._num_begun = 0  # units: the end of one is ignored if another was begun after it, as it was broken off
         self._order: Any = None
-        self._start, self._ends = 0.0, [0.0]
+        self._compute_start, self._unit_ends = 0.0, [0.0]
 
     def lose(self) -> None:
         """Forgets its turn: the process is gone."""
-        self._number += 1
-        self._order, self._held_until = None, 0.0
+        self._num_begun += 1
+        self._order, self._held_up_until = None, 0.0
 
     def hear(self, now: float, message: Message) -> None:
         """Deals with a message of the server, or does so once it is held up no longer."""
-        if now < self._held_until:
-            self._outside.at(self._held_until, lambda then: self.hear(then, message))
+        if now < self._held_up_until:
+            self._surroundings.call_at(self._held_up_until, lambda later: self.hear(later, message))
         elif message.kind == "begin":
-            self._order, self._start, self._ends = message.header, now, []
+            self._order, self._compute_start, self._unit_ends = message.header, now, []
             self._begin_unit(now)
         elif message.kind == "stop" and self._order is not None and message.header["turn"] == self._order["turn"]:
             self._answer(now, message.header)
 
     def _begin_unit(self, now: float) -> None:
         """Begins the next unit of the turn, if there is one; one that was under way is broken off."""
-        self._number += 1
-        number, unit = self._number, self._order["first"] + len(self._ends)
-        if len(self._ends) == self._order["num_units"]:
+        self._num_begun += 1
+        num_begun, unit = self._num_begun, self._order["first_unit"] + len(self._unit_ends)
+        if len(self._unit_ends) == self._order["num_units"]:
             return
         if unit >= self._durations.size:
-            self._outside.end(now)
+            self._surroundings.end_run(now)
             return
-        self._held_until = now + float(self._held[unit])
-        self._outside.at(now + float(self._durations[unit]), lambda then: self._end_unit(then, number))
+        self._held_up_until = now + float(self._held_up_seconds[unit])
+        self._surroundings.call_at(now + float(self._durations[unit]), lambda end: self._end_unit(end, num_begun))
 
-    def _end_unit(self, now: float, number: int) -> None:
-        """Reports the unit, and begins the next one."""
-        if number != self._number:
+    def _end_unit(self, now: float, num_begun: int) -> None:
+        """Reports the unit that was begun as number `num_begun`, and begins the next one."""
+        if num_begun != self._num_begun:
             return
-        self._ends.append(now)
-        header = {"kind": "unit", "turn": self._order["turn"], "compute_start": self._start, "end": now, "loss": 0.0}
-        self._outside.report(now, Message(header))
+        self._unit_ends.append(now)
+        header = {
+            "kind": "unit",
+            "turn": self._order["turn"],
+            "compute_start": self._compute_start,
+            "unit_end": now,
+            "loss": 0.0,
+        }
+        self._surroundings.send_report(now, Message(header))
         self._begin_unit(now)
 
     def _answer(self, now: float, stop: Any) -> None:
@@ -90,15 +102,15 @@ class VirtualWorker:
         header = {
             "kind": "push",
             "turn": stop["turn"],
-            "stop": stop["stop"],
+            "stop_number": stop["stop_number"],
             "loss": 0.0,
             "is_finite": True,
-            "compute_start": self._start,
-            "ends": list(self._ends),
-            "lost": int(len(self._ends) < self._order["num_units"]),
+            "compute_start": self._compute_start,
+            "unit_ends": list(self._unit_ends),
+            "num_lost": int(len(self._unit_ends) < self._order["num_units"]),
             "send_start": now,
         }
-        if not self._goes_on:
-            self._number += 1
+        if not self._goes_on_after_stop:
+            self._num_begun += 1
             self._order = None
-        self._outside.push(now, Message(header, self._body))
+        self._surroundings.send_push(now, Message(header, self._push_body))

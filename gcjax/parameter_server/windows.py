@@ -21,18 +21,22 @@ class Windows:
         self._loss_feedback, self._num_commits = loss_feedback, num_commits
         self._window = 0
         if loss_feedback is not None:
-            self._next = jax.jit(loss_feedback.next)
-            self.controls_after(math.inf, TurnLog(0), loss_feedback.initial(loss_feedback.num_windows), last=1)
+            self._next_controls = jax.jit(loss_feedback.next)
+            controls = loss_feedback.initial(loss_feedback.num_windows)
+            self.controls_after(math.inf, TurnLog(0), controls, last_window=1)  # compiles
             self._window = 0
 
-    def controls_after(self, now: float, log: TurnLog, controls: Any, last: int | None = None) -> Any:
-        """The controls that hold at `now` seconds, for the commits of the log; of at most `last` windows more."""
+    def controls_after(self, now: float, log: TurnLog, controls: Any, last_window: int | None = None) -> Any:
+        """The controls that hold at `now` seconds, for the commits of the log, from those of the last call.
+
+        `last_window`: the number of the window after which they change no more; by default the protocol's last one.
+        """
         loss_feedback = self._loss_feedback
         if loss_feedback is None:
             return controls
-        num_windows = loss_feedback.num_windows - 1 if last is None else last
-        while self._window < num_windows and now > (end := (self._window + 1) * loss_feedback.seconds):
-            controls = self._next(controls, self._observed(log, end))
+        last_window = loss_feedback.num_windows - 1 if last_window is None else last_window
+        while self._window < last_window and now > (end := (self._window + 1) * loss_feedback.seconds):
+            controls = self._next_controls(controls, self._observed(log, end))
             self._window += 1
         return controls
 
@@ -43,10 +47,10 @@ class Windows:
 
     def _observed(self, log: TurnLog, end: float) -> Observed:
         """What the protocol sees at the end of a window."""
-        dtype, rest = jnp.result_type(float), self._num_commits - len(log.losses)
+        dtype, num_missing = jnp.result_type(float), self._num_commits - len(log.losses)
         return Observed(
             window=jnp.asarray(self._window, jnp.int32),
             end=jnp.asarray(end, dtype),
-            time=jnp.asarray(log.commit_times + [math.inf] * rest, dtype),
-            loss=jnp.asarray(log.losses + [math.inf] * rest, dtype),
+            time=jnp.asarray(log.commit_times + [math.inf] * num_missing, dtype),
+            loss=jnp.asarray(log.losses + [math.inf] * num_missing, dtype),
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 """The version of the messages; both sides must have the same."""
 
 
@@ -165,15 +165,15 @@ def _are_times(value: Any) -> bool:
 _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "push": {
         "compute_start": _is_time,
-        "ends": _are_times,
+        "unit_ends": _are_times,
         "first_on_version": _is_unit,
         "is_finite": lambda value: isinstance(value, bool),
         "loss": _is_number,
-        "lost": _is_number,
+        "num_lost": _is_number,
         "send_start": _is_time,
         "stop_heard": _is_optional_time,
     },
     "alive": {"sent": _is_optional_time},
-    "unit": {"compute_start": _is_time, "end": _is_time, "loss": _is_number},
+    "unit": {"compute_start": _is_time, "unit_end": _is_time, "loss": _is_number},
 }
 """What a message of a worker must say, by its kind (None if it may be left out); one that does not is refused."""

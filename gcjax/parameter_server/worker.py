@@ -20,7 +20,7 @@ from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import LocalProgram, worker_program
-from gcjax.parameter_server.worker_turns import Order, Turns, next_message
+from gcjax.parameter_server.worker_turns import Order, WorkerTurns, next_message
 
 NUM_PINGS = 5
 Throttle = Callable[[int, int], float]
@@ -71,15 +71,15 @@ def work(
     """
     check_setup(setup)
     _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
-    member = _Worker(setup, worker, throttle or _no_throttle)
+    worker_process = _Worker(setup, worker, throttle or _no_throttle)
     layout = wire.layout_of(jax.eval_shape(setup.task.init, setup.init_key))
     deadline = time.monotonic() + patience
     while True:
         try:
             connection = flight.connect(address, max_bytes=layout.num_bytes, security=security)
             with contextlib.closing(connection):
-                if member.serve(connection, layout):
-                    return member.report
+                if worker_process.serve(connection, layout):
+                    return worker_process.report
         except Disconnected as error:
             if time.monotonic() > deadline:
                 raise Disconnected(f"{error} It was looked for for {patience:g} s.") from None
@@ -92,57 +92,62 @@ class _Worker:
     """The state of a worker that outlives its connections."""
 
     def __init__(self, setup: Setup, worker: int, throttle: Throttle) -> None:
-        """`throttle`: see `work`."""
+        """`throttle`: `(worker, unit) -> seconds` that a unit takes at least."""
         self.report = Report()
         self._setup, self._worker, self._throttle = setup, worker, throttle
         self._incarnation = uuid.uuid4().hex
         self._program = worker_program(setup, worker)
         self._fingerprint = fingerprint(setup)
-        self._last_pushed = -1  # the number of a turn
+        self._last_pushed_turn = -1  # its number
         self._warm_up()
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
         """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone."""
         self._count(num_connections=1)
-        lease, offset = self._enter(connection)
+        lease, clock_offset = self._join_server(connection)
         inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
         has_ended = threading.Event()
         threading.Thread(
-            target=_send_signs_of_life, args=(connection, lease / 4, offset, has_ended), daemon=True
+            target=_send_signs_of_life, args=(connection, lease / 4, clock_offset, has_ended), daemon=True
         ).start()
         try:
             if isinstance(self._program, OverlappingProgram):
-                self._take_overlapping_turns(self._program, connection, inbox, layout, offset)
+                self._take_overlapping_turns(self._program, connection, inbox, layout, clock_offset)
             else:
-                self._take_turns(Turns(connection, inbox, self._program, layout, offset), inbox)
+                self._take_turns(WorkerTurns(connection, inbox, self._program, layout, clock_offset), inbox)
             return True
         except Disconnected:
             self._program.cancel()
-            if _has_end(inbox):  # the run was done while a turn was under way
+            if _has_end_message(inbox):  # the run was done while a turn was under way
                 return True
             raise
         finally:
             has_ended.set()
 
-    def _take_turns(self, turns: Turns, inbox: Inbox) -> None:
+    def _take_turns(self, turns: WorkerTurns, inbox: Inbox) -> None:
         """Takes one turn after the other, until the run is done."""
         while (message := next_message(inbox)).kind != "end":
-            if message.kind == "begin" and inbox.has_order():
+            if message.kind == "begin" and inbox.has_later_order():
                 self._count(num_cut_off=1)
             elif message.kind == "begin":
                 self._take_turn(turns, message)
 
     def _take_overlapping_turns(
-        self, program: OverlappingProgram, connection: Connection, inbox: Inbox, layout: wire.Layout, offset: float
+        self,
+        program: OverlappingProgram,
+        connection: Connection,
+        inbox: Inbox,
+        layout: wire.Layout,
+        clock_offset: float,
     ) -> None:
         """Takes turns while it computes, until the run is done."""
         throttle = partial(self._throttle, self._worker)
-        turns = OverlappingTurns(connection, inbox, program, layout, offset, throttle)
+        turns = OverlappingTurns(connection, inbox, program, layout, clock_offset, throttle)
         try:
             while (message := next_message(inbox)).kind != "end":
                 if message.kind == "begin":
-                    turns.take(Order.of(message), message.body)
+                    turns.begin(Order.of(message), message.body)
                 elif message.kind == "computed":
                     turns.push_if_due()
         finally:
@@ -156,11 +161,11 @@ class _Worker:
             return
         self._program.begin(jax.tree.map(np.asarray, self._setup.initial_params()))
         jax.block_until_ready(self._program.compute(0))
-        jax.block_until_ready(self._program.warm_message())
+        jax.block_until_ready(self._program.warm_up_push())
         self._program.cancel()
 
-    def _enter(self, connection: Connection) -> tuple[float, float]:
-        """Says who we are; returns the seconds of the lease, and those to add to our clock to get the server's."""
+    def _join_server(self, connection: Connection) -> tuple[float, float]:
+        """Says who the worker is; returns the seconds of its lease, and those from its clock to the server's."""
         connection.send(
             Message(
                 {
@@ -168,48 +173,48 @@ class _Worker:
                     "worker": self._worker,
                     "incarnation": self._incarnation,
                     "fingerprint": self._fingerprint,
-                    "last_pushed": self._last_pushed,
+                    "last_pushed": self._last_pushed_turn,
                 }
             )
         )
-        exchanges = []
+        ping_times = []
         for _ in range(NUM_PINGS):
-            sent = time.monotonic()
+            send_time = time.monotonic()
             connection.send(Message({"kind": "ping"}))
             answer = connection.receive()
             if answer.kind == "refused":
                 raise (Disconnected if answer.header["may_try_again"] else Refused)(answer.header["why"])
-            exchanges.append((sent, float(answer.header["now"]), time.monotonic()))
+            ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))
         connection.send(Message({"kind": "ready"}))
-        return float(answer.header["lease"]), clock.offset(exchanges)
+        return float(answer.header["lease"]), clock.clock_offset(ping_times)
 
-    def _take_turn(self, turns: Turns, message: Message) -> None:
+    def _take_turn(self, turns: WorkerTurns, message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""
         assert not isinstance(self._program, OverlappingProgram)
         order = Order.of(message)
-        if order.last_taken != self._last_pushed:
+        if order.last_arrived_turn != self._last_pushed_turn:
             self._program.cancel()  # what was pushed came too late, and is in no commit
-        if order.anew and isinstance(self._program, LocalProgram):
+        if order.begins_anew and isinstance(self._program, LocalProgram):
             self._program.begin_anew()
         turns.begin(message)
-        if order.until_stopped:
-            num_units, num_pushes = turns.until_stopped(order, partial(self._throttle, self._worker))
+        if order.lasts_until_stopped:
+            num_units, num_pushes = turns.run_until_stopped(order, partial(self._throttle, self._worker))
             self._count(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
             if num_pushes:
-                self._last_pushed = order.turn
+                self._last_pushed_turn = order.turn
             else:
                 self._program.cancel()
             return
-        unit = order.first
-        while not turns.is_full(order):
-            if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut=order.can_be_cut):
+        unit = order.first_unit
+        while not turns.has_all_units(order):
+            if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut_off=order.can_be_cut_off):
                 self._program.cancel()
                 self._count(num_cut_off=1)
                 return
             unit += 1
             self._count(num_units=1)
         if turns.push(order):
-            self._last_pushed = order.turn
+            self._last_pushed_turn = order.turn
             self._count(num_pushes=1)
         else:
             self._program.cancel()
@@ -228,7 +233,7 @@ def _receive_all(connection: Connection, inbox: Inbox) -> None:
         inbox.put(None)
 
 
-def _has_end(inbox: Inbox) -> bool:
+def _has_end_message(inbox: Inbox) -> bool:
     """Whether the server has said that the run is done, in what is left of a connection that is lost."""
     while inbox.has_next(1.0) and (message := inbox.get()) is not None:
         if message.kind == "end":
@@ -236,14 +241,16 @@ def _has_end(inbox: Inbox) -> bool:
     return False
 
 
-def _send_signs_of_life(connection: Connection, seconds: float, offset: float, has_ended: threading.Event) -> None:
+def _send_signs_of_life(
+    connection: Connection, seconds: float, clock_offset: float, has_ended: threading.Event
+) -> None:
     """Tells the server every so many seconds that the worker is there, and when that was said, by the server's clock.
 
-    `offset`: seconds to add to our clock to get the server's.
+    `clock_offset`: seconds to add to our clock to get the server's.
     """
     with contextlib.suppress(Disconnected):
         while not has_ended.wait(seconds):
-            connection.send(Message({"kind": "alive", "sent": time.monotonic() + offset}))
+            connection.send(Message({"kind": "alive", "sent": time.monotonic() + clock_offset}))
 
 
 def _no_throttle(worker: int, unit: int) -> float:

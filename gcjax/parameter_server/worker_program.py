@@ -25,7 +25,7 @@ class GradientProgram:
         self._task, self._batch_key = setup.task, setup.batch_key
         self._gradient = unit_gradient(setup.task, worker)
         self._params: Any = None
-        self._message: Any = None
+        self._last_gradient: Any = None
 
     def begin(self, version_params: Any) -> None:
         """Begins a turn, at new parameters if there are any."""
@@ -34,19 +34,19 @@ class GradientProgram:
 
     def compute(self, unit: int) -> Unit:
         """Computes a unit, or begins to."""
-        result, self._message = self._gradient(self._params, self._task.data, self._batch_key, jnp.int32(unit))
+        result, self._last_gradient = self._gradient(self._params, self._task.data, self._batch_key, jnp.int32(unit))
         return result
 
-    def message(self, version_params: Any, weight: float) -> Any:
-        """What is pushed."""
+    def push_tree(self, version_params: Any, weight: float) -> Any:
+        """What is pushed: the gradient on the last unit."""
         del version_params, weight
-        return self._message
+        return self._last_gradient
 
-    def warm_message(self) -> Any:
-        """As `message`, to compile it."""
-        return self._message
+    def warm_up_push(self) -> Any:
+        """As `push_tree`, to compile it."""
+        return self._last_gradient
 
-    def undo(self) -> None:
+    def undo_unit(self) -> None:
         """Gives up the last unit: a gradient is never stopped, since it is a turn of its own."""
 
     def cancel(self) -> None:
@@ -61,58 +61,61 @@ class LocalProgram:
         self._task, self._local, self._worker = setup.task, local, jnp.int32(worker)
         self._optimizer: optax.GradientTransformation = local.optimizer or setup.optimizer
         self._batch_key = setup.batch_key
-        self._step, self._pull, self._push = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
+        self._take_step = jax.jit(self._unit_and_state_after_step)
+        self._pull, self._change_and_params = jax.jit(local.pull), jax.jit(local.push)
         params = setup.initial_params()
-        self._first_state = params, jax.jit(self._optimizer.init)(params)
+        self._initial_state = params, jax.jit(self._optimizer.init)(params)
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Takes the parameters and the optimizer state with which a process begins."""
-        self._params, self._opt_state = self._state_before = self._last_state = self._first_state
-        self._base = self._version_params = self._params
+        self._params, self._opt_state = self._state_before_turn = self._state_before_unit = self._initial_state
+        self._params_before_turn = self._version_params = self._params
 
     def begin(self, version_params: Any) -> None:
         """Begins a turn, with reading these parameters if there are any."""
-        self._state_before = self._params, self._opt_state
+        self._state_before_turn = self._params, self._opt_state
         if version_params is not None:
             self._params = self._pull(self._params, version_params)
             self._version_params = version_params
-        self._base = self._params
+        self._params_before_turn = self._params  # and after reading
 
     def compute(self, unit: int) -> Unit:
         """Takes the step on a unit, or begins to."""
-        self._last_state = self._params, self._opt_state
-        at = self._version_params if self._local.gradients_at_version else self._params
-        result, self._params, self._opt_state = self._step(
-            self._params, self._opt_state, at, self._task.data, self._batch_key, jnp.int32(unit)
+        self._state_before_unit = self._params, self._opt_state
+        gradient_params = self._version_params if self._local.gradients_at_version else self._params
+        result, self._params, self._opt_state = self._take_step(
+            self._params, self._opt_state, gradient_params, self._task.data, self._batch_key, jnp.int32(unit)
         )
         return result
 
-    def message(self, version_params: Any, weight: float) -> Any:
+    def push_tree(self, version_params: Any, weight: float) -> Any:
         """What is pushed: the change since the turn began; `version_params` are those of an exchange, or None."""
         version_params = self._version_params if version_params is None else version_params
         dtype = jnp.result_type(float)
-        change, self._params = self._push(self._params, self._base, version_params, np.asarray(weight, dtype))
+        change, self._params = self._change_and_params(
+            self._params, self._params_before_turn, version_params, np.asarray(weight, dtype)
+        )
         return change
 
-    def warm_message(self) -> Any:
-        """As `message`, to compile it."""
-        return self.message(None, 0.0)
+    def warm_up_push(self) -> Any:
+        """As `push_tree`, to compile it."""
+        return self.push_tree(None, 0.0)
 
-    def undo(self) -> None:
+    def undo_unit(self) -> None:
         """Gives up the last unit: the step on it is taken back."""
-        self._params, self._opt_state = self._last_state
+        self._params, self._opt_state = self._state_before_unit
 
     def cancel(self) -> None:
         """Gives up the turn: the local parameters are those from before it."""
-        self._params, self._opt_state = self._state_before
+        self._params, self._opt_state = self._state_before_turn
 
-    def _stepped(
-        self, params: Any, opt_state: Any, at: Any, data: Any, batch_key: jax.Array, unit: jax.Array
+    def _unit_and_state_after_step(
+        self, params: Any, opt_state: Any, gradient_params: Any, data: Any, batch_key: jax.Array, unit: jax.Array
     ) -> tuple[Unit, Any, Any]:
-        """The unit, and the local parameters and optimizer state after the step with its gradient at `at`."""
+        """The unit, and the worker's parameters and optimizer state after its step."""
         loss, gradient = jax.value_and_grad(self._task.loss)(
-            at, *unit_inputs(self._task, data, batch_key, self._worker, unit)
+            gradient_params, *unit_inputs(self._task, data, batch_key, self._worker, unit)
         )
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
         return Unit(loss, is_finite((loss, gradient))), optax.apply_updates(params, updates), opt_state
@@ -129,7 +132,7 @@ class CodedProgram:
         self._task, self._code, self._batch_key = setup.task, code, setup.batch_key
         self._worker = worker
         self._chunks = code.assignment.chunks[worker]
-        self._blocks_of, self._combine = jax.jit(self._loss_and_blocks), jax.jit(_combined)
+        self._loss_and_blocks_of_chunk, self._combine = jax.jit(self._loss_and_blocks), jax.jit(_combined)
         shape, dtype = message_shape(code, jax.eval_shape(setup.task.init, setup.init_key))
         self._zeros = jnp.zeros((code.num_blocks, shape[1]), dtype)
         self._params: Any = None
@@ -146,18 +149,18 @@ class CodedProgram:
         round_number, slot = divmod(unit, self._code.assignment.load)
         chunk = jnp.int32(max(self._chunks[slot], 0))
         chunks = Chunks(self._task.data, self._batch_key, jnp.int32(round_number))
-        result, self._blocks[slot] = self._blocks_of(self._params, chunks, chunk)
+        result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, chunks, chunk)
         return result
 
-    def message_of(self, num_chunks: int, encode: Any) -> jax.Array:
+    def coded_messages(self, num_chunks: int, encode: Any) -> jax.Array:
         """float[M, ceil(d / L)]: the messages from the first chunks, with the coefficients `encode float[M, K, L]`."""
         blocks = [x if k < num_chunks else self._zeros for k, x in enumerate(self._blocks)]
         return self._combine(blocks, np.asarray(encode, self._zeros.dtype))
 
-    def warm_message(self) -> jax.Array:
+    def warm_up_push(self) -> jax.Array:
         """A message of zeros, to compile it."""
         code = self._code
-        return self.message_of(0, np.zeros((code.num_messages, code.assignment.load, code.num_blocks)))
+        return self.coded_messages(0, np.zeros((code.num_messages, code.assignment.load, code.num_blocks)))
 
     def cancel(self) -> None:
         """Gives up the round: nothing is kept of it."""
@@ -182,7 +185,7 @@ Program = GradientProgram | LocalProgram | CodedProgram
 
 
 def worker_program(setup: Setup, worker: int) -> Program | OverlappingProgram:
-    """The program of a worker of this setup."""
+    """What a worker of this setup computes in its turns."""
     if setup.protocol.code is not None:
         return CodedProgram(setup, setup.protocol.code, worker)
     local = setup.protocol.local

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax.parameter_server import wire
 from gcjax.parameter_server.inbox import Inbox
-from gcjax.parameter_server.overlapping import described
+from gcjax.parameter_server.overlapping import losses_header
 from gcjax.parameter_server.transport import Connection, Disconnected, Refused
 from gcjax.parameter_server.units import Unit
 from gcjax.parameter_server.wire import Message
@@ -24,29 +24,29 @@ class Order(NamedTuple):
 
     Attributes:
       turn: its number, which goes back with everything that belongs to it.
-      first: the first unit.
+      first_unit: the first of its units, counted from the worker's first one.
       num_units: how many.
       weight: of the contribution where the worker needs it.
-      exchanges: whether the parameters are asked for before the push.
-      can_be_cut: whether the server may end it early.
-      seconds: if above 0, the turn is as many units as fill them, one at least, and not `num_units`.
-      until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
-      last_taken: the number of the last turn whose push the server has taken; -1 for none.
+      pulls_before_push: whether the parameters are asked for before the push.
+      can_be_cut_off: whether the server may end it early.
+      turn_seconds: if above 0, the turn is as many units as fill them, one at least, and not `num_units`.
+      lasts_until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
+      last_arrived_turn: the number of the last turn whose push the server has; -1 for none.
       version: of the parameters that come with it, or that were read before.
-      anew: whether the worker's own parameters and its optimizer state are to begin anew.
+      begins_anew: whether the worker's own parameters and its optimizer state are to begin anew.
     """
 
     turn: int
-    first: int
+    first_unit: int
     num_units: int
     weight: float
-    exchanges: bool
-    can_be_cut: bool
-    seconds: float
-    until_stopped: bool
-    last_taken: int
+    pulls_before_push: bool
+    can_be_cut_off: bool
+    turn_seconds: float
+    lasts_until_stopped: bool
+    last_arrived_turn: int
     version: int
-    anew: bool
+    begins_anew: bool
 
     @classmethod
     def of(cls, message: Message) -> "Order":
@@ -54,7 +54,7 @@ class Order(NamedTuple):
         return cls(**{name: message.header[name] for name in cls._fields})
 
 
-class Turns:
+class WorkerTurns:
     """The turns on one connection."""
 
     def __init__(
@@ -63,74 +63,74 @@ class Turns:
         inbox: "Inbox",
         program: Program,
         layout: wire.Layout,
-        offset: float,
+        clock_offset: float,
     ) -> None:
-        """`offset`: seconds to add to our clock to get the server's."""
+        """`clock_offset`: seconds to add to our clock to get the server's."""
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
-        self._offset = offset
-        self._units: list[Unit] = []
-        self._ends: list[float] = []
+        self._clock_offset = clock_offset
+        self._unit_results: list[Unit] = []
+        self._unit_ends: list[float] = []
         self._compute_start = 0.0
 
     def begin(self, message: Message) -> None:
         """Begins a turn with the parameters that came with the order, if any did."""
         params = None if message.body is None else wire.from_bytes(message.body, self._layout)
         self._program.begin(params)
-        self._units, self._ends, self._compute_start = [], [], self._now()
+        self._unit_results, self._unit_ends, self._compute_start = [], [], self._now()
 
-    def compute(self, unit: int, min_seconds: float, *, can_be_cut: bool) -> bool:
+    def compute(self, unit: int, min_seconds: float, *, can_be_cut_off: bool) -> bool:
         """Computes a unit, which takes so many seconds at least; returns False if the turn was cut off meanwhile."""
-        end = time.monotonic() + min_seconds
+        earliest_end = time.monotonic() + min_seconds
         result = self._program.compute(unit)
-        if not can_be_cut:
+        if not can_be_cut_off:
             jax.block_until_ready(result.loss)
-            time.sleep(max(end - time.monotonic(), 0.0))
-        if self._is_interrupted(result, end):
+            time.sleep(max(earliest_end - time.monotonic(), 0.0))
+        if self._is_interrupted(result, earliest_end):
             return False
-        self._units.append(result)
-        self._ends.append(self._now())
-        return not (can_be_cut and self._inbox.has_next())
+        self._unit_results.append(result)
+        self._unit_ends.append(self._now())
+        return not (can_be_cut_off and self._inbox.has_next())
 
-    def is_full(self, order: Order) -> bool:
+    def has_all_units(self, order: Order) -> bool:
         """Whether the turn has all its units."""
-        if order.seconds > 0:
-            return bool(self._ends) and self._ends[-1] - self._compute_start >= order.seconds
-        return len(self._units) == order.num_units
+        if order.turn_seconds > 0:
+            return bool(self._unit_ends) and self._unit_ends[-1] - self._compute_start >= order.turn_seconds
+        return len(self._unit_results) == order.num_units
 
-    def until_stopped(self, order: Order, throttle: Callable[[int], float]) -> tuple[int, int]:
+    def run_until_stopped(self, order: Order, throttle: Callable[[int], float]) -> tuple[int, int]:
         """Computes and reports one unit after the other, and pushes when the server stops the turn.
 
         Returns:
-          How many units there are, and how many pushes.
+          How many units the turn has, and how many pushes it has sent.
         """
         num_pushes = 0
-        for unit in range(order.first, order.first + order.num_units):
-            end = time.monotonic() + throttle(unit)
+        for unit in range(order.first_unit, order.first_unit + order.num_units):
+            earliest_end = time.monotonic() + throttle(unit)
             result = self._program.compute(unit)
-            while self._is_interrupted(result, end):
-                goes_on, num_new = self._answer(order, lost=1)
+            while self._is_interrupted(result, earliest_end):
+                goes_on, num_new = self._answer(order, num_lost=1)
                 num_pushes += num_new
                 if not goes_on:
-                    return len(self._units), num_pushes
-            self._units.append(result)
-            self._ends.append(self._now())
+                    return len(self._unit_results), num_pushes
+            self._unit_results.append(result)
+            self._unit_ends.append(self._now())
             self._report(order, float(result.loss))
         goes_on = True
         while goes_on:
             self._inbox.has_next(None)
-            goes_on, num_new = self._answer(order, lost=0)
+            goes_on, num_new = self._answer(order, num_lost=0)
             num_pushes += num_new
-        return len(self._units), num_pushes
+        return len(self._unit_results), num_pushes
 
     def _report(self, order: Order, loss: float) -> None:
         """Tells the server that a unit is done."""
-        times = {"compute_start": self._compute_start, "end": self._ends[-1]}
+        times = {"compute_start": self._compute_start, "unit_end": self._unit_ends[-1]}
         self._connection.send(Message({"kind": "unit", "turn": order.turn, "loss": loss, **times}))
 
-    def _answer(self, order: Order, *, lost: int) -> tuple[bool, int]:
-        """Deals with the message that is there: whether the turn goes on, and how many pushes there were.
+    def _answer(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
+        """Answers the next message: whether the turn goes on, and how many pushes were sent, 0 or 1.
 
-        `lost` are the units under way. What is not for this turn is left where it is.
+        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox.
         """
         message = self._inbox.get()
         if message is None or message.kind != "stop":
@@ -141,49 +141,51 @@ class Turns:
         heard = self._now()
         program, is_coded = self._program, isinstance(self._program, CodedProgram)
         if isinstance(program, CodedProgram):
-            tree = program.message_of(message.header["units"], message.header["encode"])
+            tree = program.coded_messages(message.header["num_units"], message.header["encode"])
         else:
-            if lost:
-                program.undo()
-            tree = program.message(None, order.weight)
-        header = {"turn": order.turn, "stop": message.header["stop"], "stop_heard": heard}
-        self._send_push(header, wire.to_bytes(tree), lost)
+            if num_lost:
+                program.undo_unit()
+            tree = program.push_tree(None, order.weight)
+        header = {"turn": order.turn, "stop_number": message.header["stop_number"], "stop_heard": heard}
+        self._send_push(header, wire.to_bytes(tree), num_lost=num_lost)
         return is_coded, 1
 
     def push(self, order: Order) -> bool:
         """Sends what was computed; returns False if the turn was cut off while the parameters were asked for."""
         assert not isinstance(self._program, CodedProgram)  # its pushes are answers to the end of a round
         version_params = None
-        if order.exchanges:
+        if order.pulls_before_push:
             self._connection.send(Message({"kind": "pull", "turn": order.turn}))
             answer = next_message(self._inbox)
             if answer.kind != "params":
                 self._inbox.put_back(answer)
                 return False
             version_params = wire.from_bytes(answer.body, self._layout)
-        self._send_push({"turn": order.turn}, wire.to_bytes(self._program.message(version_params, order.weight)), 0)
+        self._send_push(
+            {"turn": order.turn}, wire.to_bytes(self._program.push_tree(version_params, order.weight)), num_lost=0
+        )
         return True
 
-    def _send_push(self, header: dict[str, Any], body: np.ndarray, lost: int) -> None:
-        """Sends the bytes of a push, with what is known of its units; `lost` are those that were begun only."""
+    def _send_push(self, header: dict[str, Any], body: np.ndarray, *, num_lost: int) -> None:
+        """Sends the bytes of a push, with what is known of its units; `num_lost` were begun and did not end."""
         header = {
             **header,
             "kind": "push",
-            **described(self._units),
+            **losses_header(self._unit_results),
             "compute_start": self._compute_start,
-            "ends": list(self._ends),  # the message may be written later
-            "lost": lost,
+            "unit_ends": list(self._unit_ends),  # the message may be written later
+            "num_lost": num_lost,
             "send_start": self._now(),
         }
         self._connection.send(Message(header, body))
 
     def _now(self) -> float:
         """Seconds by the server's clock."""
-        return time.monotonic() + self._offset
+        return time.monotonic() + self._clock_offset
 
-    def _is_interrupted(self, result: Unit, end: float) -> bool:
-        """Waits until a unit is computed, and it is `end` seconds; whether a message comes before."""
-        while not _is_ready(result.loss) or time.monotonic() < end:
+    def _is_interrupted(self, result: Unit, earliest_end: float) -> bool:
+        """Whether a message comes before a unit is computed and `earliest_end` seconds have come; waits for either."""
+        while not _is_ready(result.loss) or time.monotonic() < earliest_end:
             if self._inbox.has_next(POLL_SECONDS):
                 return True
         return False

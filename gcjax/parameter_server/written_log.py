@@ -51,7 +51,7 @@ class WrittenLog(TurnLog):
           file: of the log.
           num_workers: W.
           fingerprint: of the setup.
-          view: as the attribute.
+          view: `() -> View`, what the rule knows now; it is written with each commit.
           sync_seconds: the first commit this long after the last fsync brings another one; 0 for each commit, inf for
             none.
 
@@ -61,7 +61,7 @@ class WrittenLog(TurnLog):
         super().__init__(num_workers)
         self.view, self.last_time = view, 0.0
         self._file: Any = None
-        self._view_lines: dict[str, Any] | None = None
+        self._last_commit_view: dict[str, Any] | None = None
         lines = _whole_lines(file)
         if lines:
             _check_first(file, lines[0], fingerprint)
@@ -70,38 +70,38 @@ class WrittenLog(TurnLog):
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file, self._sync_seconds, self._last_sync = file.open("a"), sync_seconds, -math.inf
         if lines:
-            self._lose_what_was_under_way()
+            self._end_uncommitted_turns()
         else:
             self._write({"fingerprint": fingerprint})
 
-    def begin(self, worker: int, turn: Turn) -> None:
+    def add_turn(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
-        super().begin(worker, turn)
-        self._write_turn(worker, self.turn_number(worker), turn._asdict())
+        super().add_turn(worker, turn)
+        self._write_turn(worker, self.last_turn_number(worker), turn._asdict())
 
-    def replace_last(self, worker: int, **fields: Any) -> Turn:
+    def update_last_turn(self, worker: int, **fields: Any) -> Turn:
         """The worker's last turn, with other fields."""
-        turn = super().replace_last(worker, **fields)
-        self._write_turn(worker, self.turn_number(worker), fields)
+        turn = super().update_last_turn(worker, **fields)
+        self._write_turn(worker, self.last_turn_number(worker), fields)
         return turn
 
-    def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
+    def add_commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
         """Writes down a commit of messages, each a worker and the number of its turn."""
-        super().commit(commit, messages, loss, now)
+        super().add_commit(commit, messages, loss, now)
         self._write({"commit": commit, "messages": messages, "loss": loss, "time": now, "view": _as_json(self.view())})
         if time.monotonic() >= self._last_sync + self._sync_seconds:
             self._sync()
 
-    def member(self, membership: Membership, incarnation: str = "") -> None:
+    def add_membership(self, membership: Membership, incarnation: str = "") -> None:
         """Writes down who came or went, and which process it is."""
-        super().member(membership, incarnation)
+        super().add_membership(membership, incarnation)
         self._write({"member": list(membership), "incarnation": incarnation})
 
-    def restored(self, view: View) -> View:
+    def restored_view(self, view: View) -> View:
         """A view of which nobody takes part yet, as it was after the last commit, without the pushes that are lost."""
-        if self._view_lines is None:
+        if self._last_commit_view is None:
             return view
-        arrays = _from_json(self._view_lines, view)
+        arrays = _from_json(self._last_commit_view, view)
         num_pushed = np.asarray(arrays.clock) - np.asarray(arrays.num_uncommitted)
         return view._replace(
             now=arrays.now, commits=arrays.commits, clock=jax.numpy.asarray(num_pushed), memory=arrays.memory
@@ -111,21 +111,21 @@ class WrittenLog(TurnLog):
         """Closes the file."""
         self._file.close()
 
-    def _lose_what_was_under_way(self) -> None:
+    def _end_uncommitted_turns(self) -> None:
         """Ends the turns that are in no commit, and puts out all workers: nobody is connected to this server yet."""
-        alive = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
+        members = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
         now = self.last_time + 1e-3
         for worker, turns in enumerate(self.turns):
-            numbers = [number for number, turn in enumerate(turns) if turn.commit < 0 and _may_arrive(turn)]
-            for number in numbers:
-                stop = min(turns[number].stop, now)
-                fields: dict[str, Any] = {"stop": stop, "send_start": math.inf, "arrive": math.inf}
+            lost_turns = [number for number, turn in enumerate(turns) if turn.commit < 0 and _is_pending(turn)]
+            for number in lost_turns:
+                compute_end = min(turns[number].compute_end, now)
+                fields: dict[str, Any] = {"compute_end": compute_end, "send_start": math.inf, "arrive": math.inf}
                 turns[number] = turns[number]._replace(**fields)
                 self._write_turn(worker, number, fields)
-            if len(numbers) > 1:  # a worker goes back by one turn only
+            if len(lost_turns) > 1:  # a worker goes back by one turn only: no process is to be taken for this one
                 self.incarnations[worker] = "of which not all is in a commit"
-        for worker in sorted(alive):
-            self.member(Membership(now, worker, "left", "the server was started again"))
+        for worker in sorted(members):
+            self.add_membership(Membership(now, worker, "left", "the server was started again"))
         self.last_time = now
 
     def _takes_part(self, worker: int) -> bool:
@@ -161,12 +161,12 @@ class WrittenLog(TurnLog):
                 worker, index = line["turn"]
                 self._read_turn(worker, index, line["fields"])
             elif "commit" in line:
-                super().commit(line["commit"], line["messages"], line["loss"], line["time"])
-                self._view_lines = line["view"]
+                super().add_commit(line["commit"], line["messages"], line["loss"], line["time"])
+                self._last_commit_view = line["view"]
                 self.last_time = max(self.last_time, line["time"])
             else:
                 membership = Membership(*line["member"])
-                super().member(membership, line["incarnation"])
+                super().add_membership(membership, line["incarnation"])
                 self.last_time = max(self.last_time, membership.time)
         except (ValueError, KeyError, TypeError, IndexError):
             raise ValueError(
@@ -175,20 +175,20 @@ class WrittenLog(TurnLog):
 
     def _read_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
         """Takes over a turn that begins, or new fields of one."""
-        fields = {name: tuple(value) if name == "ends" else value for name, value in fields.items()}
+        fields = {name: tuple(value) if name == "unit_ends" else value for name, value in fields.items()}
         if number == len(self.turns[worker]):
             self.turns[worker].append(Turn(**fields))
         else:
             self.turns[worker][number] = self.turns[worker][number]._replace(**fields)
-        times = [fields.get(name, 0.0) for name in ("begin", "stop", "send_start", "arrive")]
+        times = [fields.get(name, 0.0) for name in ("begin", "compute_end", "send_start", "arrive")]
         self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
 
 
-def _may_arrive(turn: Turn) -> bool:
+def _is_pending(turn: Turn) -> bool:
     """Whether a turn has arrived and not been ignored, or is under way."""
     if turn.is_ignored:
         return False
-    return math.isfinite(turn.arrive) or not math.isfinite(turn.stop)
+    return math.isfinite(turn.arrive) or not math.isfinite(turn.compute_end)
 
 
 def _whole_lines(file: Path) -> list[bytes]:

@@ -11,22 +11,22 @@ A process ends with status 0; 2 if there is something to change (a `ValueError`)
 with an error; 1 if it ended with an error itself.
 """
 
-from gcjax.processes.apart import Apart, apart, are_apart, place_apart
+from gcjax.processes.apart import ApartPlace, apart, asks_for_apart, current_place
 from gcjax.processes.group import LOST, group
 from gcjax.processes.rendezvous import Rendezvous, rendezvous
 from gcjax.processes.share import SharedError, agree, is_first, share
 
 __all__ = [
     "LOST",
-    "Apart",
+    "ApartPlace",
     "Rendezvous",
     "SharedError",
     "agree",
     "apart",
-    "are_apart",
+    "asks_for_apart",
+    "current_place",
     "group",
     "is_first",
-    "place_apart",
     "rendezvous",
     "share",
 ]

@@ -16,8 +16,8 @@ from gcjax.processes.secret import secret
 _APART_BINDING = re.compile(r"""^\s*run\.processes\s*=\s*(['"])apart\1""", re.MULTILINE)
 
 
-class Apart(NamedTuple):
-    """The place of this process.
+class ApartPlace(NamedTuple):
+    """The place of this process among those that know nothing of each other.
 
     Attributes:
       rendezvous: where process 0 is reached, and which process this is.
@@ -30,7 +30,7 @@ class Apart(NamedTuple):
     secret: str
 
 
-_stack_of_places: list[Apart] = []
+_stack_of_places: list[ApartPlace] = []
 
 
 @contextmanager
@@ -60,20 +60,22 @@ def apart(
     """
     own_rendezvous = rendezvous(coordinator, num_processes, process_id, timeout)
     secret_text = secret(own_rendezvous, file=secret_file, no_secret=no_secret).decode("latin-1")
-    _stack_of_places.append(Apart(own_rendezvous, f"{bind or own_rendezvous.host}:{own_rendezvous.port}", secret_text))
+    _stack_of_places.append(
+        ApartPlace(own_rendezvous, f"{bind or own_rendezvous.host}:{own_rendezvous.port}", secret_text)
+    )
     try:
         yield
     finally:
         _stack_of_places.pop()
 
 
-def place_apart() -> Apart | None:
+def current_place() -> ApartPlace | None:
     """The place of this process, if it is in a block of `apart`."""
     return _stack_of_places[-1] if _stack_of_places else None
 
 
-def are_apart(config: str | Path, bindings: Sequence[str] = ()) -> bool:
-    """Whether a config file, or one of the single bindings, asks for processes apart; included files are not read.
+def asks_for_apart(config: str | Path, bindings: Sequence[str] = ()) -> bool:
+    """Whether a config file, or one of the bindings, has `run.processes = 'apart'`; included files are not read.
 
     It is read as text, since nothing may be imported before a group of processes is there.
     """

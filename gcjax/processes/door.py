@@ -34,7 +34,7 @@ class Door:
         for writer in self._unproven_connections:
             writer.transport.abort()
 
-    def strangers(self) -> str:
+    def strangers_text(self) -> str:
         """A sentence on how many connections of strangers were closed, and from where; empty if none came."""
         num_strangers = self._num_strangers + len(self._unproven_connections)
         if not num_strangers:

@@ -79,8 +79,8 @@ def group(
     host = None if place.process_id else interface(place, bind)
     link = _Link(place, secret(place, file=secret_file, no_secret=no_secret), timeout, lost_after, host)
     address = link.run(link.node.meet())
-    if isinstance(link.node, Hub) and (strangers := link.node.strangers()):
-        print(f"gcjax: {strangers}", file=sys.stderr)
+    if isinstance(link.node, Hub) and (strangers_text := link.node.strangers_text()):
+        print(f"gcjax: {strangers_text}", file=sys.stderr)
     shared_error = None
     try:
         with interrupts.before_end(lambda: link.run(link.node.fail("interrupted"), _TELL_SECONDS)):

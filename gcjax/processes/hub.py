@@ -98,9 +98,9 @@ class Hub:
         self._explaining = asyncio.create_task(self._explain_failure(0, error))
         await self._may_leave.wait()
 
-    def strangers(self) -> str:
+    def strangers_text(self) -> str:
         """What is to be said of connections by others than the processes of the group; empty if there were none."""
-        return self._door.strangers()
+        return self._door.strangers_text()
 
     async def _listen(self) -> list[asyncio.Server]:
         """Listens for the others on the port of the rendezvous; one server for each address of the host."""
@@ -164,7 +164,7 @@ class Hub:
         return (
             f"All {num_processes} processes must reach process 0 at {self._rendezvous.address} within "
             f"{self._timeout:g} s; missing: process {', '.join(missing_ranks)}. Are they started, and can they reach "
-            f"that address? {self.strangers()}"
+            f"that address? {self.strangers_text()}"
         ).rstrip()
 
     def _refuse_all(self, problem: str) -> ValueError:

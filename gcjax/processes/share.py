@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from gcjax.processes.apart import place_apart
+from gcjax.processes.apart import current_place
 
 
 class SharedError(ValueError):
@@ -20,7 +20,7 @@ class SharedError(ValueError):
 
 def is_first() -> bool:
     """Whether this process is the one that writes and prints; true in a single process."""
-    place = place_apart()
+    place = current_place()
     if place is not None:
         return place.rendezvous.process_id == 0
     return not jax.distributed.is_initialized() or jax.process_index() == 0

@@ -54,16 +54,16 @@ class Detector:
 
     def __init__(self, num_workers: int) -> None:
         """Starts without steps."""
-        self._units: np.ndarray = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
+        self._step_numbers: np.ndarray = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
         self._lateness: np.ndarray = np.empty((0, num_workers))
-        self._iterations: np.ndarray = np.empty(0)
+        self._iteration_seconds: np.ndarray = np.empty(0)
         self.verdicts: dict[int, Verdict] = {}
         self.num_steps = 0
 
     @property
-    def iteration(self) -> float:
+    def iteration_seconds(self) -> float:
         """The median of the iterations in the window, in seconds; NaN before the first."""
-        return float(np.median(self._iterations)) if len(self._iterations) else float("nan")
+        return float(np.median(self._iteration_seconds)) if len(self._iteration_seconds) else float("nan")
 
     def add(self, steps: Steps) -> list[tuple[int, dict[int, Verdict]]]:
         """Takes the next steps.
@@ -71,37 +71,39 @@ class Detector:
         Returns:
           For each step at which somebody is named, or was at the one before: its position, and who is slow then.
         """
-        num_old = len(self._units)
+        num_old = len(self._step_numbers)
         lateness = np.nan_to_num(steps.compute - _low_medians(steps.compute)).clip(0.0)
-        self._units = np.concatenate([self._units, steps.units])
+        self._step_numbers = np.concatenate([self._step_numbers, steps.numbers])
         self._lateness = np.concatenate([self._lateness, lateness])
-        self._iterations = np.concatenate([self._iterations, steps.iterations])
-        is_slow = (self._lateness > WARNING * self._iterations[:, None]) & (self._lateness > LEAST_SECONDS)  # [T, W]
-        costs = _window_sums(self._lateness * is_slow) / _window_sums(self._iterations[:, None])
+        self._iteration_seconds = np.concatenate([self._iteration_seconds, steps.iteration_seconds])
+        iteration_seconds = self._iteration_seconds[:, None]
+        is_slow = (self._lateness > WARNING * iteration_seconds) & (self._lateness > LEAST_SECONDS)  # [T, W]
+        costs = _window_sums(self._lateness * is_slow) / _window_sums(iteration_seconds)
         costs -= _low_medians(costs)
         is_named = costs >= WARNING
         named_steps = []
-        for position in range(num_old, len(self._units)):
+        for position in range(num_old, len(self._step_numbers)):
             self.num_steps += 1
             workers = np.flatnonzero(is_named[position]).tolist() if self.num_steps >= LEAST_STEPS else []
             if workers or self.verdicts:
                 verdicts = (self._verdict(worker, position, is_slow, costs) for worker in workers)
                 self.verdicts = {verdict.worker: verdict for verdict in verdicts}
                 named_steps.append((position - num_old, self.verdicts))
-        self._units, self._lateness = self._units[-WINDOW:], self._lateness[-WINDOW:]
-        self._iterations = self._iterations[-WINDOW:]
+        self._step_numbers, self._lateness = self._step_numbers[-WINDOW:], self._lateness[-WINDOW:]
+        self._iteration_seconds = self._iteration_seconds[-WINDOW:]
         return named_steps
 
     def _verdict(self, worker: int, position: int, is_slow: np.ndarray, costs: np.ndarray) -> Verdict:
-        """On a worker that is named, by the window that ends at a position."""
+        """On a worker that is named, by the window whose last row is number `position`."""
         window = slice(max(0, position + 1 - WINDOW), position + 1)
-        slow, old = is_slow[window, worker], self.verdicts.get(worker)
-        since = old.since if old else int(self._units[window][slow.argmax()])
+        is_slow_in_window, verdict_before = is_slow[window, worker], self.verdicts.get(worker)
+        since = verdict_before.since if verdict_before else int(self._step_numbers[window][is_slow_in_window.argmax()])
+        num_named_steps = int(self._step_numbers[position]) - since
         return Verdict(
             worker=worker,
             since=since,
-            is_persistent=bool(slow.mean() > 0.5) or int(self._units[position]) - since >= LONG_STEPS,
-            seconds=float(np.median(self._lateness[window, worker][slow])),
+            is_persistent=bool(is_slow_in_window.mean() > 0.5) or num_named_steps >= LONG_STEPS,
+            seconds=float(np.median(self._lateness[window, worker][is_slow_in_window])),
             cost=float(costs[position, worker]),
             is_critical=bool(costs[position, worker] >= CRITICAL),
         )

@@ -23,11 +23,11 @@ class Group:
         self._waiting_rows = empty_rows()  # of steps that are not judged yet
         self._last_step_of_worker = np.full(num_workers, -1)  # the last step of each process
         self._times_unheard = np.zeros(num_workers, np.int64)
-        self._step = -1
-        self._iteration = float("nan")
+        self._last_judged_step = -1
         self._detector = Detector(num_workers)
-        self._silent: tuple[int, ...] = ()  # as was said last
-        self._named: dict[int, tuple[bool, bool]] = {}  # worker -> whether it was called persistent, and critical
+        self._last_silent: tuple[int, ...] = ()  # as in the last report
+        # Worker -> whether it was called persistent, and critical.
+        self._levels_of_named: dict[int, tuple[bool, bool]] = {}
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> list[Report]:
@@ -44,18 +44,18 @@ class Group:
             if len(rows):
                 is_heard = np.isin(np.arange(len(self._last_step_of_worker)), worker)
                 self._times_unheard = np.where(is_heard, 0, self._times_unheard + 1)
-            self._waiting_rows = np.concatenate([self._waiting_rows, rows[rows[:, 1] > self._step]])
+            self._waiting_rows = np.concatenate([self._waiting_rows, rows[rows[:, 1] > self._last_judged_step]])
             changes = self._judge_complete_steps()
-            report = self._report(self._step, self._detector.num_steps, self._detector.verdicts)
-            if report.silent != self._silent:
-                self._silent = report.silent
+            report = self._report(self._last_judged_step, self._detector.num_steps, self._detector.verdicts)
+            if report.silent != self._last_silent:
+                self._last_silent = report.silent
                 changes.append(report)
             return changes
 
     def report(self) -> Report:
         """What is known now."""
         with self._lock:
-            return self._report(self._step, self._detector.num_steps, self._detector.verdicts)
+            return self._report(self._last_judged_step, self._detector.num_steps, self._detector.verdicts)
 
     def is_complete(self) -> bool:
         """Whether all processes that are not silent have come equally far."""
@@ -63,35 +63,39 @@ class Group:
             return len(np.unique(self._last_step_of_worker[self._times_unheard < PATIENCE])) <= 1
 
     def _judge_complete_steps(self) -> list[Report]:
-        """Gives all steps that are complete to the detector; the changes."""
+        """Gives all steps that are complete to the detector; the reports on those at which who is named changes."""
         last_common_step = self._last_step_of_worker[self._times_unheard < PATIENCE].min(initial=np.iinfo(np.int64).max)
         is_ready = self._waiting_rows[:, 1] <= last_common_step
         if not is_ready.any():
             return []
         num_steps = self._detector.num_steps
         steps = steps_of(self._waiting_rows[is_ready], len(self._last_step_of_worker))
-        self._waiting_rows, self._step = self._waiting_rows[~is_ready], int(steps.units[-1])
+        self._waiting_rows, self._last_judged_step = self._waiting_rows[~is_ready], int(steps.numbers[-1])
         changes = []
         for position, verdicts in self._detector.add(steps):
             if self._has_changed(verdicts):
-                changes.append(self._report(int(steps.units[position]), num_steps + position + 1, verdicts))
+                changes.append(self._report(int(steps.numbers[position]), num_steps + position + 1, verdicts))
         return changes
 
     def _has_changed(self, verdicts: dict[int, Verdict]) -> bool:
-        """Whether somebody is named now as was not said yet, or nobody is any more who was."""
-        said_before = self._named
-        self._named = {}
+        """Whether `verdicts` name other processes than the last ones, or one as worse than before."""
+        levels_before = self._levels_of_named
+        self._levels_of_named = {}
         for worker, verdict in verdicts.items():
-            was_persistent, was_critical = said_before.get(worker, (False, False))
-            self._named[worker] = (was_persistent or verdict.is_persistent, was_critical or verdict.is_critical)
-        return self._named != said_before
+            was_persistent, was_critical = levels_before.get(worker, (False, False))
+            self._levels_of_named[worker] = (
+                was_persistent or verdict.is_persistent,
+                was_critical or verdict.is_critical,
+            )
+        return self._levels_of_named != levels_before
 
     def _report(self, step: int, num_steps: int, verdicts: dict[int, Verdict]) -> Report:
+        """The report on all up to step number `step`, the `num_steps`-th that is known."""
         return Report(
             step=step,
             num_steps=num_steps,
             num_workers=len(self._last_step_of_worker),
             silent=tuple(np.flatnonzero(self._times_unheard >= PATIENCE).tolist()),
-            iteration=self._detector.iteration,
+            iteration_seconds=self._detector.iteration_seconds,
             slow=tuple(verdicts.values()),
         )

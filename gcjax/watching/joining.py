@@ -15,16 +15,16 @@ class Steps(NamedTuple):
     """What the processes computed and waited in some steps.
 
     Attributes:
-      units: int64[T], the numbers of the steps, increasing.
+      numbers: int64[T], the numbers of the steps, increasing.
       compute: float64[T, W] seconds; NaN where a process has no row, as in the next one.
       communication: float64[T, W] seconds of communicating and waiting; NaN also where nobody is waited for.
-      iterations: float64[T] seconds.
+      iteration_seconds: float64[T], from the end of the step before to the end of each.
     """
 
-    units: np.ndarray
+    numbers: np.ndarray
     compute: np.ndarray
     communication: np.ndarray
-    iterations: np.ndarray
+    iteration_seconds: np.ndarray
 
 
 def empty_rows() -> np.ndarray:
@@ -43,17 +43,17 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
       rows: float64[N, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
       num_workers: W.
     """
-    units = np.unique(rows[:, 1]).astype(np.int64)
-    worker, unit_index = rows[:, 0].astype(np.int64), np.searchsorted(units, rows[:, 1])
-    table = np.full((len(units), num_workers, len(COLUMNS) - 1), np.nan)
-    table[unit_index, worker] = rows[:, 2:]
-    seconds, communication, interval, host, stalled = np.moveaxis(table, -1, 0)
-    lateness = np.minimum(host + stalled, interval)  # NaN for steps that wait for nobody
+    step_numbers = np.unique(rows[:, 1]).astype(np.int64)
+    worker, step_index = rows[:, 0].astype(np.int64), np.searchsorted(step_numbers, rows[:, 1])
+    table = np.full((len(step_numbers), num_workers, len(COLUMNS) - 1), np.nan)
+    table[step_index, worker] = rows[:, 2:]
+    seconds, communication, interval, host_seconds, stalled_seconds = np.moveaxis(table, -1, 0)
+    lateness = np.minimum(host_seconds + stalled_seconds, interval)  # seconds; NaN for steps that wait for nobody
     latest = np.fmax.reduce(lateness, axis=1, keepdims=True)
     is_marked = ~np.isnan(communication)
-    wait = np.where(is_marked, communication, np.minimum(latest - lateness, interval))
-    compute = np.where(is_marked, seconds, interval - np.nan_to_num(wait))
-    return Steps(units, compute, wait, np.fmax.reduce(interval, axis=1))
+    wait_seconds = np.where(is_marked, communication, np.minimum(latest - lateness, interval))
+    compute_seconds = np.where(is_marked, seconds, interval - np.nan_to_num(wait_seconds))
+    return Steps(step_numbers, compute_seconds, wait_seconds, np.fmax.reduce(interval, axis=1))
 
 
 def joined(rows: np.ndarray) -> Trace:
@@ -71,7 +71,7 @@ def joined(rows: np.ndarray) -> Trace:
     return of_rows(
         "gcjax.watch",
         worker,
-        steps.units[step],
+        steps.numbers[step],
         steps.compute[step, worker],
         steps.communication[step, worker] if has_communication else None,
         workers=tuple(map(str, worker_numbers.tolist())),

@@ -26,7 +26,7 @@ def local(function: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         """The result of the function; when it is there is noted."""
         result = function(*args, **kwargs)
-        watch = under_way.steps.watch
+        watch = under_way.of_this_thread.watch
         if watch is not None:
             watch.note_local(outputs, result)
         return result

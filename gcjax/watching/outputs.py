@@ -37,43 +37,43 @@ class Outputs:
     machine, the end of such a step is not known, which is cheaper than a copy in each.
 
     Attributes:
-      needs_copies: whether `copies` must be called.
+      needs_copies: whether `copied_numbers` must be called.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Waits for a function; what has a method `lower` is one compiled program."""
         self._is_program = hasattr(function, "lower") or isinstance(function, jax.stages.Compiled)
-        self._paths: list[Path] | None = None  # to be waited for as they are
-        self._copied: list[Path] = []  # to be copied
+        self._awaited_paths: list[Path] | None = None  # of the arrays to wait for; None if they are to be chosen
+        self._copied_paths: list[Path] = []  # of the arrays of which one number is copied and waited for
         self._num_waits = 0
-        self._last_donation: dict[Path, int] = {}  # path -> in which wait it was given away last
+        self._last_donation: dict[Path, int] = {}  # path -> `_num_waits` when its array was last given away
         self._often_donated: set[Path] = set()
         self.needs_copies = True  # at first, so that it is checked
 
-    def copies(self, output: Any) -> list[jax.Array]:
-        """What the loop's thread must copy of what was just returned, where `needs_copies` says so.
+    def copied_numbers(self, output: Any) -> list[jax.Array]:
+        """Copies of one number of each array that may be given away, for `wait`; to be called on the loop's thread.
 
         Raises:
           ValueError: if the function is being compiled as part of another one.
         """
         _check_no_tracers(output)
-        self.needs_copies = bool(self._copied)
-        return [_one_number(_leaf_at(output, path).addressable_data(0)) for path in self._copied]
+        self.needs_copies = bool(self._copied_paths)
+        return [_first_number(_leaf_at(output, path).addressable_data(0)) for path in self._copied_paths]
 
     def wait(self, output: Any, copies: Sequence[jax.Array]) -> bool:
-        """Waits until all is there; whether there was anything to wait for.
+        """Waits until the output and the copies of its numbers are computed; whether there was anything to wait for.
 
         Raises:
           Exception: if that cannot be known this time: something was given away, or what computes it has failed.
         """
         self._num_waits += 1
-        if self._paths is None:
+        if self._awaited_paths is None:
             self._choose(output)
         try:
-            arrays = [(path, _leaf_at(output, path)) for path in self._paths or ()]
+            arrays = [(path, _leaf_at(output, path)) for path in self._awaited_paths or ()]
         except (AttributeError, IndexError, KeyError, TypeError):  # it returned something of another form
             self._choose(output)
-            arrays = [(path, _leaf_at(output, path)) for path in self._paths or ()]
+            arrays = [(path, _leaf_at(output, path)) for path in self._awaited_paths or ()]
         for path, array in arrays:
             try:
                 array.block_until_ready()
@@ -86,26 +86,26 @@ class Outputs:
         return bool(arrays or copies)
 
     def _note_donation(self, path: Path) -> None:
-        """An array was given away before its turn: others are chosen the next time."""
-        last = self._last_donation.get(path, -RARELY)
-        if self._num_waits - last < RARELY:
+        """Notes that an array was given away before it was waited for: others are chosen the next time."""
+        last_donation = self._last_donation.get(path, -RARELY)
+        if self._num_waits - last_donation < RARELY:
             self._often_donated.add(path)
         self._last_donation[path] = self._num_waits
-        self._paths = None
+        self._awaited_paths = None
 
     def _choose(self, output: Any) -> None:
         """Chooses the arrays to wait for, and which of them must be copied."""
-        parts: dict[Any, list[tuple[bool, int, int, Path]]] = {}
+        leaves_by_part: dict[Any, list[tuple[bool, int, int, Path]]] = {}  # the smaller, the better to wait for
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
             if _can_wait(leaf):
                 part = None if self._is_program else path[:1]
                 path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
                 was_donated = path in self._last_donation
-                parts.setdefault(part, []).append((was_donated, leaf.nbytes, position, path))
-        chosen_paths = [min(leaves)[-1] for leaves in parts.values()]
-        self._paths = [path for path in chosen_paths if path not in self._often_donated]
-        self._copied = [path for path in chosen_paths if path in self._often_donated]
-        self.needs_copies = bool(self._copied)
+                leaves_by_part.setdefault(part, []).append((was_donated, leaf.nbytes, position, path))
+        chosen_paths = [min(leaves)[-1] for leaves in leaves_by_part.values()]
+        self._awaited_paths = [path for path in chosen_paths if path not in self._often_donated]
+        self._copied_paths = [path for path in chosen_paths if path in self._often_donated]
+        self.needs_copies = bool(self._copied_paths)
 
 
 def _can_wait(leaf: Any) -> bool:
@@ -132,6 +132,6 @@ def _leaf_at(output: Any, path: Path) -> Any:
 
 
 @jax.jit
-def _one_number(array: jax.Array) -> jax.Array:
+def _first_number(array: jax.Array) -> jax.Array:
     """The first entry."""
     return array[(0,) * array.ndim]

@@ -17,7 +17,7 @@ class Pulse:
         """Starts without beats; a clock in seconds."""
         self._clock = clock
         self._stalls: list[tuple[float, float]] = []
-        self._due = float("inf")
+        self._next_beat_time = float("inf")
         self._is_over = threading.Event()
 
     def start(self) -> None:
@@ -35,14 +35,14 @@ class Pulse:
             self.beat()
 
     def expect(self) -> None:
-        """The next beat is due a period from now."""
-        self._due = self._clock() + PERIOD
+        """Notes that the next beat is due a period from now."""
+        self._next_beat_time = self._clock() + PERIOD
 
     def beat(self) -> None:
-        """A beat has come."""
+        """Notes that a beat has come, and a stall if it is late."""
         now = self._clock()
-        if now - self._due > TOLERANCE:
-            self._stalls.append((self._due, now))
+        if now - self._next_beat_time > TOLERANCE:
+            self._stalls.append((self._next_beat_time, now))
 
     def stalls(self, since: float) -> list[tuple[float, float]]:
         """(begin, end) of each time in which the process stood still; those that ended before a time are forgotten."""

@@ -46,7 +46,7 @@ class Recorder:
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self.put = self._queue.put
         self._events: list[Event] = []
-        self._last_end = math.nan  # of the events that have been taken
+        self._last_end = math.nan  # the time at which the last step ended of which `rows` has told
         self._thread = threading.Thread(target=self._run, name="gcjax-watch-ends", daemon=True)
         self._pulse.start()
         self._thread.start()
@@ -70,21 +70,23 @@ class Recorder:
         self._pulse.stop()
 
     def _run(self) -> None:
-        local_end, is_lost = math.nan, False  # of the step under way; whether a local part's end is not known
-        last_call = -math.inf
+        # Of the step under way: the end of its last local part, and whether there is one whose end is not known.
+        local_end, is_local_end_lost = math.nan, False
+        last_call_time = -math.inf
         while (entry := self._queue.get()) is not None:
-            unit, called, outputs, output, copies, returned = entry
-            end = _end_time(outputs, output, copies, returned)
+            step_number, call_time, outputs, output, copies, return_time = entry
+            end = _end_time(outputs, output, copies, return_time)
             del entry, output, copies  # the arrays must not be held while nothing happens
-            if unit is None:
-                local_end, is_lost = end, math.isnan(end)
+            if step_number is None:
+                local_end, is_local_end_lost = end, math.isnan(end)
             else:
-                self._events.append((unit, math.nan if is_lost else called, returned, local_end, end))
-                has_local_part = is_lost or not math.isnan(local_end)
-                local_end, is_lost = math.nan, False
+                counted_call_time = math.nan if is_local_end_lost else call_time
+                self._events.append((step_number, counted_call_time, return_time, local_end, end))
+                has_local_part = is_local_end_lost or not math.isnan(local_end)
+                local_end, is_local_end_lost = math.nan, False
                 if not has_local_part and self._queue.empty():  # a local part may end soon, which must not be missed
-                    time.sleep(_pause(called - last_call))
-                last_call = called
+                    time.sleep(_pause(call_time - last_call_time))
+                last_call_time = call_time
 
 
 def _pause(step_seconds: float) -> float:
@@ -92,13 +94,13 @@ def _pause(step_seconds: float) -> float:
     return min(MAX_PAUSE, PAUSE_SHARE * step_seconds) if 0 < step_seconds < math.inf else 0.0
 
 
-def _end_time(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: float) -> float:
+def _end_time(outputs: Outputs | None, output: Any, copies: Sequence[Any], return_time: float) -> float:
     """When all of an output is there; what has no arrays was done when it was returned; NaN if that is not known."""
     if outputs is None:
         return math.nan
     try:
         has_waited = outputs.wait(output, copies)
-        return _clock() if has_waited else returned
+        return _clock() if has_waited else return_time
     except Exception:  # given away to the next step, or it failed: whoever uses the results gets the error
         return math.nan
 

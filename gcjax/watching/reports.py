@@ -13,7 +13,7 @@ class Report(NamedTuple):
       num_steps: how many are known.
       num_workers: the processes, those that have left included.
       silent: those that have not been heard of for long; the others are judged without them.
-      iteration: the median of the last iterations, in seconds; NaN before the first.
+      iteration_seconds: the median of the last iterations; NaN before the first.
       slow: who is slow.
     """
 
@@ -21,7 +21,7 @@ class Report(NamedTuple):
     num_steps: int
     num_workers: int
     silent: tuple[int, ...]
-    iteration: float
+    iteration_seconds: float
     slow: tuple[Verdict, ...]
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Report(NamedTuple):
         if not self.num_steps:
             return "No step is known of all processes yet."
         processes = "1 process" if self.num_workers == 1 else f"{self.num_workers} processes"
-        state = f"step {self.step}, {processes}, iteration {1000 * self.iteration:.1f} ms"
+        state = f"step {self.step}, {processes}, iteration {1000 * self.iteration_seconds:.1f} ms"
         if self.silent:
             state += f", silent: {', '.join(map(str, self.silent))}"
         lines = [_sentence(verdict) for verdict in self.slow] or ["no process is slow"]

@@ -45,19 +45,20 @@ def measured(
     Returns:
       float64[N, 6] with the columns `COLUMNS`.
     """
-    units, called, returned, local_end, end = np.asarray(events, np.float64).reshape(-1, 5).T
+    step_numbers, call_time, return_time, local_end, end = np.asarray(events, np.float64).reshape(-1, 5).T
     begin_times = np.concatenate([[begin], end[:-1]])
     interval = end - begin_times
     is_marked = ~np.isnan(local_end)
     seconds = np.where(is_marked, np.clip(local_end - begin_times, 0.0, interval), interval)
-    host = np.clip(called - begin_times, 0.0, interval)
-    counts_from, counts_until = np.maximum(called, begin_times), np.minimum(end, returned) if has_accelerator else end
-    stalled = np.zeros(len(units))
+    host_seconds = np.clip(call_time - begin_times, 0.0, interval)
+    # A stall counts from the call to the end of the step, or to the return where an accelerator goes on.
+    stall_from = np.maximum(call_time, begin_times)
+    stall_until = np.minimum(end, return_time) if has_accelerator else end
+    stalled_seconds = np.zeros(len(step_numbers))
     for start, stop in stalls:
-        stalled += np.clip(np.minimum(counts_until, stop) - np.maximum(counts_from, start), 0.0, None)
-    columns = [
-        units, seconds, np.where(is_marked, interval - seconds, np.nan), interval, host if waits else host * np.nan,
-        stalled,
-    ]  # fmt: skip
-    is_known = ~np.isnan(interval) & ~np.isnan(called)
+        stalled_seconds += np.clip(np.minimum(stall_until, stop) - np.maximum(stall_from, start), 0.0, None)
+    communication = np.where(is_marked, interval - seconds, np.nan)
+    host_seconds = host_seconds if waits else np.full_like(host_seconds, np.nan)
+    columns = [step_numbers, seconds, communication, interval, host_seconds, stalled_seconds]
+    is_known = ~np.isnan(interval) & ~np.isnan(call_time)
     return np.column_stack(columns)[is_known]

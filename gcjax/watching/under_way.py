@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from gcjax.watching.wrapper import Watch
 
 
-class _Steps(threading.local):
+class _OfThread(threading.local):
     """The watched step that is under way on each thread, the innermost of several."""
 
     watch: "Watch | None" = None
 
 
-steps = _Steps()
+of_this_thread = _OfThread()
 num_forks = 0
-"""Between the first process and this one."""
+"""How often a process was forked off between the first process and this one."""
 
 
 def _count_fork() -> None:
-    """A process that is forked off has none of the threads."""
+    """Notes, in a process that was just forked off, that it has none of the threads."""
     global num_forks
     num_forks += 1
 

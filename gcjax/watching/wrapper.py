@@ -59,7 +59,7 @@ class Watch:
         self._exchange, self._tell = exchange, tell
         self._outputs = Outputs(step)
         self._recorder: Recorder | None = None
-        self._units = itertools.count(start)
+        self._step_numbers = itertools.count(start)
         self._is_over = False
         self._num_forks = under_way.num_forks
 
@@ -68,18 +68,18 @@ class Watch:
         if self._is_over or self._num_forks != under_way.num_forks:
             return self._step(*args, **kwargs)
         recorder = self._recorder or self._begin()
-        steps, called = under_way.steps, _clock()
-        outer, steps.watch = steps.watch, self
+        under_way_here, call_time = under_way.of_this_thread, _clock()
+        outer_watch, under_way_here.watch = under_way_here.watch, self
         try:
             output = self._step(*args, **kwargs)
         except BaseException:
             recorder.put(FAILURE)
             raise
         finally:
-            steps.watch = outer
+            under_way_here.watch = outer_watch
         outputs = self._outputs
-        copies = outputs.copies(output) if outputs.needs_copies else ()
-        recorder.put((next(self._units), called, outputs, output, copies, _clock()))
+        copies = outputs.copied_numbers(output) if outputs.needs_copies else ()
+        recorder.put((next(self._step_numbers), call_time, outputs, output, copies, _clock()))
         return output
 
     def __getattr__(self, name: str) -> Any:
@@ -103,7 +103,7 @@ class Watch:
     def note_local(self, outputs: Outputs, output: Any) -> None:
         """A local part of the step that is under way has returned this."""
         if self._recorder is not None:
-            copies = outputs.copies(output) if outputs.needs_copies else ()
+            copies = outputs.copied_numbers(output) if outputs.needs_copies else ()
             self._recorder.put((None, 0.0, outputs, output, copies, _clock()))
 
     def report(self) -> Report:
@@ -111,7 +111,7 @@ class Watch:
         if self._recorder is None or self._num_forks != under_way.num_forks:
             return Group(1).report()
         self._share()
-        self._take_news()
+        self._judge_news()
         return self._group.report()
 
     def trace(self) -> Trace:
@@ -150,20 +150,20 @@ class Watch:
         self._exchange.open(self._worker)
         self._group, self._lock = Group(num_workers), threading.Lock()
         self._recorder = Recorder(waits=self._waits)
-        self._periodic = Periodic(self._work, self._every)
+        self._periodic = Periodic(self._share_and_judge, self._every)
         atexit.register(self.close)
 
-    def _work(self) -> None:
-        """What is done now and then: writing, and in process 0 reading and judging."""
+    def _share_and_judge(self) -> None:
+        """Writes the new rows; in process 0 also reads and judges those of all."""
         self._share()
         if self._worker == 0:
-            self._take_news()
+            self._judge_news()
 
     def _finish(self) -> None:
         """What is done at the end: writing, and in process 0 waiting for the others and writing the trace of all."""
         self._share()
         if self._worker == 0:
-            self._take_last_news()
+            self._wait_for_last_news()
             self._exchange.close()
 
     def _share(self) -> None:
@@ -177,26 +177,26 @@ class Watch:
                 self._exchange.append(self._unsent)
                 self._unsent = empty_rows()
 
-    def _take_news(self) -> None:
-        """Takes what has come since the last time, and tells what is new in it."""
+    def _judge_news(self) -> None:
+        """Judges the rows that have come since the last time, and tells the changes."""
         with self._lock:
             changes = self._group.add(self._exchange.news())
         if self._tell is not None and self._worker == 0:
             for change in changes:
                 self._tell(change)
 
-    def _take_last_news(self) -> None:
+    def _wait_for_last_news(self) -> None:
         """Waits until all processes have come as far as any one, or for some seconds."""
         deadline = _clock() + CLOSE_SECONDS
-        self._take_news()
+        self._judge_news()
         while not self._group.is_complete() and _clock() < deadline:
             time.sleep(0.05)
-            self._take_news()
+            self._judge_news()
 
 
 def _process_index_and_count() -> tuple[int, int]:
-    """The number of this process, and how many there are."""
-    apart = processes.place_apart()
-    if apart is not None:
-        return apart.rendezvous.process_id, apart.rendezvous.num_processes
+    """The number of this process, from 0, and how many there are."""
+    place = processes.current_place()
+    if place is not None:
+        return place.rendezvous.process_id, place.rendezvous.num_processes
     return jax.process_index(), jax.process_count()

@@ -15,7 +15,7 @@ from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments
 from gcjax.engine.gradients import unit_inputs
 from gcjax.parameter_server import flight, stops, turn_log, wire
-from gcjax.parameter_server.overlapping import message_of
+from gcjax.parameter_server.overlapping import push_message
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.server import _Event
 from gcjax.parameter_server.setups import fingerprint
@@ -95,7 +95,7 @@ def padded_schedule_of(name, log, rule, end):
     times[: len(log.commit_times)] = log.commit_times
     horizon = np.asarray(max([end, *log.commit_times]), dtype)
     work = Work.of(np.asarray(turn_log.unit_seconds(log, num_units), dtype))
-    return _record(name, turn_log.with_room(rule, log).num_contributions)(turns, work, times, horizon)
+    return _record(name, turn_log.with_room_for_log(rule, log).num_contributions)(turns, work, times, horizon)
 
 
 class Driven:
@@ -123,7 +123,7 @@ class Driven:
 
     def deal(self, connection, message):
         self.server._events.put(_Event(connection, message))
-        self.server._deal_with_next()
+        self.server._handle_next_event()
 
     def join(self, worker, last_pushed=-1):
         """The worker connects, if it is not there; it says that it has pushed so many turns."""
@@ -155,17 +155,17 @@ class Driven:
     def silence(self, worker):
         """Nothing is heard of the worker for longer than its lease; its connection stays."""
         server = self.server
-        if worker in self.connections and server._coordinator.waiting.alive[worker]:
+        if worker in self.connections and server._coordinator.rule_state.alive[worker]:
             now = server._clock.now()
-            server._members.hear_all(now)
-            server._members.hear(worker, now - server._limits.lease)
+            server._members.note_all_heard(now)
+            server._members.note_heard(worker, now - server._limits.lease)
             server._end_leases(now)
 
     def impatience(self, worker):
         """Whoever has been stopped and has not answered is not waited for any longer than it must be."""
         coordinator = self.server._coordinator
-        if np.isfinite(coordinator._stops.end_of_patience):
-            coordinator._stops._asked_at = coordinator._stops._last_answer = -2 * stops.MIN_PATIENCE
+        if np.isfinite(coordinator._stops.answer_deadline):
+            coordinator._stops._request_time = coordinator._stops._last_answer_time = -2 * stops.MIN_PATIENCE
             coordinator.handle_timers()
 
     def orders(self, worker):
@@ -183,18 +183,18 @@ class Driven:
             return
         order, connection, program = orders[-1], self.connections[worker], self.programs[worker]
         done = self.pushed[worker]
-        if order.header["last_taken"] != (done[-1].header["turn"] if done else -1):
+        if order.header["last_arrived_turn"] != (done[-1].header["turn"] if done else -1):
             program.cancel()
-        if order.header["anew"]:
+        if order.header["begins_anew"]:
             program.begin_anew()
         for message in orders:  # parameters that came with an order that was cut off are not the newest ones
             connection.sent.remove(message)
         params = [m.body for m in orders if m.body is not None]
         program.begin(wire.from_bytes(params[-1], self.layout) if params else None)
-        first, count = order.header["first"], order.header["num_units"]
+        first, count = order.header["first_unit"], order.header["num_units"]
         losses = [float(program.compute(unit).loss) for unit in range(first, first + count)]
         version_params = None
-        if order.header["exchanges"]:
+        if order.header["pulls_before_push"]:
             self.deal(connection, Message({"kind": "pull", "turn": order.header["turn"]}))
             answers = [m for m in connection.sent if m.kind == "params"]
             if not answers:
@@ -202,16 +202,16 @@ class Driven:
                 return
             connection.sent.remove(answers[-1])
             version_params = wire.from_bytes(answers[-1].body, self.layout)
-        body = wire.to_bytes(program.message(version_params, order.header["weight"]))
+        body = wire.to_bytes(program.push_tree(version_params, order.header["weight"]))
         now = self.server._clock.now()
         header = {
             "kind": "push",
             "turn": order.header["turn"],
             "loss": float(np.mean(losses)),
             "is_finite": is_finite,
-            "lost": 0,
+            "num_lost": 0,
         }
-        times = {"compute_start": now, "ends": [now] * count, "send_start": now}
+        times = {"compute_start": now, "unit_ends": [now] * count, "send_start": now}
         message = Message({**header, **times}, body)
         self.pushed[worker].append(message)
         self.deal(connection, message)
@@ -229,17 +229,19 @@ class Driven:
             return
         order, done = orders[-1].header, self.units.setdefault(worker, [-1, 0])
         if done[0] != order["turn"]:
-            if order["last_taken"] != self.last_pushed.get(worker, -1) or done[0] > self.last_pushed.get(worker, -1):
+            if order["last_arrived_turn"] != self.last_pushed.get(worker, -1) or done[0] > self.last_pushed.get(
+                worker, -1
+            ):
                 self.programs[worker].cancel()  # what it pushed was dropped, or its turn was cut off
             params = orders[-1].body
             self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
             done[:] = order["turn"], 0
         if done[1] == order["num_units"]:
             return
-        loss = float(self.programs[worker].compute(order["first"] + done[1]).loss)
+        loss = float(self.programs[worker].compute(order["first_unit"] + done[1]).loss)
         done[1] += 1
         now = self.server._clock.machine_time()
-        header = {"kind": "unit", "turn": order["turn"], "compute_start": now, "end": now, "loss": loss}
+        header = {"kind": "unit", "turn": order["turn"], "compute_start": now, "unit_end": now, "loss": loss}
         self.deal(self.connections[worker], Message(header))
 
     def bad(self, worker):
@@ -256,16 +258,16 @@ class Driven:
         connection.sent[:] = [m for m in connection.sent if m.kind != "stop"]
         program, stop = self.programs[worker], requests[-1].header
         is_coded = self.setup.protocol.code is not None
-        tree = program.message_of(stop["units"], stop["encode"]) if is_coded else program.message(None, 0.0)
+        tree = program.coded_messages(stop["num_units"], stop["encode"]) if is_coded else program.push_tree(None, 0.0)
         body, now = wire.to_bytes(tree), self.server._clock.machine_time()
         header = {
             "kind": "push",
             "turn": done[0],
-            "stop": requests[-1].header["stop"],
+            "stop_number": requests[-1].header["stop_number"],
             "loss": 0.0,
             "is_finite": is_finite,
         }
-        times = {"compute_start": now, "ends": [now] * done[1], "send_start": now, "lost": 0}
+        times = {"compute_start": now, "unit_ends": [now] * done[1], "send_start": now, "num_lost": 0}
         self.last_pushed[worker] = done[0]
         self.deal(connection, Message({**header, **times}, body))
 
@@ -281,7 +283,7 @@ class Driven:
             self.unit(worker)
             pushes.append(program.push())
         for push in filter(None, pushes):
-            message = message_of(push, 0.0)
+            message = push_message(push, 0.0)
             header = {**message.header, "is_finite": is_finite}
             self.pushed[worker].append(Message(header, message.body))
             self.deal(connection, self.pushed[worker][-1])

@@ -185,9 +185,9 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch):
 FLAWS = {
     "a byte too few": lambda header, body: (header, body[:-1]),
     "no bytes": lambda header, body: (header, None),
-    "no ends": lambda header, body: ({**header, "ends": []}, body),
-    "ends in words": lambda header, body: ({**header, "ends": ["soon"]}, body),
-    "an end that never comes": lambda header, body: ({**header, "ends": [float("inf")]}, body),
+    "no ends": lambda header, body: ({**header, "unit_ends": []}, body),
+    "ends in words": lambda header, body: ({**header, "unit_ends": ["soon"]}, body),
+    "an end that never comes": lambda header, body: ({**header, "unit_ends": [float("inf")]}, body),
     "a first fresh unit in words": lambda header, body: ({**header, "first_on_version": "the third"}, body),
     "no loss": lambda header, body: ({name: value for name, value in header.items() if name != "loss"}, body),
     "a loss in words": lambda header, body: ({**header, "loss": "none"}, body),

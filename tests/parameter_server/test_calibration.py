@@ -9,7 +9,7 @@ import pytest
 from gcjax import codes, parameter_server, protocols, stragglers
 from gcjax.codes import assignments
 from gcjax.parameter_server import fitted_links, measured_absences, predicted_times, time_errors
-from gcjax.parameter_server.holdups import held_seconds
+from gcjax.parameter_server.holdups import held_up_seconds_of_units
 from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageLog
 from gcjax.protocols.conformance.memberships import Membership
 from tests.parameter_server.runs import live_run, setup, start_workers
@@ -105,7 +105,7 @@ def message_times(*rows):
     """Of rows (kind, worker, sent, heard, done, rule, commit)."""
     log = MessageLog()
     for *times, rule, commit in rows:
-        log.add(*times, rule=rule, commit=commit)
+        log.add(*times, rule_seconds=rule, commit_seconds=commit)
     return log.times()
 
 
@@ -120,7 +120,7 @@ def test_what_the_server_takes_is_told_apart_by_hand():
     np.testing.assert_allclose(measured.latency, [0.6, 0.2, 0.55])  # of worker 2 there is none, so that of all
     assert (measured.report_seconds, measured.push_seconds, measured.commit_seconds) == (0.25, 0.25, 0.375)
     plain = parameter_server.calibration(run)
-    assert (plain.latency, plain.report_seconds, plain.push_seconds, plain.held) == (None, 0.0, None, None)
+    assert (plain.latency, plain.report_seconds, plain.push_seconds, plain.held_up_seconds) == (None, 0.0, None, None)
 
 
 def test_a_worker_is_held_up_if_its_signs_of_life_stay_away_as_well():
@@ -135,9 +135,9 @@ def test_a_worker_is_held_up_if_its_signs_of_life_stay_away_as_well():
         *[(SIGN, 0, time, time, time, 0.0, 0.0) for time in (2.0, 4.0, 6.0, 8.0, 10.0)],
         *[(SIGN, 1, time, time, time, 0.0, 0.0) for time in (2.0, 8.0, 10.0)],
     )
-    held = held_seconds(durations, schedule, signs)
+    held = held_up_seconds_of_units(durations, schedule, signs)
     assert held.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.0, 5.0], [0.0, 0.0], [0.0, 0.0]]
-    assert held_seconds(durations, schedule, signs.of(PUSH)) is None
+    assert held_up_seconds_of_units(durations, schedule, signs.of(PUSH)) is None
 
 
 def test_a_run_whose_turns_are_stopped_says_what_a_push_takes_without_the_waiting():
@@ -151,7 +151,9 @@ def test_a_run_whose_turns_are_stopped_says_what_a_push_takes_without_the_waitin
         np.testing.assert_allclose(measured.receive_seconds, 0.15, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("field", "words"), [("overlaps", "while they sent and received"), ("exchanges", "exchanged")])
+@pytest.mark.parametrize(
+    ("field", "words"), [("computes_while_sending", "while they sent and received"), ("pulls_before_push", "exchanged")]
+)
 def test_a_run_that_does_not_say_what_messages_took_is_refused(field, words):
     run, *_ = simulated_run(protocols.asp())
     with pytest.raises(ValueError, match=rf"{words}.* Calibrate by a run of gcjax.protocols.asp\(\)"):
@@ -175,11 +177,13 @@ def test_a_live_run_of_a_code_says_when_each_message_was_dealt_with():
     pushes, stops, reports = (messages.of(kind) for kind in (PUSH, STOP, REPORT))
     num_messages = int(np.isfinite(run.schedule.send_start).sum())
     assert len(pushes.kind) == len(stops.kind) == num_messages and len(reports.kind) >= 40 * 2
-    assert (stops.heard <= stops.done).all() and (messages.heard <= messages.done)[messages.kind != STOP].all()
-    np.testing.assert_allclose(stops.done, pushes.sent)
-    assert np.count_nonzero(pushes.commit) == 40 and not reports.commit.any()
-    assert np.count_nonzero(reports.rule) >= 40 * 2 and (pushes.rule > 0).all()
-    assert (np.diff(messages.of(PUSH, REPORT, SIGN).heard) >= 0).all()  # one after the other
+    assert (stops.handle_start <= stops.handle_end).all() and (messages.handle_start <= messages.handle_end)[
+        messages.kind != STOP
+    ].all()
+    np.testing.assert_allclose(stops.handle_end, pushes.sent)
+    assert np.count_nonzero(pushes.commit_seconds) == 40 and not reports.commit_seconds.any()
+    assert np.count_nonzero(reports.rule_seconds) >= 40 * 2 and (pushes.rule_seconds > 0).all()
+    assert (np.diff(messages.of(PUSH, REPORT, SIGN).handle_start) >= 0).all()  # one after the other
     assert np.isfinite(parameter_server.calibration(run).latency).all()
     parts = np.array(parameter_server.round_parts(run))
     np.testing.assert_allclose(parts.sum(axis=0), np.diff(run.schedule.time, prepend=0.0), rtol=1e-3, atol=1e-5)

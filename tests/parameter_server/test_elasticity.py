@@ -122,8 +122,8 @@ class Scripted:
     def push(self, order, value=1.0):
         """Answers an order with a gradient that is one number everywhere."""
         body = self.wire.to_bytes(jax.tree.map(lambda x: np.full(x.shape, value, x.dtype), shapes()))
-        times = {"compute_start": 0.0, "ends": [0.0] * order.header["num_units"], "send_start": 0.0}
-        self.send("push", body, turn=order.header["turn"], loss=1.0, lost=0, is_finite=True, **times)
+        times = {"compute_start": 0.0, "unit_ends": [0.0] * order.header["num_units"], "send_start": 0.0}
+        self.send("push", body, turn=order.header["turn"], loss=1.0, num_lost=0, is_finite=True, **times)
 
 
 def shapes():
@@ -139,12 +139,12 @@ def test_a_silent_worker_is_put_out_and_a_push_of_its_old_turn_is_in_no_commit()
     worker.push(first)
     second = worker.receive("begin")
     assert served.changes(1)[-1] == "came back" and served.server.num_commits == 0
-    assert second.header["turn"] == 1 and second.header["first"] == 1 and second.header["last_taken"] == -1
+    assert second.header["turn"] == 1 and second.header["first_unit"] == 1 and second.header["last_arrived_turn"] == -1
     worker.push(first)
     worker.push(second)
     worker.push(second)
     third = worker.receive("begin")
-    assert third.header["last_taken"] == 1
+    assert third.header["last_arrived_turn"] == 1
     worker.push(third)
     worker.push(worker.receive("begin"))
     run = served.end()  # although the worker has not hung up

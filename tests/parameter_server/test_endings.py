@@ -48,8 +48,21 @@ SETUP = setup(protocols.asp())
 
 
 def begin():
-    header = {"turn": 0, "first": 0, "num_units": 1, "weight": 1.0, "exchanges": False, "can_be_cut": False}
-    header |= {"seconds": 0.0, "until_stopped": False, "last_taken": -1, "version": 0, "anew": False}
+    header = {
+        "turn": 0,
+        "first_unit": 0,
+        "num_units": 1,
+        "weight": 1.0,
+        "pulls_before_push": False,
+        "can_be_cut_off": False,
+    }
+    header |= {
+        "turn_seconds": 0.0,
+        "lasts_until_stopped": False,
+        "last_arrived_turn": -1,
+        "version": 0,
+        "begins_anew": False,
+    }
     return Message({"kind": "begin", **header}, wire.to_bytes(jax.tree.map(np.asarray, SETUP.initial_params())))
 
 

@@ -53,7 +53,7 @@ def assert_same_events(name, traces, run):
     specification = PROTOCOLS[name].specification(NUM_WORKERS)
     if specification.members is None:
         whole = events(run.schedule, kinds_of(specification))
-        if "does not say" in run.checked:
+        if "does not say" in run.check_text:
             change = online_check._first_change(run.memberships).time
             assert all(trace.time.max(initial=0) < change for trace in traces)
             whole = _first_events(whole, sum(trace.time.size for trace in traces))
@@ -83,7 +83,7 @@ def test_it_holds_the_events_of_the_whole_record(name, monkeypatch):
     with jax.enable_x64(True):
         traces, run = held(name, MANY, monkeypatch)
         assert_same_events(name, traces, run)
-    assert len(traces) > 2 and "keep to" in run.checked
+    assert len(traces) > 2 and "keep to" in run.check_text
 
 
 @pytest.mark.slow
@@ -109,8 +109,8 @@ def test_where_nothing_is_promised_if_workers_leave_it_says_up_to_when_it_has_lo
     changes = [*[("push", w) for w in (0, 1, 2, 3)] * 8, ("leave", 1), *[("push", w) for w in (0, 2, 3)] * 4]
     with jax.enable_x64(True):
         _, run = held("psp", changes, monkeypatch)
-    assert "all that was committed before worker 1 left at" in run.checked
-    assert "does not say what it promises" in run.checked and run.check_seconds > 0
+    assert "all that was committed before worker 1 left at" in run.check_text
+    assert "does not say what it promises" in run.check_text and run.check_seconds > 0
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_a_live_run_is_checked_as_it_goes_on(name, monkeypatch):
     with jax.enable_x64(True):
         run, _ = live_run(LIVE[name], 20, check=True)
         memberships = run.memberships if specification.members is not None else None
-        assert run.checked == str(protocols.check(run.schedule, specification, memberships=memberships))
+        assert run.check_text == str(protocols.check(run.schedule, specification, memberships=memberships))
 
 
 @pytest.mark.slow
@@ -153,4 +153,4 @@ def test_a_server_that_goes_on_is_checked_from_the_beginning_of_its_log(tmp_path
         run, _ = live_run(protocol, 20, checkpoints=tmp_path, check=True)
         specification = protocol.specification(NUM_WORKERS)
         assert len(run.loss) == 20 and sum("started again" in m.why for m in run.memberships) == NUM_WORKERS
-        assert run.checked == str(protocols.check(run.schedule, specification, memberships=run.memberships))
+        assert run.check_text == str(protocols.check(run.schedule, specification, memberships=run.memberships))

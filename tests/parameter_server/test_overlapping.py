@@ -91,7 +91,7 @@ def test_an_error_of_the_thread_that_computes_is_raised():
     program = OverlappingProgram(one, one.protocol.local, 0)
     turns = OverlappingTurns(None, inbox, program, None, 0.0, broken)
     order = Order(0, 0, 1, 0.25, False, False, 0.0, False, -1, -1, False)
-    turns.take(order, None)
+    turns.begin(order, None)
     assert inbox.get(timeout=60).kind == "computed"
     with pytest.raises(ArithmeticError, match="broken in the thread"):
         turns.push_if_due()

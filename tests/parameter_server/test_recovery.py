@@ -17,8 +17,8 @@ import pytest
 from gcjax import codes, engine, parameter_server, protocols
 from gcjax.codes import assignments
 from gcjax.parameter_server import recovery
+from gcjax.parameter_server.rule_state import first_view
 from gcjax.parameter_server.turn_log import Turn
-from gcjax.parameter_server.waiting import first_view
 from gcjax.parameter_server.written_log import NAME, WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
@@ -39,15 +39,15 @@ def filled_log(folder):
     """A log of a commit of two pushes, after which one worker has pushed, and the other one is under way."""
     log = written_log(folder)
     for worker in range(2):
-        log.member(Membership(0.0, worker, "joined"), f"process {worker}")
-        log.begin(worker, Turn(first=0, version=0, begin=0.0))
+        log.add_membership(Membership(0.0, worker, "joined"), f"process {worker}")
+        log.add_turn(worker, Turn(first_unit=0, version=0, begin=0.0))
     for worker in range(2):
         end = 1.0 + worker
-        log.replace_last(worker, compute_start=0.0, ends=(end,), stop=end, send_start=end, arrive=end)
-    log.commit(0, [(0, 0), (1, 0)], 0.5, 2.0)
+        log.update_last_turn(worker, compute_start=0.0, unit_ends=(end,), compute_end=end, send_start=end, arrive=end)
+    log.add_commit(0, [(0, 0), (1, 0)], 0.5, 2.0)
     for worker in range(2):
-        log.begin(worker, Turn(first=1, version=1, begin=2.0))
-    log.replace_last(0, compute_start=2.0, ends=(3.0,), stop=3.0, send_start=3.0, arrive=3.0)
+        log.add_turn(worker, Turn(first_unit=1, version=1, begin=2.0))
+    log.update_last_turn(0, compute_start=2.0, unit_ends=(3.0,), compute_end=3.0, send_start=3.0, arrive=3.0)
     log.close()
     return log
 
@@ -56,7 +56,10 @@ def test_a_log_is_read_again_without_what_is_in_no_commit(tmp_path):
     before, after = filled_log(tmp_path), written_log(tmp_path)
     assert after.commit_times == [2.0] and after.losses == [0.5]
     assert [turns[0] for turns in after.turns] == [turns[0] for turns in before.turns]
-    assert [turns[1].work for turns in after.turns] == [0, 0] and [after.next_unit(w) for w in range(2)] == [2, 2]
+    assert [turns[1].num_sent_units for turns in after.turns] == [0, 0] and [after.next_unit(w) for w in range(2)] == [
+        2,
+        2,
+    ]
     assert [(m.worker, m.change) for m in after.memberships] == [(0, "joined"), (1, "joined"), (0, "left"), (1, "left")]
     assert after.incarnations == {0: "process 0", 1: "process 1"}
     after.close()
@@ -205,10 +208,10 @@ def test_the_log_is_forced_onto_the_disk_at_commits(sync_seconds, num_syncs, tmp
     rule = PROTOCOLS["bsp"].rule(1)
     view = lambda: first_view(rule, 1)  # noqa: E731
     log = WrittenLog(tmp_path / NAME, 1, FINGERPRINT, view, sync_seconds=sync_seconds)
-    log.member(Membership(0.0, 0, "joined"), "process")
+    log.add_membership(Membership(0.0, 0, "joined"), "process")
     for commit in range(3):
-        log.begin(0, Turn(first=commit, version=commit, begin=float(commit)))
-        log.commit(commit, [(0, commit)], 0.5, commit + 0.5)
+        log.add_turn(0, Turn(first_unit=commit, version=commit, begin=float(commit)))
+        log.add_commit(commit, [(0, commit)], 0.5, commit + 0.5)
     log.close()
     assert syncs == [1, 2, 3][:num_syncs]
 

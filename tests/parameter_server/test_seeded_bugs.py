@@ -19,7 +19,7 @@ import jax
 import pytest
 
 from gcjax import protocols
-from gcjax.parameter_server import ViolationError, online_check, turn_log, waiting
+from gcjax.parameter_server import ViolationError, online_check, rule_state, turn_log
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.online_check import OnlineCheck
@@ -38,9 +38,9 @@ def a_worker_may_be_one_unit_further_ahead(patch):
 def a_push_is_left_out_of_a_commit(patch):
     commit = Commits.commit
 
-    def lossy(commits, taken, now):
+    def lossy(commits, is_committed, now):
         commits._pending = commits._pending[:-1] if commits.count == 2 else commits._pending
-        commit(commits, taken, now)
+        commit(commits, is_committed, now)
 
     patch.setattr(Commits, "commit", lossy)
 
@@ -64,9 +64,9 @@ def a_commit_is_applied_twice(patch):
 def a_push_is_in_two_commits(patch):
     commit = Commits.commit
 
-    def keeping(commits, taken, now):
+    def keeping(commits, is_committed, now):
         kept = commits._pending[:1] if commits.count == 2 else []
-        commit(commits, taken, now)
+        commit(commits, is_committed, now)
         commits._pending += kept
 
     patch.setattr(Commits, "commit", keeping)
@@ -77,25 +77,27 @@ def a_commit_takes_one_push_too_few(patch):
 
 
 def parameters_of_an_older_version_are_sent(patch):
-    body = Updates.body.fget
+    body = Updates.params_bytes.fget
 
     def old_body(updates):
         updates.bodies = [*getattr(updates, "bodies", []), body(updates)]
         return updates.bodies[max(len(updates.bodies) - 7, 0)]
 
-    patch.setattr(Updates, "body", property(old_body))
+    patch.setattr(Updates, "params_bytes", property(old_body))
 
 
 def nobody_writes_down_who_is_put_out(patch):
-    member = TurnLog.member
+    member = TurnLog.add_membership
     patch.setattr(
-        TurnLog, "member", lambda log, change, *process: change.change == "left" or member(log, change, *process)
+        TurnLog,
+        "add_membership",
+        lambda log, change, *process: change.change == "left" or member(log, change, *process),
     )
 
 
 def a_push_of_a_turn_that_was_cut_off_is_taken(patch):
     def is_in_turn(coordinator, worker, message):
-        return bool(coordinator.waiting.alive[worker] and not coordinator.waiting.idle[worker])
+        return bool(coordinator.rule_state.alive[worker] and not coordinator.rule_state.idle[worker])
 
     patch.setattr(Coordinator, "_is_under_way", is_in_turn)
 
@@ -112,17 +114,17 @@ def pushes_of_a_worker_count_twice(patch):
         view = with_message(view, worker, arrives, is_accepted)
         return view._replace(clock=view.clock.at[worker].add((arrives & (worker == 3)).astype(view.clock.dtype)))
 
-    patch.setattr(waiting.decisions, "with_message", twice)
+    patch.setattr(rule_state.decisions, "with_message", twice)
 
 
 def a_commit_is_written_before_its_push(patch):
-    commit = TurnLog.commit
+    commit = TurnLog.add_commit
 
     def early(log, number, messages, loss, now):
         earlier = [turn.begin for turns in log.turns for turn in turns]
         commit(log, number, messages, loss, (now + max(earlier)) / 2)
 
-    patch.setattr(TurnLog, "commit", early)
+    patch.setattr(TurnLog, "add_commit", early)
 
 
 BUGS = {

@@ -93,15 +93,15 @@ class Many:
 
     def deal(self, connection, message):
         self.server._events.put(_Event(connection, message))
-        self.server._deal_with_next()
+        self.server._handle_next_event()
 
     def push_all(self, workers):
         """Each answers its last order."""
         for worker in workers:
             orders = [m for m in self.connections[worker].sent if m.kind == "begin"]
             now = time.monotonic()
-            header = {"turn": orders[-1].header["turn"], "compute_start": now, "ends": [now], "send_start": now}
-            header |= {"kind": "push", "loss": 1.0, "is_finite": True, "lost": 0}
+            header = {"turn": orders[-1].header["turn"], "compute_start": now, "unit_ends": [now], "send_start": now}
+            header |= {"kind": "push", "loss": 1.0, "is_finite": True, "num_lost": 0}
             self.connections[worker].sent.clear()
             self.deal(self.connections[worker], Message(header, self.body))
 

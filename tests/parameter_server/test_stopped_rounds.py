@@ -12,7 +12,7 @@ import pytest
 from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments, stopping
 from gcjax.parameter_server import stops
-from gcjax.parameter_server.worker_turns import Turns
+from gcjax.parameter_server.worker_turns import WorkerTurns
 from tests.parameter_server.runs import assert_kept_and_replayed, live_run, setup
 
 CYCLIC = codes.partial(assignments.cyclic(4, load=2))
@@ -94,17 +94,17 @@ def test_a_push_that_comes_too_late_leaves_nothing_behind():
 
 @pytest.mark.slow
 def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypatch):
-    num_left, answer = 0, Turns._answer
+    num_left, answer = 0, WorkerTurns._answer
 
-    def leave_first(self, order, *, lost):
+    def leave_first(self, order, *, num_lost):
         """The connection is lost instead of the first two answers of worker 2."""
         nonlocal num_left
         if self._program._worker == 2 and num_left < 2 and self._inbox.queue[0].kind == "stop":
             num_left += 1
             raise parameter_server.Disconnected("lost by the test")
-        return answer(self, order, lost=lost)
+        return answer(self, order, num_lost=num_lost)
 
-    monkeypatch.setattr(Turns, "_answer", leave_first)
+    monkeypatch.setattr(WorkerTurns, "_answer", leave_first)
     monkeypatch.setattr(stops, "MIN_PATIENCE", 1e6)  # who has not left is waited for
     protocol = PROTOCOLS["coded"]
     with jax.enable_x64(True):
@@ -116,11 +116,11 @@ def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypa
 
 def test_a_plan_asks_only_those_whose_messages_are_needed():
     server = parameter_server.Server(setup(PROTOCOLS["coded"]), parameter_server.Limits(1))
-    asked = server._coordinator._stops.begin(np.array([2, 0, 2, 0], np.int32), np.ones(4, bool), now=1.0)
+    asked = server._coordinator._stops.request_pushes(np.array([2, 0, 2, 0], np.int32), np.ones(4, bool), now=1.0)
     server.close()
     assert asked.tolist() == [True, False, True, False]
-    assert server._coordinator._stops.request(0)["units"] == 2 and np.shape(
-        server._coordinator._stops.request(0)["encode"]
+    assert server._coordinator._stops.header(0)["num_units"] == 2 and np.shape(
+        server._coordinator._stops.header(0)["encode"]
     ) == (1, 2, 1)
 
 

@@ -7,12 +7,12 @@ import pytest
 from gcjax import codes, protocols, stragglers
 from gcjax.codes import assignments, stopping
 from gcjax.parameter_server import Calibration, predicted_schedule, predicted_times, prediction, sampled_durations
-from gcjax.parameter_server.virtual_run import Seconds, virtual_schedule
+from gcjax.parameter_server.virtual_run import Delays, virtual_schedule
 from gcjax.stragglers import Network, absences
 
 ORDERS = protocols.coded(codes.partial(assignments.cyclic(2, load=2)))
 """Worker 0 does chunk 0 first, worker 1 chunk 1."""
-SECONDS = Seconds(
+SECONDS = Delays(
     send=np.array([3.0, 3.0]), receive=np.array([2.0, 2.0]), latency=np.array([1.0, 1.0]),
     report=0.5, push=0.25, commit=0.125,
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_without_reports_and_service_it_is_the_simulated_schedule(name, x64):
     zeros = np.zeros(4)
     # Anytime, the server counts from its order, and the simulation from when a worker has the parameters.
     download = zeros if name == "anytime_minibatch" else np.array([0.1, 0.4, 0.2, 0.3])
-    seconds = Seconds(send=zeros, receive=download, latency=zeros, report=0.0, push=0.0, commit=0.0)
+    seconds = Delays(send=zeros, receive=download, latency=zeros, report=0.0, push=0.0, commit=0.0)
     expected = protocol(durations, Network(download=download))
     schedule = virtual_schedule(protocol, durations, np.zeros((24, 4)), seconds)
     times, simulated = finite_times(schedule), finite_times(expected)
@@ -135,7 +135,7 @@ def test_the_prediction_takes_what_was_measured(x64):
     assert np.diff(times).max() < 40.0 and len(times) == 8
     drawn = sampled_durations(measured, jax.random.key(0), 200)[12:, 1]
     assert set(drawn.tolist()) == {14.0}
-    without = predicted_times(ORDERS, measured._replace(held=None), jax.random.key(0), 8)
+    without = predicted_times(ORDERS, measured._replace(held_up_seconds=None), jax.random.key(0), 8)
     assert without[3] < times[3]
 
 
@@ -155,5 +155,5 @@ def test_absences_are_passed_on_by_the_prediction(x64):
 def test_a_message_without_parameters_takes_no_longer_than_one_with_them():
     """Of the latencies 1 s and 9 s the second is more than the 3 s of a push and the 2 s of an order."""
     measured = Calibration(NOTHING, np.array([3.0, 3.0]), np.array([2.0, 2.0]), 0.375, np.array([1.0, 9.0]))
-    assert prediction._seconds(measured).latency.tolist() == [1.0, 2.0]
+    assert prediction._delays(measured).latency.tolist() == [1.0, 2.0]
     assert prediction._seconds(measured._replace(latency=None)).latency.tolist() == [0.0, 0.0]

@@ -8,22 +8,22 @@ from gcjax import cli, processes
 def test_a_config_or_a_binding_asks_for_it(tmp_path):
     file = tmp_path / "c.gin"
     file.write_text("# run.processes = 'apart'\nrun.experiment = @x\n")
-    assert not processes.are_apart(file) and not processes.are_apart(tmp_path / "none.gin")
-    assert processes.are_apart(file, ["a.b = 1", "run.processes = 'apart'"])
+    assert not processes.asks_for_apart(file) and not processes.asks_for_apart(tmp_path / "none.gin")
+    assert processes.asks_for_apart(file, ["a.b = 1", "run.processes = 'apart'"])
     file.write_text('run.experiment = @x\nrun.processes = "apart"  # of their own\n')
-    assert processes.are_apart(file)
+    assert processes.asks_for_apart(file)
 
 
 def test_each_knows_its_place(monkeypatch):
     monkeypatch.delenv("GCJAX_SECRET", raising=False)
-    assert processes.place_apart() is None and processes.is_first()
+    assert processes.current_place() is None and processes.is_first()
     where = {"coordinator": "localhost:1234", "num_processes": 3}
     with processes.apart(**where, process_id=2):
-        place = processes.place_apart()
+        place = processes.current_place()
         assert place.rendezvous.process_id == 2 and place.secret == "" and not processes.is_first()
     with processes.apart(**where, process_id=0, bind="127.0.0.1"):
-        assert processes.is_first() and processes.place_apart().listen == "127.0.0.1:1234"
-    assert processes.place_apart() is None
+        assert processes.is_first() and processes.current_place().listen == "127.0.0.1:1234"
+    assert processes.current_place() is None
 
 
 def test_others_on_the_network_need_a_secret(monkeypatch):
@@ -34,7 +34,7 @@ def test_others_on_the_network_need_a_secret(monkeypatch):
         pass
     monkeypatch.setenv("GCJAX_SECRET", "x" * 40)
     with processes.apart(**where):
-        assert processes.place_apart().secret == "x" * 40
+        assert processes.current_place().secret == "x" * 40
 
 
 def test_options_of_a_group_are_refused(tmp_path, capsys):

@@ -61,10 +61,12 @@ def test_without_proof_nobody_comes_in_and_everybody_is_counted(secret):
         for number, line in enumerate(WITHOUT_PROOF, start=1):
             assert await say(port, line) == b"", line
             assert hub.end._peers == {} and not meeting.done(), line
-            assert hub.end.strangers().startswith(f"{number} connection"), line
+            assert hub.end.strangers_text().startswith(f"{number} connection"), line
         await asyncio.gather(meeting, Node(port, 2, 1, secret=secret).end.meet())
-        assert hub.end.strangers() == "14 connections were closed that did not prove to belong to the group, the " + (
-            f"last from {'127.0.0.1' if '127' in hub.end.strangers() else '::1'}."
+        assert (
+            hub.end.strangers_text()
+            == "14 connections were closed that did not prove to belong to the group, the "
+            + (f"last from {'127.0.0.1' if '127' in hub.end.strangers_text() else '::1'}.")
         )
 
     play(scene)
@@ -109,7 +111,7 @@ def test_what_is_no_process_is_a_stranger_though_it_knows_the_secret(said):
         port = free_port()
         hub, meeting = await first_of(port, 2, secret=SECRET)
         assert await say(port, lambda nonce: claim(nonce, **said)) == b""
-        assert hub.end._peers == {} and hub.end.strangers().startswith("1 connection was closed")
+        assert hub.end._peers == {} and hub.end.strangers_text().startswith("1 connection was closed")
         assert b"proof" in await say(port, claim)
         meeting.cancel()
 
@@ -198,11 +200,11 @@ def test_those_who_are_silent_or_slow_keep_nobody_out(monkeypatch):
         slow = asyncio.create_task(trickle(port))
         assert all([await reader.read() != b"" for reader, _ in silent])  # their nonce, and the end
         await slow
-        assert not meeting.done() and hub.end.strangers().startswith("21 connections")
+        assert not meeting.done() and hub.end.strangers_text().startswith("21 connections")
         monkeypatch.setattr(handshake, "PATIENCE", 100.0)
         silent = [await asyncio.open_connection("localhost", port) for _ in range(20)]
         await asyncio.gather(meeting, Node(port, 2, 1, secret=SECRET).end.meet())
-        assert hub.end.strangers().startswith("41 connections")
+        assert hub.end.strangers_text().startswith("41 connections")
         assert all([await reader.read() != b"" for reader, _ in silent])
 
     async def trickle(port):
@@ -233,6 +235,6 @@ def test_of_many_open_connections_the_oldest_is_closed():
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await handshake.enter(reader, writer, SECRET, HELLO) is None
         first.close()
-        assert first.strangers().startswith("8 connections")
+        assert first.strangers_text().startswith("8 connections")
 
     play(scene)

@@ -103,9 +103,9 @@ def attack(seed, number):
             assert answers == [b""] * 20, (seed, done)
             assert hub.end._peers == {1: peer} and not meeting.done() and not one.done(), (seed, done)
         await until(lambda: not hub.end._door._unproven_connections)
-        assert hub.end.strangers().startswith(f"{number} connections were closed")
+        assert hub.end.strangers_text().startswith(f"{number} connections were closed")
         await asyncio.gather(meeting, one, *(other.end.meet() for other in others[1:]))
-        assert hub.end.strangers().startswith(f"{number} connections were closed")
+        assert hub.end.strangers_text().startswith(f"{number} connections were closed")
         await asyncio.gather(hub.end.finish(), *(other.end.finish() for other in others))
         assert [node.stopped for node in (hub, *others)] == [None] * 4
 

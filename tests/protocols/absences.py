@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.parameter_server import turn_log
+from gcjax.parameter_server.rule_state import JOIN, LEAVE, MESSAGE, NO_EVENT, RuleState
 from gcjax.parameter_server.turn_log import Turn, TurnLog
-from gcjax.parameter_server.waiting import JOIN, LEAVE, MESSAGE, NO_EVENT, Waiting
 
 
 def changes_of(absences):
@@ -28,7 +28,7 @@ class Served:
     def __init__(self, protocol, durations, absences):
         self.durations, (self.num_units, num_workers) = np.asarray(durations), np.shape(durations)
         self.rule, self.is_local = protocol.rule(num_workers), protocol.local is not None
-        self.waiting, self.log = Waiting(self.rule, num_workers), TurnLog(num_workers)
+        self.rule_state, self.log = RuleState(self.rule, num_workers), TurnLog(num_workers)
         self.pending, self.arrivals, self.horizon, self.alarm = [], {}, math.inf, math.inf
         for worker in np.flatnonzero(np.asarray(absences.is_present)):
             self._event(JOIN, int(worker), 0.0)
@@ -47,37 +47,37 @@ class Served:
                 break
 
     def _join(self, worker, now):
-        last = self.log.last_arrived(worker)
+        last = self.log.last_arrived_turn(worker)
         if self.is_local and last >= 0:
-            self.waiting.has_read(worker, self.log.turns[worker][last].version)
+            self.rule_state.set_read_version(worker, self.log.turns[worker][last].version)
         self._event(JOIN, worker, now)
 
     def _leave(self, worker, now):
         self.arrivals.pop(worker, None)
-        if not self.waiting.idle[worker]:
+        if not self.rule_state.idle[worker]:
             self.log.cut_off(worker, now)
         self._event(LEAVE, worker, now)
 
     def _push(self, worker, now):
         del self.arrivals[worker]
         turn = self.log.turns[worker][-1]
-        ends = turn.begin + np.cumsum(self.durations[turn.first : turn.first + turn.num_units, worker])
-        times = {"ends": tuple(ends.tolist()), "stop": now, "send_start": now, "arrive": now}
+        ends = turn.begin + np.cumsum(self.durations[turn.first_unit : turn.first_unit + turn.num_units, worker])
+        times = {"unit_ends": tuple(ends.tolist()), "compute_end": now, "send_start": now, "arrive": now}
         version = len(self.log.commit_times) if self.rule.exchanges else turn.version  # that the server answers
-        self.log.replace_last(worker, compute_start=turn.begin, version=version, **times)
+        self.log.update_last_turn(worker, compute_start=turn.begin, version=version, **times)
         self.pending.append((worker, len(self.log.turns[worker]) - 1))
         self._event(MESSAGE, worker, now)
 
     def _event(self, kind, worker, now):
-        decision = self.waiting.decide(kind, worker, now)
-        self.alarm = float(decision.alarm)
+        decision = self.rule_state.decide(kind, worker, now)
+        self.alarm = float(decision.alarm_time)
         if kind == MESSAGE and not decision.is_accepted:
             self.pending.pop()
-        if decision.commits:
-            messages = [message for message in self.pending if decision.taken[message[0]]]
-            self.pending = [message for message in self.pending if not decision.taken[message[0]]]
-            self.log.commit(len(self.log.commit_times), messages, 0.0, now)
-        for other in np.flatnonzero(decision.cut):
+        if decision.has_commit:
+            messages = [message for message in self.pending if decision.is_committed[message[0]]]
+            self.pending = [message for message in self.pending if not decision.is_committed[message[0]]]
+            self.log.add_commit(len(self.log.commit_times), messages, 0.0, now)
+        for other in np.flatnonzero(decision.is_cut_off):
             self.log.cut_off(int(other), now)
             self.arrivals.pop(int(other), None)
         for other in np.flatnonzero(decision.begins):
@@ -85,15 +85,15 @@ class Served:
             if first + count > self.num_units:
                 self.horizon = min(self.horizon, now)
                 continue
-            turn = Turn(first=first, version=int(decision.version[other]), begin=now, num_units=count)
-            self.log.begin(int(other), turn)
+            turn = Turn(first_unit=first, version=int(decision.version[other]), begin=now, num_units=count)
+            self.log.add_turn(int(other), turn)
             seconds = float(self.durations[first : first + count, other].sum())
             if math.isfinite(seconds):
                 self.arrivals[int(other)] = now + seconds
 
     @property
     def schedule(self):
-        return jax.device_get(turn_log.schedule_of(self.log, self.rule, self.waiting.view.now))
+        return jax.device_get(turn_log.schedule_of(self.log, self.rule, self.rule_state.view.now))
 
 
 class Unit(NamedTuple):

@@ -7,8 +7,8 @@ import pytest
 
 from gcjax import protocols, specifications
 from gcjax.parameter_server import turn_log
+from gcjax.parameter_server.rule_state import JOIN, LEAVE, MESSAGE, RuleState
 from gcjax.parameter_server.turn_log import Turn, TurnLog
-from gcjax.parameter_server.waiting import JOIN, LEAVE, MESSAGE, Waiting
 from gcjax.protocols import check
 from gcjax.protocols.conformance.memberships import Membership
 from tests.protocols.test_rules import PROTOCOLS
@@ -38,7 +38,7 @@ class Run:
 
     def __init__(self, protocol):
         self.rule = protocol.rule(W)
-        self.waiting, self.log, self.memberships = Waiting(self.rule, W), TurnLog(W), []
+        self.rule_state, self.log, self.memberships = RuleState(self.rule, W), TurnLog(W), []
         self.pending, self.now = [], 0.0
 
     def join(self, worker):
@@ -46,36 +46,38 @@ class Run:
         self._decide(JOIN, worker, change)
 
     def leave(self, worker):
-        if not self.waiting.idle[worker]:
+        if not self.rule_state.idle[worker]:
             self.log.cut_off(worker, self.now + 1)
         self._decide(LEAVE, worker, "left")
 
     def push(self, worker):
         """The worker's turn ends, if it is in one."""
-        if self.waiting.idle[worker] or not self.waiting.alive[worker]:
+        if self.rule_state.idle[worker] or not self.rule_state.alive[worker]:
             return
         turn, now = self.log.turns[worker][-1], self.now + 1
         ends = tuple(np.linspace(turn.begin, now, self.num_units[worker] + 1)[1:].tolist())
-        self.log.replace_last(worker, compute_start=turn.begin, ends=ends, stop=now, send_start=now, arrive=now)
+        self.log.update_last_turn(
+            worker, compute_start=turn.begin, unit_ends=ends, compute_end=now, send_start=now, arrive=now
+        )
         self._decide(MESSAGE, worker)
 
     def _decide(self, kind, worker, change=""):
         self.now += 1.0 if self.log.turns != [[]] * W or change != "joined" else 0.0
         if change:
             self.memberships.append(Membership(self.now, worker, change))
-        decision = self.waiting.decide(kind, worker, self.now)
+        decision = self.rule_state.decide(kind, worker, self.now)
         if decision.is_accepted:
             self.pending.append((worker, len(self.log.turns[worker]) - 1))
-        if decision.commits:
-            messages = [message for message in self.pending if decision.taken[message[0]]]
-            self.pending = [message for message in self.pending if not decision.taken[message[0]]]
-            self.log.commit(len(self.log.commit_times), messages, 0.0, self.now)
-        for other in np.flatnonzero(decision.cut):
+        if decision.has_commit:
+            messages = [message for message in self.pending if decision.is_committed[message[0]]]
+            self.pending = [message for message in self.pending if not decision.is_committed[message[0]]]
+            self.log.add_commit(len(self.log.commit_times), messages, 0.0, self.now)
+        for other in np.flatnonzero(decision.is_cut_off):
             self.log.cut_off(int(other), self.now)
         self.num_units = decision.num_units
         for other in np.flatnonzero(decision.begins):
             first = self.log.next_unit(other)
-            self.log.turns[other].append(Turn(first=first, version=int(decision.version[other]), begin=self.now))
+            self.log.turns[other].append(Turn(first_unit=first, version=int(decision.version[other]), begin=self.now))
 
     @property
     def schedule(self):
@@ -89,10 +91,10 @@ def run(name, seed=0, num_events=60):
         run.join(worker)
     for _ in range(num_events):
         worker, draw = int(generator.integers(W)), generator.random()
-        if not run.waiting.alive[worker]:
+        if not run.rule_state.alive[worker]:
             if draw < 0.3:
                 run.join(worker)
-        elif draw < 0.12 and run.waiting.alive.sum() > 2:
+        elif draw < 0.12 and run.rule_state.alive.sum() > 2:
             run.leave(worker)
         else:
             run.push(worker)

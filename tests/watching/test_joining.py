@@ -20,7 +20,7 @@ def test_who_is_late_most_waits_for_nobody():
     steps = steps_of(rows, 3)
     np.testing.assert_allclose(steps.communication, [[5.0, 0.0, 6.0]])
     np.testing.assert_allclose(steps.compute, [[5.0, 10.0, 4.0]])
-    np.testing.assert_allclose(steps.iterations, [10.0])
+    np.testing.assert_allclose(steps.iteration_seconds, [10.0])
 
 
 def test_a_local_part_says_what_was_computed():
@@ -31,7 +31,7 @@ def test_a_local_part_says_what_was_computed():
 def test_steps_that_wait_for_nobody_are_all_computing():
     steps = steps_of(np.array([row(0, 1, interval=3.0, host=NAN), row(1, 1, interval=5.0, host=NAN)]), 2)
     np.testing.assert_allclose(steps.compute, [[3.0, 5.0]])
-    assert np.isnan(steps.communication).all() and steps.iterations == [5.0]
+    assert np.isnan(steps.communication).all() and steps.iteration_seconds == [5.0]
     assert joined(np.array([row(0, 1, host=NAN)])).communication is None
 
 

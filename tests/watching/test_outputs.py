@@ -23,7 +23,7 @@ def state():
 def waited(outputs, output, copies=()):
     """The shapes of the arrays that are waited for."""
     outputs.wait(output, copies)
-    return [array.shape for array in (functools.reduce(step, path, output) for path in outputs._paths)]
+    return [array.shape for array in (functools.reduce(step, path, output) for path in outputs._awaited_paths)]
 
 
 def step(tree, key):
@@ -50,7 +50,7 @@ def test_what_is_given_away_is_replaced_by_another_one():
     output.count.delete()
     with pytest.raises(RuntimeError):
         outputs.wait(output, ())
-    assert waited(outputs, state()) == [(8, 8)] and not outputs._copied
+    assert waited(outputs, state()) == [(8, 8)] and not outputs._copied_paths
 
 
 def give_away_before_its_turn(outputs):
@@ -62,7 +62,7 @@ def give_away_before_its_turn(outputs):
 
 def test_what_is_rarely_given_away_before_its_turn_is_not_copied():
     outputs = Outputs(lambda: None)
-    outputs.copies(jnp.ones(4))
+    outputs.copied_numbers(jnp.ones(4))
     for _ in range(3):
         give_away_before_its_turn(outputs)
         for _ in range(RARELY):
@@ -75,7 +75,7 @@ def test_what_is_rarely_given_away_before_its_turn_is_not_copied():
 
 def test_where_all_is_given_away_a_number_is_copied():
     outputs = Outputs(lambda: None)
-    assert outputs.copies(jnp.ones(4)) == []
+    assert outputs.copied_numbers(jnp.ones(4)) == []
     output = jnp.ones(4)
     outputs.wait(output, ())
     output.delete()
@@ -84,7 +84,7 @@ def test_where_all_is_given_away_a_number_is_copied():
     give_away_before_its_turn(outputs)
     outputs.wait(jnp.ones(4), ())
     assert outputs.needs_copies
-    (copy,) = outputs.copies(jnp.full(4, 5.0))
+    (copy,) = outputs.copied_numbers(jnp.full(4, 5.0))
     assert copy.shape == () and float(copy) == 5.0
     output.delete()
     waits = []
@@ -123,4 +123,4 @@ def test_it_may_return_something_of_another_form():
 
 def test_what_is_being_compiled_is_refused():
     with pytest.raises(ValueError, match=r"must not be compiled .* got values that JAX is tracing"):
-        jax.jit(lambda x: Outputs(lambda: None).copies(x))(1.0)
+        jax.jit(lambda x: Outputs(lambda: None).copied_numbers(x))(1.0)

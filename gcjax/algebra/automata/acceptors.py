@@ -130,17 +130,20 @@ class Subsets:
         return is_proper_subset
 
     def _next_members(self, sets: np.ndarray, state_steps: np.ndarray) -> np.ndarray:
-        """bool[entries, Q], the control states after a state and step, as one number s A + a, from any in the sets."""
-        entry, control = np.nonzero(_unpacked_bits(self._member_bits[sets], self._num_controls))
+        """bool[n, Q], the control states to which a step leads from a state and any control state of a set.
+
+        `sets`: int[n], their numbers; `state_steps`: int[n], state s and step a as one number s A + a.
+        """
+        row, control = np.nonzero(_unpacked_bits(self._member_bits[sets], self._num_controls))
         num_state_steps = self._next_set.shape[1]  # S A
-        configuration_steps = control * num_state_steps + state_steps[entry]
+        configuration_steps = control * num_state_steps + state_steps[row]
         index, transition = self._moves.from_configuration_steps(configuration_steps)
         next_members = np.zeros((sets.size, self._num_controls), bool)
-        next_members[entry[index], self._moves.next_controls[transition]] = True
+        next_members[row[index], self._moves.next_controls[transition]] = True
         return next_members
 
     def _set_numbers(self, members: np.ndarray) -> np.ndarray:
-        """int64[entries], the numbers of sets bool[entries, Q]; new ones get the next number."""
+        """int64[n], the numbers of sets bool[n, Q]; new ones get the next number."""
         bits = _packed_bits(members)
         keys = [set_bits.tobytes() for set_bits in bits]
         numbers_of_keys = [self._set_number_by_bytes.setdefault(key, len(self._set_number_by_bytes)) for key in keys]

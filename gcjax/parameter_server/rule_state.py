@@ -21,9 +21,9 @@ class Decision(NamedTuple):
     """What follows from an event; NumPy arrays.
 
     Attributes:
-      commits: bool[], whether there is a commit.
-      taken: bool[W], whose messages it takes.
-      cut: bool[W], whose turns under way it cuts off.
+      has_commit: bool[], whether there is a commit.
+      is_committed: bool[W], whose pushes it takes.
+      is_cut_off: bool[W], whose turns under way it cuts off.
       begins: bool[W], who begins a turn.
       pulls: bool[W], who of these gets the parameters first.
       version: int32[W], the version that each has read last, or reads now.
@@ -32,14 +32,14 @@ class Decision(NamedTuple):
       idle: bool[W], who is between two turns now.
       progress: int32[W], the units done of each one's last turn; 0 where it has left.
       is_accepted: bool[], whether a message has arrived that the rule does not ignore.
-      stops: bool[], whether the turns under way are to be stopped now.
-      alarm: float[] seconds, when to look again; inf for never.
+      stops_turns: bool[], whether the turns under way are to be stopped now.
+      alarm_time: float[] seconds, when to look again; inf for never.
       turn_seconds: float[W], what a turn that begins is to fill; 0 where it is as many units as `num_units` says.
     """
 
-    commits: np.ndarray
-    taken: np.ndarray
-    cut: np.ndarray
+    has_commit: np.ndarray
+    is_committed: np.ndarray
+    is_cut_off: np.ndarray
     begins: np.ndarray
     pulls: np.ndarray
     version: np.ndarray
@@ -48,13 +48,19 @@ class Decision(NamedTuple):
     idle: np.ndarray
     progress: np.ndarray
     is_accepted: np.ndarray
-    stops: np.ndarray
-    alarm: np.ndarray
+    stops_turns: np.ndarray
+    alarm_time: np.ndarray
     turn_seconds: np.ndarray
 
 
-class Waiting:
-    """What the server knows of its workers, and what the rule decides."""
+class RuleState:
+    """What the rule knows of the workers, and what it decides.
+
+    Attributes:
+      view: the rule's own.
+      alive: bool[W], who takes part.
+      idle: bool[W], who is between two turns.
+    """
 
     def __init__(self, rule: Rule, num_workers: int) -> None:
         """Nobody has joined yet."""
@@ -86,11 +92,11 @@ class Waiting:
             version=view.version.at[worker].set(-1),  # what it has read for this turn, it has lost with it
         )
 
-    def stop(self, stopped: np.ndarray) -> None:
+    def set_stopped(self, stopped: np.ndarray) -> None:
         """Says who has been stopped, `bool[W]`, and owes a push."""
         self.view = self.view._replace(stopped=jnp.asarray(stopped))
 
-    def go_on(self) -> None:
+    def resume_turns(self) -> None:
         """Takes back that turns were stopped, and the pushes that this has brought: they go on."""
         view, has_pushed = self.view, self.view.num_uncommitted > 0
         self.view = view._replace(
@@ -100,7 +106,7 @@ class Waiting:
             num_uncommitted=jnp.zeros_like(view.num_uncommitted),
         )
 
-    def begin_again(self) -> None:
+    def restart_turns(self) -> None:
         """Ends all turns, and takes back the pushes that are in no commit: who takes part begins anew, with reading."""
         view = self.view
         self.view = view._replace(
@@ -112,7 +118,7 @@ class Waiting:
             num_uncommitted=jnp.zeros_like(view.num_uncommitted),
         )
 
-    def forget_progress(self, workers: np.ndarray) -> None:
+    def reset_progress(self, workers: np.ndarray) -> None:
         """Counts no unit of these workers, `bool[W]`, until they report another one."""
         self.view = self.view._replace(progress=jnp.where(workers, 0, self.view.progress))
 
@@ -120,7 +126,7 @@ class Waiting:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
 
-    def is_enough_without(self, worker: int, others: np.ndarray, now: float, *, leaves: bool) -> bool:
+    def would_stop_without_worker(self, worker: int, others: np.ndarray, now: float, *, leaves: bool) -> bool:
         """Whether turns would be stopped by now, had this worker and others, `bool[W]`, not done anything.
 
         If it `leaves`, it has left before.
@@ -129,11 +135,11 @@ class Waiting:
         view = self.view._replace(alive=jnp.asarray(self.alive & ~(is_worker & leaves)))
         return bool(self._would_stop(view, is_worker | others, view.now.dtype.type(now)))
 
-    def has_read(self, worker: int, version: int) -> None:
-        """Says which version a worker that joins has read last; -1 for none, and so it is if nothing is said."""
+    def set_read_version(self, worker: int, version: int) -> None:
+        """Sets the version that a worker which joins has read last; without this call it is -1, for none."""
         self.view = self.view._replace(version=self.view.version.at[worker].set(version))
 
-    def remember(self, memory: Any) -> None:
+    def set_memory(self, memory: Any) -> None:
         """Gives the rule another memory."""
         self.view = self.view._replace(memory=memory)
 
@@ -165,34 +171,37 @@ def _decide(
     is_accepted = decisions.accepts(rule, view, worker, arrives)
     view = decisions.with_message(view, worker, arrives, is_accepted)
     view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
-    looks_again = (kind == LEAVE) | (kind == NO_EVENT)
-    asked = is_accepted | (looks_again & (view.num_uncommitted > 0).any())
-    commit = decisions.commit_of(rule, view, worker, asked)
+    may_be_enough_now = (kind == LEAVE) | (kind == NO_EVENT)
+    may_commit = is_accepted | (may_be_enough_now & (view.num_uncommitted > 0).any())
+    commit = decisions.commit_of(rule, view, worker, may_commit)
     view = decisions.with_commit(rule, view, worker, arrives, commit)
     view = _with_unit(rule, view, kind, worker)
-    cut = jnp.zeros_like(view.idle)
+    is_cut_off = jnp.zeros_like(view.idle)
     if rule.cuts is not None:
-        cut = commit.happens & rule.cuts(view, worker) & view.alive & ~view.idle
-    view = view._replace(idle=view.idle | cut, version=jnp.where(cut, -1, view.version))
+        is_cut_off = commit.happens & rule.cuts(view, worker) & view.alive & ~view.idle
+    view = view._replace(idle=view.idle | is_cut_off, version=jnp.where(is_cut_off, -1, view.version))
     begins = decisions.may_begin(rule, view)
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
-    seconds = jnp.zeros_like(view.begin) if rule.turn_seconds is None else rule.turn_seconds(view)
+    turn_seconds = jnp.zeros_like(view.begin) if rule.turn_seconds is None else rule.turn_seconds(view)
     view = view._replace(
         idle=view.idle & ~begins,
         version=jnp.where(pulls, view.commits, view.version),
         begin=jnp.where(begins, now, view.begin),
         progress=jnp.where(begins, 0, view.progress),
     )
-    stops, alarm = _stop_and_alarm(rule, view)
-    decision = commit.happens, commit.taken, cut, begins, pulls, view.version, num_units, view.alive, view.idle
+    stops_turns, alarm_time = _stop_and_alarm(rule, view)
+    fields = commit.happens, commit.taken, is_cut_off, begins, pulls, view.version, num_units, view.alive, view.idle
     # As few arrays as can be, since each that is read by the host costs a transfer of its own.
     integers = jnp.stack(
-        [jnp.broadcast_to(x, begins.shape).astype(jnp.int32) for x in (*decision, view.progress, is_accepted, stops)]
+        [
+            jnp.broadcast_to(x, begins.shape).astype(jnp.int32)
+            for x in (*fields, view.progress, is_accepted, stops_turns)
+        ]
     )
     if rule.alarm is None and rule.stop is None and rule.turn_seconds is None:
         return view, (integers, None)
-    return view, (integers, jnp.stack([jnp.broadcast_to(x, begins.shape) for x in (alarm, seconds)]))
+    return view, (integers, jnp.stack([jnp.broadcast_to(x, begins.shape) for x in (alarm_time, turn_seconds)]))
 
 
 def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
@@ -201,13 +210,13 @@ def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
     rows.update(zip(_MASKS, integers[_MASK_ROWS] != 0, strict=True))
     rows.update({name: integers[row, 0] != 0 for name, row in _FLAG_ROWS.items()})
     if floats is None:
-        return Decision(**rows, alarm=_NEVER, turn_seconds=np.zeros(integers.shape[1]))
-    return Decision(**rows, alarm=floats[0, 0], turn_seconds=floats[1])
+        return Decision(**rows, alarm_time=_NEVER, turn_seconds=np.zeros(integers.shape[1]))
+    return Decision(**rows, alarm_time=floats[0, 0], turn_seconds=floats[1])
 
 
-_MASKS = "taken", "cut", "begins", "pulls", "alive", "idle"
+_MASKS = "is_committed", "is_cut_off", "begins", "pulls", "alive", "idle"
 _MASK_ROWS = np.array([Decision._fields.index(name) for name in _MASKS])
-_FLAG_ROWS = {name: Decision._fields.index(name) for name in ("commits", "is_accepted", "stops")}
+_FLAG_ROWS = {name: Decision._fields.index(name) for name in ("has_commit", "is_accepted", "stops_turns")}
 _NEVER = np.asarray(np.inf)
 
 
@@ -221,10 +230,10 @@ def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> Vi
 
 def _stop_and_alarm(rule: Rule, view: View) -> tuple[jax.Array, jax.Array]:
     """bool[], whether the turns under way are to be stopped now; and float[] seconds, when to look again."""
-    stop = _stop_time(rule, view)
-    alarm = jnp.asarray(jnp.inf if rule.alarm is None else rule.alarm(view), view.now.dtype)
-    next_time = jnp.minimum(*(jnp.where(time > view.now, time, jnp.inf) for time in (stop, alarm)))
-    return stop <= view.now, next_time
+    stop_time = _stop_time(rule, view)
+    alarm_time = jnp.asarray(jnp.inf if rule.alarm is None else rule.alarm(view), view.now.dtype)
+    next_time = jnp.minimum(*(jnp.where(time > view.now, time, jnp.inf) for time in (stop_time, alarm_time)))
+    return stop_time <= view.now, next_time
 
 
 def _stop_time(rule: Rule, view: View) -> jax.Array:
