@@ -156,4 +156,4 @@ def test_a_message_without_parameters_takes_no_longer_than_one_with_them():
     """Of the latencies 1 s and 9 s the second is more than the 3 s of a push and the 2 s of an order."""
     measured = Calibration(NOTHING, np.array([3.0, 3.0]), np.array([2.0, 2.0]), 0.375, np.array([1.0, 9.0]))
     assert prediction._delays(measured).latency.tolist() == [1.0, 2.0]
-    assert prediction._seconds(measured._replace(latency=None)).latency.tolist() == [0.0, 0.0]
+    assert prediction._delays(measured._replace(latency=None)).latency.tolist() == [0.0, 0.0]
