@@ -123,8 +123,8 @@ class _KeyedLoss(NamedTuple):
 def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
     """The loss, and whether it takes a key: it has a third parameter that must be given or is called `rng_key`."""
     parameters = inspect.signature(loss).parameters.values()
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    num_required = sum(p.default is p.empty for p in positional)
+    positional_parameters = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    num_required = sum(p.default is p.empty for p in positional_parameters)
     third_parameter_name = [p.name for p in parameters][2:3]
     return _KeyedLoss(loss, passes_key=num_required > 2 or third_parameter_name == ["rng_key"])
 
@@ -155,7 +155,7 @@ def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
             values["test_loss"] = mean_loss(params, data.reference)
         if settings.metrics is not None:
             values |= settings.metrics(params, data.reference if settings.held_out else train_examples)
-        return {name: jnp.asarray(value, data.train.scales.dtype) for name, value in values.items()}
+        return {name: jnp.asarray(value, data.train.relative_sizes.dtype) for name, value in values.items()}
 
     return {"loss": loss, "metrics": metrics}
 
