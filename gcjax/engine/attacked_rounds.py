@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.engine.compressed_messages import messages_and_loss_of_round
-from gcjax.engine.gradients import CommitGradient, RoundInputs, coded_gradients
+from gcjax.engine.gradients import ContributionFunction, RoundInputs, coded_gradients
 from gcjax.engine.messages import decoded_blocks, gradient_from_blocks
 from gcjax.engine.spread import Spread
 from gcjax.engine.wrong_messages import WrongSenders
@@ -22,7 +22,9 @@ from gcjax.protocols.base import Protocol, workers_of
 from gcjax.tasks.base import Task
 
 
-def attacked_gradients(task: Task, code: GradientCode, wrong_senders: WrongSenders, spread: Spread) -> CommitGradient:
+def attacked_gradients(
+    task: Task, code: GradientCode, wrong_senders: WrongSenders, spread: Spread
+) -> ContributionFunction:
     """The function that gives what a commit of a coded round applies, of which some messages are wrong.
 
     Args:

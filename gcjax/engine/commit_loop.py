@@ -20,8 +20,8 @@ from gcjax.engine.base import Info, State
 from gcjax.engine.coded_step import mesh_estimate
 from gcjax.engine.compressed_messages import coded_messages, gradient_of_sums, sum_of_estimates, unit_messages
 from gcjax.engine.gradients import (
-    CommitGradient,
     Contribution,
+    ContributionFunction,
     Inputs,
     coded_gradients,
     estimate_on_one_device,
@@ -51,7 +51,7 @@ class CommitMaker(NamedTuple):
     """
 
     program: Program
-    contribution_of_commit: CommitGradient
+    contribution_of_commit: ContributionFunction
     local_commit: LocalCommit | None
     wavefront_spread: Spread
     commits: Commits

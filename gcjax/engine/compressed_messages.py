@@ -17,8 +17,8 @@ from gcjax.codes.base import Coding, GradientCode
 from gcjax.compression.base import Compression, uncompressed_bytes, validated
 from gcjax.engine.base import State
 from gcjax.engine.gradients import (
-    CommitGradient,
     Contribution,
+    ContributionFunction,
     Estimate,
     Inputs,
     RoundInputs,
@@ -169,7 +169,7 @@ def gradient_of_sums(sums: Any, params: Any, code: GradientCode | None) -> Any:
     return gradient_from_blocks(sums, params)
 
 
-def unit_messages(task: Task, spread: Spread) -> CommitGradient:
+def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
     """The function that gives the gradients of a commit's contributions, each by itself, as `Messages`.
 
     Args:
@@ -197,7 +197,7 @@ def unit_messages(task: Task, spread: Spread) -> CommitGradient:
     return contribution_with_messages
 
 
-def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGradient:
+def coded_messages(task: Task, code: GradientCode, spread: Spread) -> ContributionFunction:
     """The function that gives the messages of a coded round, with the weights by which they are decoded.
 
     Arguments are those of `unit_messages`, and the code.

@@ -56,7 +56,7 @@ class RoundInputs(NamedTuple):
     round: jax.Array
 
 
-CommitGradient = Callable[[Inputs, Commits, jax.Array], Contribution]
+ContributionFunction = Callable[[Inputs, Commits, jax.Array], Contribution]
 """`(inputs, commits, commit number int32[]) -> Contribution`."""
 
 Sums = tuple[Any, jax.Array, jax.Array]
@@ -93,7 +93,9 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
     return task.unit_batch(data, rng_key, worker, unit), key
 
 
-def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False) -> CommitGradient:
+def unit_gradients(
+    task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False
+) -> ContributionFunction:
     """The function that gives what a commit of plain gradients applies: the weighted sum over its contributions.
 
     Each contribution is the gradient on its unit's batch, at the version it read.
@@ -158,7 +160,7 @@ def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs,
     return jax.lax.fori_loop(0, max_over_runs(num_before_padding), add_unit, zero_sums)
 
 
-def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
+def coded_gradients(code: GradientCode, estimate: Estimate) -> ContributionFunction:
     """The function that gives what a commit of a coded round applies: what the plan decodes from the progress."""
 
     def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:

@@ -49,8 +49,8 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
 def _initial_info(program: Program, schedule: Schedule) -> Info:
     """The info of a run before its first commit: staleness and number of commits by the schedule, no losses yet."""
     options, max_commits = program.options, schedule.time.shape[0]
-    num_possible = jnp.sum(jnp.isfinite(schedule.time))  # time is inf for commits that never happen
-    num_commits = jnp.minimum(num_possible, options.num_commits or max_commits)
+    num_possible_commits = jnp.sum(jnp.isfinite(schedule.time))  # time is inf for commits that never happen
+    num_commits = jnp.minimum(num_possible_commits, options.num_commits or max_commits)
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
     needs_are_known = program.protocol.loss_feedback is None and reads_versions(program.protocol)

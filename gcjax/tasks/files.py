@@ -38,16 +38,17 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
       ValueError: if a file is missing, cannot be decompressed, or has another digest.
     """
     checksums = source.md5 if checksums is None else checksums
-    if unknown := sorted(set(checksums) - set(source.md5)):
-        raise ValueError(f"checksums may name {', '.join(source.md5)}; got {', '.join(unknown)}.")
+    if unknown_names := sorted(set(checksums) - set(source.md5)):
+        raise ValueError(f"checksums may name {', '.join(source.md5)}; got {', '.join(unknown_names)}.")
     paths = _find_paths(source, Path(folder).expanduser())
     files = {name: _read_decompressed(path) for name, path in paths.items()}
-    for name, expected in checksums.items():
+    for name, expected_digest in checksums.items():
         digest = hashlib.md5(files[name], usedforsecurity=False).hexdigest()
-        if digest != str(expected).lower():
+        if digest != str(expected_digest).lower():
             raise ValueError(
                 f"{paths[name]} is damaged, or another version of {source.title}: the MD5 digest of its "
-                f"{len(files[name]):,} bytes (decompressed) must be {expected}; got {digest}. Get the file again."
+                f"{len(files[name]):,} bytes (decompressed) must be {expected_digest}; got {digest}. "
+                "Get the file again."
             )
     return files
 

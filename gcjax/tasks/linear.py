@@ -27,8 +27,8 @@ def linear_regression(
 
     Args:
       num_chunks: N.
-      num_examples: n, at least F so that there is one optimum.
-      num_features: F.
+      num_examples: n, at least the number of features, so that there is one optimum.
+      num_features: numbers of an example.
       noise: standard deviation of what is added to the targets.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
       local_data: whether a worker draws only from its own chunk rather than from all data.

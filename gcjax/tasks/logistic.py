@@ -66,10 +66,10 @@ def _logistic_objective(l2: float) -> Objective:
 
     def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
         """Loss, and what separates loss and weights from the optimum."""
-        objective = loss(weights, all_examples(data.train))
+        train_loss = loss(weights, all_examples(data.train))
         distance = jnp.linalg.norm(weights - data.reference.weights)
-        suboptimality = objective - data.reference.loss
-        return {"train_loss": objective, "suboptimality": suboptimality, "distance": distance}
+        suboptimality = train_loss - data.reference.loss
+        return {"train_loss": train_loss, "suboptimality": suboptimality, "distance": distance}
 
     return Objective(loss, metrics)
 

@@ -330,9 +330,10 @@ def _distances_in_batches(
     Planned in batches of a size that `plan_all` is compiled for; the last state fills up the last batch.
     """
     num_batches = -(-len(progress) // batch_size)
-    states = np.arange(num_batches * batch_size).clip(max=len(progress) - 1)
-    batches = np.split(states, num_batches)
-    distances = [_planned_states(code, plan_all, progress[batch]).distance for batch in batches]
+    state_numbers = np.arange(num_batches * batch_size).clip(max=len(progress) - 1)
+    distances = [
+        _planned_states(code, plan_all, progress[numbers]).distance for numbers in np.split(state_numbers, num_batches)
+    ]
     return np.concatenate(distances)[: len(progress)]
 
 

@@ -132,7 +132,7 @@ def _check_times(schedule: Schedule, *, may_begin_while_sending: bool) -> None:
 
 
 def _check_begins_when_free(schedule: Schedule, worker: int) -> None:
-    """Each unit that a worker starts, starts when the one before is computed."""
+    """No unit of a worker starts before the one before it is computed."""
     units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
     start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]
     for unit, start, previous_end in zip(units[1:], start_times[1:], compute_ends[:-1], strict=True):

@@ -24,7 +24,7 @@ from gcjax.engine.live.exchange import AXIS, own_copy
 from gcjax.engine.live.round_records import Round
 
 POLL_SECONDS = 0.05
-VISIBLE_WITHIN = 10.0
+VISIBLE_SECONDS = 10.0
 """Seconds in which a new file must be visible to all; file systems on a network keep old listings for a while."""
 
 
@@ -81,7 +81,7 @@ def identity(
     )
 
 
-def check_common(checkpoints: Checkpoints, identity: str) -> None:
+def check_processes_agree(checkpoints: Checkpoints, identity: str) -> None:
     """Checks that all processes would save and restore the same.
 
     Raises:
@@ -219,8 +219,8 @@ def _write_empty_file(folder: Path) -> str:
 
 
 def _wait_for_file(folder: Path, name: str) -> None:
-    """Returns once the file is in the folder; raises a `ValueError` if it is not within `VISIBLE_WITHIN` seconds."""
-    deadline = time.monotonic() + VISIBLE_WITHIN
+    """Returns once the file is in the folder; raises a `ValueError` if it is not within `VISIBLE_SECONDS`."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
     while not (folder.is_dir() and name in os.listdir(folder)):  # a listing asks the file server; `exists` may not
         if time.monotonic() > deadline:
             raise ValueError(

@@ -103,7 +103,7 @@ def train(
         full_identity = saving.identity(
             identity, code=code, num_rounds=num_rounds, residual_bound=residual_bound, data=task.data, rng_key=rng_key
         )
-        saving.check_common(checkpoints, full_identity)
+        saving.check_processes_agree(checkpoints, full_identity)
         progress = saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk)
         storage = Storage(
             checkpoints=checkpoints, identity=full_identity, code=code, num_rounds=num_rounds, mesh=exchange.mesh,
