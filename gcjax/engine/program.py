@@ -97,18 +97,18 @@ def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Sc
         size = min(num_workers + num_contributions, max_commits)
     if is_traced or protocol.loss_feedback is not None:
         return size
-    needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
+    needed_size = int(np.max(jax.device_get(past_versions_needed(schedule))))
     # A size from the data alone would compile anew for other durations.
     return max(size, needed_size)
 
 
 @jax.jit
-def versions_alive(schedule: Schedule) -> jax.Array:
+def past_versions_needed(schedule: Schedule) -> jax.Array:
     """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one.
 
     int32[S] of a batch of S schedules.
     """
     if schedule.time.ndim > 1:
-        return jax.vmap(versions_alive)(schedule)
+        return jax.vmap(past_versions_needed)(schedule)
     all_read_latest = rings.staleness(schedule).max() <= 0
     return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))

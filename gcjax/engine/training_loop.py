@@ -16,7 +16,7 @@ from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.local_work import initial_local_states
-from gcjax.engine.program import Program, reads_versions, ring_slots_of, server_optimizer, versions_alive
+from gcjax.engine.program import Program, past_versions_needed, reads_versions, ring_slots_of, server_optimizer
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
@@ -54,7 +54,7 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
     needs_are_known = program.protocol.loss_feedback is None and reads_versions(program.protocol)
-    past_versions = versions_alive(schedule) if needs_are_known else jnp.zeros((), jnp.int32)
+    past_versions = past_versions_needed(schedule) if needs_are_known else jnp.zeros((), jnp.int32)
     no_losses = jnp.full(max_commits, jnp.inf, schedule.time.dtype)
     no_residuals = jnp.zeros(max_commits, schedule.time.dtype)
     is_to_be_made = jnp.arange(max_commits, dtype=jnp.int32) < num_commits

@@ -145,9 +145,9 @@ def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, A
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, bytes], the same
     everywhere, and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
-    entry_to_view_as_bytes = 1  # the last axis becomes that of its bytes
-    round_table = np.zeros((storage.num_rounds, entry_to_view_as_bytes), _round_dtype(storage.code))
-    own_seconds = np.zeros((1, storage.num_rounds, entry_to_view_as_bytes), np.float64)
+    last_axis_size = 1  # viewed as bytes, the last axis becomes theirs
+    round_table = np.zeros((storage.num_rounds, last_axis_size), _round_dtype(storage.code))
+    own_seconds = np.zeros((1, storage.num_rounds, last_axis_size), np.float64)
     for round_number, record in enumerate(training.history):
         own_seconds[0, round_number] = record.seconds
         for field in round_table.dtype.names or ():
