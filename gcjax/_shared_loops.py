@@ -27,23 +27,23 @@ def _max_over_batch(axis_size: int, in_batched: list[bool], count: jax.Array) ->
 
 
 @jax.custom_batching.custom_vmap
-def select_active(active: jax.Array, new: Any, old: Any) -> Any:
-    """The pytree `new`, and under vmap `old` for the runs whose `active` (bool[]) is false.
+def select_active(is_active: jax.Array, new: Any, old: Any) -> Any:
+    """The pytree `new`, and under vmap `old` for the runs whose `is_active` (bool[]) is false.
 
-    Without vmap `active` is not looked at: a loop whose bound is `max_over_runs` runs only while it is true.
+    Without vmap `is_active` is not looked at: a loop whose bound is `max_over_runs` runs only while it is true.
     """
-    del active, old
+    del is_active, old
     new_of_single_run_that_is_always_active = new
     return new_of_single_run_that_is_always_active
 
 
 @select_active.def_vmap
 def _select_active_in_batch(
-    axis_size: int, in_batched: list[Any], active: jax.Array, new: Any, old: Any
+    axis_size: int, in_batched: list[Any], is_active: jax.Array, new: Any, old: Any
 ) -> tuple[Any, Any]:
     """The rule of `select_active` for vmap: (the selected pytree, True for each leaf, as all differ between runs).
 
-    `in_batched` says of `active` and of each leaf of `new` and `old` whether it has a leading axis of runs.
+    `in_batched` says of `is_active` and of each leaf of `new` and `old` whether it has a leading axis of runs.
     """
     num_runs = axis_size
     is_active_batched, is_new_batched, is_old_batched = in_batched
@@ -55,8 +55,8 @@ def _select_active_in_batch(
     def select_leaf(new: jax.Array, is_new_batched: bool, old: jax.Array, is_old_batched: bool) -> jax.Array:
         """The new leaf for active runs, the old one for the others."""
         num_axes_of_one_run = max(new.ndim - is_new_batched, old.ndim - is_old_batched)
-        is_active = with_runs_axis(active, is_active_batched).reshape(-1, *(1,) * num_axes_of_one_run)
-        return jnp.where(is_active, with_runs_axis(new, is_new_batched), with_runs_axis(old, is_old_batched))
+        is_run_active = with_runs_axis(is_active, is_active_batched).reshape(-1, *(1,) * num_axes_of_one_run)
+        return jnp.where(is_run_active, with_runs_axis(new, is_new_batched), with_runs_axis(old, is_old_batched))
 
     selected = jax.tree.map(select_leaf, new, is_new_batched, old, is_old_batched)
     differs_between_runs = jax.tree.map(lambda _: True, selected)

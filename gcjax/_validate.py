@@ -166,7 +166,7 @@ def durations(value: Any) -> Any:
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(host_array.dtype))
 
 
-def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
+def hint_if_transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
     """A sentence for an error about durations [T, W] that look like [W, T]; empty if they do not.
 
     Args:

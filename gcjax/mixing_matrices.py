@@ -25,8 +25,8 @@ def torus(num_workers: int) -> np.ndarray:
     """bool[1, W, W]: workers on a grid as square as W allows, whose rows and columns are rings."""
     num_rows = max(n for n in range(1, int(num_workers**0.5) + 1) if num_workers % n == 0)
     grid = np.arange(num_workers).reshape(num_rows, -1)
-    neighbours = [zip(grid.ravel(), np.roll(grid, -1, axis).ravel(), strict=True) for axis in (0, 1)]
-    return _undirected(num_workers, [pair for pairs in neighbours for pair in pairs])
+    pairs_along_axes = [zip(grid.ravel(), np.roll(grid, -1, axis).ravel(), strict=True) for axis in (0, 1)]
+    return _undirected(num_workers, [pair for pairs in pairs_along_axes for pair in pairs])
 
 
 def complete(num_workers: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def metropolis_weights(graph: Any) -> np.ndarray:
             f"Metropolis weights are of an undirected graph, whose adjacency matrix is symmetric; got {graph!r}. "
             "A directed graph needs a matrix of its own."
         )
-    return _weights(neighbours & ~np.eye(len(neighbours), dtype=bool))
+    return _neighbour_weights(neighbours & ~np.eye(len(neighbours), dtype=bool))
 
 
 def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) -> np.ndarray:
@@ -111,7 +111,7 @@ def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) 
     """
     if isinstance(mixing, str):
         graph = GRAPHS[_validate.choice("mixing", mixing, GRAPHS)]
-        return np.stack([_weights(neighbours) for neighbours in graph(num_workers)])
+        return np.stack([_neighbour_weights(neighbours) for neighbours in graph(num_workers)])
     matrices = np.asarray(_validate.number("mixing", mixing, finite=True), np.float64)
     matrices = matrices[None] if matrices.ndim == 2 else matrices
     if matrices.ndim != 3 or matrices.shape[1:] != (num_workers, num_workers) or not len(matrices):
@@ -142,13 +142,15 @@ def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = Fal
         neighbours = metropolis_weights(graph) > 0
         np.fill_diagonal(neighbours, val=False)
     is_symmetric = neighbours.shape == (num_workers, num_workers) and np.array_equal(neighbours, neighbours.T)
-    given = f"{repr(graph) if isinstance(graph, str) else 'one'} of {len(neighbours)} workers"
+    graph_text = f"{repr(graph) if isinstance(graph, str) else 'one'} of {len(neighbours)} workers"
     if not is_symmetric:
-        raise ValueError(f"graph must be an undirected graph of {num_workers} workers, such as 'ring'; got {given}.")
+        raise ValueError(
+            f"graph must be an undirected graph of {num_workers} workers, such as 'ring'; got {graph_text}."
+        )
     if bipartite and not _is_bipartite(neighbours):
         raise ValueError(
-            f"graph must be bipartite, so that no circle of workers can wait for each other; got {given}. 'bipartite' "
-            "is one for any number, 'ring' for an even one."
+            f"graph must be bipartite, so that no circle of workers can wait for each other; got {graph_text}. "
+            "'bipartite' is one for any number, 'ring' for an even one."
         )
     return neighbours
 
@@ -166,30 +168,31 @@ def iterations_ahead(hears: np.ndarray) -> np.ndarray:
 
     num_turns, num_workers = hears.shape[:2]
     itself = np.eye(num_workers, dtype=bool)
-    heard_by = [csr_array((hears_now | itself).T.astype(np.float32)) for hears_now in hears]
+    is_heard_by = [csr_array((hears_now | itself).T.astype(np.float32)) for hears_now in hears]
     ahead = np.full(hears.shape, UNBOUNDED)
     for turn in range(num_turns):
-        ahead_of = ahead[turn].T  # [v, w], a view
-        reached, hops, hops_without_news = itself, 0, 0
-        ahead_of[itself] = 0
-        while hops_without_news < num_turns:
+        ahead_after_turn = ahead[turn].T  # [v, w], a view
+        is_awaited, hops, hops_without_change = itself, 0, 0  # bool[v, w]: whether w waits for v within so many hops
+        ahead_after_turn[itself] = 0
+        while hops_without_change < num_turns:
             hops += 1
-            reached_before, reached = reached, heard_by[(turn - hops) % num_turns] @ reached.astype(np.float32) > 0
-            newly_reached = reached & ~reached_before
-            ahead_of[newly_reached] = hops
-            hops_without_news = 0 if newly_reached.any() else hops_without_news + 1
+            was_awaited = is_awaited
+            is_awaited = is_heard_by[(turn - hops) % num_turns] @ was_awaited.astype(np.float32) > 0
+            ahead_after_turn[is_awaited & ~was_awaited] = hops
+            has_changed = (is_awaited & ~was_awaited).any()
+            hops_without_change = 0 if has_changed else hops_without_change + 1
     return ahead
 
 
 def _undirected(num_workers: int, pairs: Any) -> np.ndarray:
     """bool[1, W, W]: whether two workers are one of the pairs; nobody is a neighbour of itself."""
     neighbours = np.zeros((num_workers, num_workers), bool)
-    for one, other in pairs:
-        neighbours[one, other] = neighbours[other, one] = one != other
+    for worker, other_worker in pairs:
+        neighbours[worker, other_worker] = neighbours[other_worker, worker] = worker != other_worker
     return neighbours[None]
 
 
-def _weights(hears: np.ndarray) -> np.ndarray:
+def _neighbour_weights(hears: np.ndarray) -> np.ndarray:
     """float64[W, W]: Metropolis weights; of a directed graph where everybody hears as many, equal ones.
 
     `hears bool[W, W]` has no entry on its diagonal.

@@ -20,8 +20,8 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
     """Repetition in groups of 2 a + s + 1, of which 2 a + 1 must arrive: a may send anything. N = W, L = M = 1.
 
     A plan knows who has arrived, not what they have sent: its weights are those where nobody is wrong. A group with
-    fewer than 2 a + 1 arrived is left out. What was sent is compared in `gcjax.engine.run(..., wrong=)`, and in a
-    training step of one's own by `gcjax.engine.voting_value_and_grad`.
+    fewer than 2 a + 1 arrived is left out. What was sent is compared in `gcjax.engine.run(..., wrong_senders=)`, and in
+    a training step of one's own by `gcjax.engine.voting_value_and_grad`.
 
     Args:
       num_workers: W = N.

@@ -73,8 +73,8 @@ def stateless(
     return Compression(init, compress_message, bytes_of_message, **properties)
 
 
-def num_kept(share: float, num_numbers: int) -> int:
-    """How many of so many numbers a share is, to the nearest; at least one, if there is any."""
+def num_sent(share: float, num_numbers: int) -> int:
+    """How many of so many numbers are sent: this share of them, to the nearest; at least one, if there is any."""
     return min(num_numbers, max(1, round(share * num_numbers)))
 
 
@@ -94,7 +94,7 @@ def check_share(share: float) -> None:
     _validate.single_number("share", share, above=True, maximum=1.0)
 
 
-def whole_bytes(message: Any) -> int:
+def uncompressed_bytes(message: Any) -> int:
     """The bytes of a message that is not compressed; arrays, or their shapes and dtypes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
 

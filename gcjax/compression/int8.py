@@ -7,7 +7,7 @@ from gcjax import _validate
 from gcjax.compression.base import Compression, blocks_of, stateless
 from gcjax.equality import comparable
 
-_LARGEST = 127
+_LARGEST_MULTIPLE = 127
 """The largest integer that is used, in both directions."""
 
 
@@ -35,7 +35,7 @@ def int8(*, block_size: int = 256) -> Compression:
         """float[d], every number rounded to a multiple of the scale of its block."""
         del rng_key
         blocks = blocks_of(flat, block_size)
-        scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True) / jnp.asarray(_LARGEST, flat.dtype)
+        scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True) / jnp.asarray(_LARGEST_MULTIPLE, flat.dtype)
         multiples = jnp.round(blocks / jnp.where(scale == 0, 1, scale))
         return (multiples * scale).reshape(-1)[: flat.size]
 
@@ -44,5 +44,5 @@ def int8(*, block_size: int = 256) -> Compression:
         return num_numbers + -(-num_numbers // block_size) * number_bytes
 
     # Each number is off by half a step at most, and the block has at least its largest number.
-    largest_loss = block_size / (2 * _LARGEST) ** 2
-    return stateless(rounded, num_bytes, is_contraction=largest_loss < 1)
+    relative_square_bound = block_size / (2 * _LARGEST_MULTIPLE) ** 2
+    return stateless(rounded, num_bytes, is_contraction=relative_square_bound < 1)

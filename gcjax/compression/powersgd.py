@@ -55,7 +55,7 @@ def powersgd(*, rank: int) -> Compression:
 
     def init(rng_key: jax.Array, message: Any) -> Factors:
         """Random right factors."""
-        matrices = [leaf for leaf in jax.tree.leaves(message) if _is_smaller(leaf, rank)]
+        matrices = [leaf for leaf in jax.tree.leaves(message) if _is_sent_as_factors(leaf, rank)]
         keys = jax.random.split(rng_key, max(1, len(matrices)))
         return Factors(
             tuple(
@@ -69,11 +69,13 @@ def powersgd(*, rank: int) -> Compression:
         leaves, structure = jax.tree.flatten(message)
         old_factors, estimates, new_factors = iter(state.right), [], []
         for index, leaf in enumerate(leaves):
-            if not _is_smaller(leaf, rank):
+            if not _is_sent_as_factors(leaf, rank):
                 estimates.append(leaf)
                 continue
             matrix = leaf.reshape(-1, leaf.shape[-1]).astype(float32_at_least(leaf))
-            left, _ = jnp.linalg.qr(_product(matrix, next(old_factors), jax.random.fold_in(rng_key, index)))
+            left, _ = jnp.linalg.qr(
+                _product_without_zero_columns(matrix, next(old_factors), jax.random.fold_in(rng_key, index))
+            )
             right = matrix.T @ left
             new_factors.append(right)
             estimates.append((left @ right.T).reshape(leaf.shape).astype(leaf.dtype))
@@ -86,8 +88,8 @@ def powersgd(*, rank: int) -> Compression:
     return Compression(init, compress, num_bytes, is_contraction=True)
 
 
-def _product(matrix: jax.Array, factor: jax.Array, rng_key: jax.Array) -> jax.Array:
-    """float[n, r]: the matrix times its right factor; where a column of that is 0, times a random one instead."""
+def _product_without_zero_columns(matrix: jax.Array, factor: jax.Array, rng_key: jax.Array) -> jax.Array:
+    """float[n, r]: the matrix times its right factor; columns that would be 0 are made with random factors instead."""
     product = matrix @ factor
     is_zero = (product == 0).all(axis=0)
     return jnp.where(is_zero, matrix @ jax.random.normal(rng_key, factor.shape, factor.dtype), product)
@@ -95,13 +97,13 @@ def _product(matrix: jax.Array, factor: jax.Array, rng_key: jax.Array) -> jax.Ar
 
 def _numbers_sent(leaf: Any, rank: int) -> int:
     """The numbers that are sent for an array."""
-    if not _is_smaller(leaf, rank):
+    if not _is_sent_as_factors(leaf, rank):
         return int(leaf.size)
     return int((leaf.size // leaf.shape[-1] + leaf.shape[-1]) * rank)
 
 
-def _is_smaller(leaf: Any, rank: int) -> bool:
-    """Whether an array is a matrix whose factors have fewer numbers than itself."""
+def _is_sent_as_factors(leaf: Any, rank: int) -> bool:
+    """Whether an array is sent as factors: it is a matrix, and these have fewer numbers than it."""
     if leaf.ndim < 2 or leaf.size == 0:
         return False
     num_columns = leaf.shape[-1]

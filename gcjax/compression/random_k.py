@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax.compression.base import Compression, check_share, num_kept, stateless
+from gcjax.compression.base import Compression, check_share, num_sent, stateless
 from gcjax.equality import comparable
 
 
@@ -37,13 +37,13 @@ def random_k(*, share: float, shared: bool = True, rescale: bool = True) -> Comp
 
     def at_random_places(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
         """float[d] with everything but k numbers replaced by 0."""
-        size, kept = flat.size, num_kept(share, flat.size)
-        places = jax.random.permutation(rng_key, size)[:kept]
-        factor = size / kept if rescale else 1.0
+        size, k = flat.size, num_sent(share, flat.size)
+        places = jax.random.permutation(rng_key, size)[:k]
+        factor = size / k if rescale else 1.0
         return jnp.zeros_like(flat).at[places].set(flat[places] * jnp.asarray(factor, flat.dtype))
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:
         """The bytes of the numbers; their places follow from the key."""
-        return num_kept(share, num_numbers) * number_bytes
+        return num_sent(share, num_numbers) * number_bytes
 
     return stateless(at_random_places, num_bytes, is_linear=True, same_key=shared, is_contraction=not rescale)

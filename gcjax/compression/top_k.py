@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax.compression.base import INDEX_BYTES, Compression, check_share, num_kept, stateless
+from gcjax.compression.base import INDEX_BYTES, Compression, check_share, num_sent, stateless
 from gcjax.equality import comparable
 
 
@@ -33,11 +33,11 @@ def top_k(*, share: float) -> Compression:
     def largest(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
         """float[d] with everything but the largest numbers replaced by 0."""
         del rng_key
-        _, places = jax.lax.top_k(jnp.abs(flat), num_kept(share, flat.size))
+        _, places = jax.lax.top_k(jnp.abs(flat), num_sent(share, flat.size))
         return jnp.zeros_like(flat).at[places].set(flat[places])
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:
         """The bytes of the numbers and of their places."""
-        return num_kept(share, num_numbers) * (number_bytes + INDEX_BYTES)
+        return num_sent(share, num_numbers) * (number_bytes + INDEX_BYTES)
 
     return stateless(largest, num_bytes, is_contraction=True)

@@ -24,7 +24,7 @@ class State(NamedTuple):
       opt_state: the state of the optax optimizer on the server.
       local: the parameters that workers work on, if they take steps of their own (see `gcjax.engine.local_work`).
       window: int32[], the window of a protocol that looks at the loss.
-      controls: what such a protocol has chosen for each window.
+      controls: what such a protocol has chosen for each window, a pytree with one entry a window.
       compression: the states of the senders of compressed messages, every leaf `[W, ...]`; `[W·M, ...]` under a code
         with M messages a worker. None without compression, and where workers take steps of their own, whose state is
         in `local`.

@@ -191,10 +191,10 @@ class Checkpoints:
                 f"the folder {self.folder} already holds checkpoints, at the steps {steps}. Restore first to "
                 "go on from them, or choose another folder."
             )
-        latest = BEFORE_FIRST_STEP if self._latest_step is None else self._latest_step
-        if step <= latest:
-            raise ValueError(f"the steps of a run must count up; got step {step} after {latest}.")
-        damaged_steps = [saved_step for saved_step in steps if saved_step > latest]
+        latest_step = BEFORE_FIRST_STEP if self._latest_step is None else self._latest_step
+        if step <= latest_step:
+            raise ValueError(f"the steps of a run must count up; got step {step} after {latest_step}.")
+        damaged_steps = [saved_step for saved_step in steps if saved_step > latest_step]
         for damaged_step in damaged_steps:
             self._manager.delete(damaged_step)
 
@@ -292,10 +292,14 @@ def _compare_leaves(path: Path, saved_types: dict[str, str], expected_types: dic
     if list(saved_types.items()) == list(expected_types.items()):
         return
     names = saved_types | expected_types
-    differing = [name for name in names if saved_types.get(name) != expected_types.get(name)]
-    if differing:
-        saved_type, expected_type = (types.get(differing[0], "missing") for types in (saved_types, expected_types))
-        difference = f"{differing[0]} is {saved_type} there and {expected_type} here ({len(differing)} such leaves)"
+    differing_names = [name for name in names if saved_types.get(name) != expected_types.get(name)]
+    if differing_names:
+        saved_type, expected_type = (
+            types.get(differing_names[0], "missing") for types in (saved_types, expected_types)
+        )
+        difference = (
+            f"{differing_names[0]} is {saved_type} there and {expected_type} here ({len(differing_names)} such leaves)"
+        )
     else:
         difference = "its leaves have another order"
     raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")

@@ -99,8 +99,8 @@ def _restore_arrays(folder: Path, targets: dict[str, jax.ShapeDtypeStruct]) -> d
 
 def _empty_array(target: jax.ShapeDtypeStruct) -> jax.Array:
     """An array without entries, in the shape, dtype and sharding of the target."""
-    empty = np.zeros(target.shape, target.dtype)
-    return jax.make_array_from_callback(target.shape, target.sharding, lambda index: empty[index])
+    host_array = np.zeros(target.shape, target.dtype)
+    return jax.make_array_from_callback(target.shape, target.sharding, lambda index: host_array[index])
 
 
 def _check_files(folder: Path) -> None:

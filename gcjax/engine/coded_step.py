@@ -16,10 +16,10 @@ from gcjax import _validate
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages
-from gcjax.engine.gradients import Chunks, Estimate, chunk_batch, mean, weighted_loss
+from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, mean, weighted_loss
 from gcjax.engine.layout import Layout
-from gcjax.engine.losses import Losses, losses_of, weighted_sum
-from gcjax.engine.messages import assembled, chunk_weights, worker_messages
+from gcjax.engine.losses import Losses, loss_forms, weighted_sum
+from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
 from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
 from gcjax.tasks.base import Task
 
@@ -96,7 +96,7 @@ def coded_value_and_grad(
         )
     auto_mesh = mesh_with_axis(mesh, axis)
     estimate = estimate_on_mesh(
-        losses_of(loss, has_aux), code, auto_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
+        loss_forms(loss, has_aux), code, auto_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
     )
 
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
@@ -128,8 +128,8 @@ def estimate_on_mesh(
     Leaves of `batch` are [W, K, ...] or [padded_workers, K, ...]; `value` is the weighted mean of the losses of the
     chunks in the estimate, `aux` that of what else the loss returns. All of this runs under `jit`.
     """
-    streams = accumulate or code.num_blocks > 1 or code.num_messages > 1
-    estimate_sums = _streamed_sums if streams else _weighted_sums
+    adds_chunk_by_chunk = accumulate or code.num_blocks > 1 or code.num_messages > 1
+    estimate_sums = _streamed_sums if adds_chunk_by_chunk else _weighted_sums
 
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
@@ -155,7 +155,7 @@ def estimate_on_mesh(
 
 
 def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | None:
-    """`(params, chunks, coding) -> (gradient, loss)`, what the coding decodes in a coded round of `run` on a mesh.
+    """`(params, round_inputs, coding) -> (gradient, loss)`: what is decoded in a coded round of `run` on a mesh.
 
     Every device draws the batches of its workers' chunks. None without a mesh.
     """
@@ -163,23 +163,25 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
     if mesh is None or axis is None:
         return None
 
-    def chunk_loss(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+    def chunk_loss(params: Any, chunk: jax.Array, round_inputs: RoundInputs) -> tuple[jax.Array, tuple[()]]:
         """The task's loss on the batch of chunk number `chunk`; there is no aux."""
-        return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
+        return task.loss(params, *chunk_batch(task, round_inputs, chunk)), ()
 
     def weighted_chunk_loss(
-        params: Any, chunk_numbers: jax.Array, weights: jax.Array, chunks: Chunks
+        params: Any, chunk_numbers: jax.Array, weights: jax.Array, round_inputs: RoundInputs
     ) -> tuple[jax.Array, tuple[()]]:
         """The weighted sum of the losses on the batches of the chunks with these numbers, int32[U·K]; no aux."""
-        batches, keys = jax.vmap(lambda chunk: chunk_batch(task, chunks, chunk))(chunk_numbers)
+        batches, keys = jax.vmap(lambda chunk: chunk_batch(task, round_inputs, chunk))(chunk_numbers)
         return weighted_loss(task, params, weights, batches, keys), ()
 
-    on_mesh = estimate_on_mesh(Losses(of_chunk=chunk_loss, weighted=weighted_chunk_loss), code, mesh, axis)
+    on_mesh = estimate_on_mesh(
+        Losses(chunk_loss_and_aux=chunk_loss, weighted_loss_and_aux=weighted_chunk_loss), code, mesh, axis
+    )
 
-    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
-        """(gradient, loss); `chunks` says what the batches are drawn from, and every device draws its own."""
+    def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
+        """(gradient, loss); `round_inputs` says what the batches are drawn from, and every device draws its own."""
         chunks_of_worker, coding = used_rows(code, coding)
-        gradient, (loss, _) = on_mesh(params, chunks_of_worker.clip(0), coding, chunks)
+        gradient, (loss, _) = on_mesh(params, chunks_of_worker.clip(0), coding, round_inputs)
         return gradient, loss
 
     return estimate
@@ -248,7 +250,7 @@ def _weighted_sums(
     weights = chunk_weights(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
     chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
     (loss_sum, aux_sums), own_gradient_sum = jax.value_and_grad(
-        lambda p: losses.weighted(p, chunks, weights), has_aux=True
+        lambda p: losses.weighted_loss_and_aux(p, chunks, weights), has_aux=True
     )(params)
     gradient_sum = all_sum(own_gradient_sum, axis, message_dtype)
     return gradient_sum, (loss_sum, aux_sums), weights.sum().astype(loss_sum.dtype)
@@ -262,17 +264,19 @@ def _streamed_sums(
     Returns what `_weighted_sums` does: the estimate of the gradient sum; of this device's workers the weighted sums
     (loss, aux), and the sum of the weights.
     """
-    messages, (loss, aux) = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
+    messages, (loss, aux) = worker_messages(losses.chunk_loss_and_aux, params, batch, encode, has_aux=True)
     estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)
     weights = chunk_weights(encode, decode).astype(loss.dtype)
-    return assembled(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()
+    return gradient_from_blocks(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()
 
 
 def _losses_with_args(losses: Losses, args: tuple[Any, ...]) -> Losses:
     """The losses, with these further arguments filled in."""
     return Losses(
-        of_chunk=lambda params, chunk: losses.of_chunk(params, chunk, *args),
-        weighted=lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
+        chunk_loss_and_aux=lambda params, chunk: losses.chunk_loss_and_aux(params, chunk, *args),
+        weighted_loss_and_aux=lambda params, chunks, weights: losses.weighted_loss_and_aux(
+            params, chunks, weights, *args
+        ),
     )
 
 

@@ -20,14 +20,14 @@ from gcjax.engine.base import Info, State
 from gcjax.engine.coded_step import mesh_estimate
 from gcjax.engine.compressed_messages import coded_messages, gradient_of_sums, sum_of_estimates, unit_messages
 from gcjax.engine.gradients import (
-    CommitGradient,
     Contribution,
+    ContributionFunction,
     Inputs,
     coded_gradients,
     estimate_on_one_device,
     unit_gradients,
 )
-from gcjax.engine.local_work import LocalCommit, local_commits
+from gcjax.engine.local_work import LocalCommit, local_commit_maker
 from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
 from gcjax.protocols.schedule import Commits, Schedule, commits
@@ -40,8 +40,9 @@ class CommitMaker(NamedTuple):
 
     Attributes:
       program: what is compiled.
-      gradient: of a commit of plain or coded gradients; with compression its messages, instead of their sum.
-      local_work: of a commit of local work; None if workers push gradients.
+      contribution_of_commit: of plain or coded gradients; with compression of messages, instead of their sum.
+      local_commit: `(inputs, commits, index, local_states) -> (contribution, local_states)`; None if workers push
+        gradients.
       wavefront_spread: how the commits of a wavefront are spread over devices.
       commits: of the schedule.
       ring_slots: int32[E + 1], see `version_ring.allocate_slots`; None where every commit reads the latest version.
@@ -50,8 +51,8 @@ class CommitMaker(NamedTuple):
     """
 
     program: Program
-    gradient: CommitGradient
-    local_work: LocalCommit | None
+    contribution_of_commit: ContributionFunction
+    local_commit: LocalCommit | None
     wavefront_spread: Spread
     commits: Commits
     ring_slots: jax.Array | None
@@ -65,31 +66,37 @@ class CommitMaker(NamedTuple):
 
 def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Schedule) -> CommitMaker:
     """What commits of a schedule are made with: gradients of the protocol's kind, spread as the layout says."""
-    task, protocol, optimizer, options, compression, wrong = program
+    task, protocol, optimizer, options, compression, wrong_senders = program
     spread, num_workers, num_contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
     # Contributions to one commit are spread over the devices; where there is only one, commits are.
     spreads_contributions = num_contributions > 1
     contribution_spread, wavefront_spread = (spread, one_device()) if spreads_contributions else (one_device(), spread)
-    local_work = None
+    local_commit = None
     if protocol.local is not None:
-        work_at_once = spread.size > 1 or options.wavefront_width > 1
-        worker_spread = spread if work_at_once else None
-        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression)
-    if wrong is not None and protocol.code is not None:
-        gradient = attacked_gradients(task, protocol.code, wrong, contribution_spread)
+        workers_step_at_once = spread.size > 1 or options.wavefront_width > 1
+        worker_spread = spread if workers_step_at_once else None
+        local_commit = local_commit_maker(
+            task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression
+        )
+    if wrong_senders is not None and protocol.code is not None:
+        contribution_of_commit = attacked_gradients(task, protocol.code, wrong_senders, contribution_spread)
     elif compression is not None and protocol.code is None:
-        gradient = unit_messages(task, contribution_spread)
+        contribution_of_commit = unit_messages(task, contribution_spread)
     elif compression is not None and protocol.code is not None:
-        gradient = coded_messages(task, protocol.code, contribution_spread)
+        contribution_of_commit = coded_messages(task, protocol.code, contribution_spread)
     elif protocol.code is None:
-        gradient = unit_gradients(task, protocol.one_version, contribution_spread, skip_padding=protocol.padded)
+        contribution_of_commit = unit_gradients(
+            task, protocol.one_version, contribution_spread, skip_padding=protocol.padded
+        )
     else:
         estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
-        gradient = coded_gradients(protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code))
+        contribution_of_commit = coded_gradients(
+            protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code)
+        )
     return CommitMaker(
         program=program,
-        gradient=gradient,
-        local_work=local_work,
+        contribution_of_commit=contribution_of_commit,
+        local_commit=local_commit,
         wavefront_spread=wavefront_spread,
         commits=commits(schedule),
         ring_slots=ring_slots_of(program, schedule),
@@ -105,7 +112,7 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
     vmap one by one for as long as any run needs (`max_over_runs`).
     """
     carry = state, info
-    one_by_one = maker.program.options.wavefront_width == 1 or maker.local_work is not None
+    one_by_one = maker.program.options.wavefront_width == 1 or maker.local_commit is not None
     if one_by_one:
         make_commit = partial(_make_commit, maker, end_commit)
         num_commits = max_over_runs(end_commit - state.commit)
@@ -118,12 +125,14 @@ def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Car
     """State and info after one more commit; as before if the run is at `end_commit`, as it can be only under vmap."""
     state, info = carry
     has_commits_left = state.commit < end_commit  # bool[]
-    if maker.local_work is None:
-        contribution = maker.gradient(maker.inputs(state), maker.commits, state.commit)
+    if maker.local_commit is None:
+        contribution = maker.contribution_of_commit(maker.inputs(state), maker.commits, state.commit)
     else:
-        contribution, new_local = maker.local_work(maker.inputs(state), maker.commits, state.commit, state.local)
-        state = state._replace(local=select_active(has_commits_left, new_local, state.local))
-    return _apply_contribution(maker, (state, info), contribution, active=has_commits_left)
+        contribution, new_local_states = maker.local_commit(
+            maker.inputs(state), maker.commits, state.commit, state.local
+        )
+        state = state._replace(local=select_active(has_commits_left, new_local_states, state.local))
+    return _apply_contribution(maker, (state, info), contribution, is_active=has_commits_left)
 
 
 def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
@@ -140,58 +149,59 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
     # At least one is made, so that the loop ends even for a schedule that reads versions before they are made; the
     # results are then NaN, see `begin`.
-    least_progress = 1
-    num_applied = jnp.maximum(num_ready_in_row, least_progress)
+    num_applied = jnp.maximum(num_ready_in_row, 1)
 
-    def gradient_of_commit(inputs_and_commits: tuple[Inputs, Commits], index: jax.Array) -> Contribution:
+    def contribution_of_commit(inputs_and_commits: tuple[Inputs, Commits], index: jax.Array) -> Contribution:
         """What commit `index` applies; inputs and commits are the same for all of the wavefront."""
         inputs, commits = inputs_and_commits
-        return maker.gradient(inputs, commits, index)
+        return maker.contribution_of_commit(inputs, commits, index)
 
     contributions = maker.wavefront_spread.map_entries(
-        gradient_of_commit, (maker.inputs(state), maker.commits), commit_indices.clip(0, end_commit - 1)
+        contribution_of_commit, (maker.inputs(state), maker.commits), commit_indices.clip(0, end_commit - 1)
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
         """Applies the i-th of the `contributions` of the wavefront, if it is ready."""
         contribution = jax.tree.map(lambda x: x[i], contributions)
-        return _apply_contribution(maker, carry, contribution, active=i < num_applied)
+        return _apply_contribution(maker, carry, contribution, is_active=i < num_applied)
 
     return jax.lax.fori_loop(0, max_over_runs(num_applied), apply_commit, carry)
 
 
-def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
+def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribution, is_active: jax.Array) -> Carry:
     """State and info after the server's step: new parameters and optimizer state, and the new version in the ring.
 
-    As before if `active`, bool[], is false, as it can only be under vmap.
+    As before if `is_active`, bool[], is false, as it can only be under vmap.
     """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
-    if maker.program.compression is not None and maker.local_work is None:
-        contribution, states = _with_sum_of_estimates(maker, state, contribution)
-        state = state._replace(compression=select_active(active, states, state.compression))
-    updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
+    if maker.program.compression is not None and maker.local_commit is None:
+        contribution, states = _contribution_of_estimates(maker, state, contribution)
+        state = state._replace(compression=select_active(is_active, states, state.compression))
+    updates, new_opt_state = optimizer.update(contribution.gradient_or_messages, state.opt_state, state.params)
     new_params = optax.apply_updates(state.params, updates)
-    params = options.layout.constrain_params(select_active(active, new_params, state.params))
+    params = options.layout.constrain_params(select_active(is_active, new_params, state.params))
     new_opt_state = options.layout.constrain_opt_state(optimizer, new_opt_state, params)
-    opt_state = select_active(active, new_opt_state, state.opt_state)
+    opt_state = select_active(is_active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:
         unread_slot = options.ring_size  # the last one, which nobody reads
-        slot_of_new_version = jnp.where(active, maker.ring_slots[state.commit + 1], unread_slot)
+        slot_of_new_version = jnp.where(is_active, maker.ring_slots[state.commit + 1], unread_slot)
         ring = rings.write_slot(ring, slot_of_new_version, params)
     out_of_bounds = maker.commits.time.size  # an index that is dropped
-    commit_index = jnp.where(active, state.commit, out_of_bounds)
+    commit_index = jnp.where(is_active, state.commit, out_of_bounds)
     info = info._replace(
         loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
         residual=info.residual.at[commit_index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
     )
-    num_commits = state.commit + active.astype(state.commit.dtype)
+    num_commits = state.commit + is_active.astype(state.commit.dtype)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info
 
 
-def _with_sum_of_estimates(maker: CommitMaker, state: State, contribution: Contribution) -> tuple[Contribution, Any]:
-    """The contribution with what the server gets of its messages as gradient, and the states of all senders."""
+def _contribution_of_estimates(
+    maker: CommitMaker, state: State, contribution: Contribution
+) -> tuple[Contribution, Any]:
+    """The contribution with the server's estimate in place of its messages, and the new states of all senders."""
     compression, code = maker.program.compression, maker.program.protocol.code
     assert compression is not None
-    sums, states = sum_of_estimates(compression, maker.batch_key, contribution.gradient, state.compression)
-    return contribution._replace(gradient=gradient_of_sums(sums, state.params, code)), states
+    sums, states = sum_of_estimates(compression, maker.batch_key, contribution.gradient_or_messages, state.compression)
+    return contribution._replace(gradient_or_messages=gradient_of_sums(sums, state.params, code)), states

@@ -14,21 +14,21 @@ from jax.flatten_util import ravel_pytree
 
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode
-from gcjax.compression.base import Compression, validated, whole_bytes
+from gcjax.compression.base import Compression, uncompressed_bytes, validated
 from gcjax.engine.base import State
 from gcjax.engine.gradients import (
-    Chunks,
-    CommitGradient,
     Contribution,
+    ContributionFunction,
     Estimate,
     Inputs,
+    RoundInputs,
     Units,
     chunk_batch,
     coded_gradients,
     mean,
     unit_inputs,
 )
-from gcjax.engine.messages import assembled, chunk_weights, worker_messages
+from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import Protocol, checked_network
 from gcjax.protocols.schedule import Commits
@@ -58,7 +58,7 @@ class Messages(NamedTuple):
 
 
 def num_senders(num_workers: int, code: GradientCode | None) -> int:
-    """How many states there are: one a worker, or one for each of its messages in a round."""
+    """How many senders have a state of their own: one a worker, or one for each of its messages in a round."""
     return num_workers if code is None else num_workers * code.num_messages
 
 
@@ -71,35 +71,37 @@ def message_shapes(params: Any, code: GradientCode | None) -> Any:
     return jax.ShapeDtypeStruct((-(-flat.size // code.num_blocks),), flat.dtype)
 
 
-def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, number: int) -> Any:
-    """The states of so many senders before their first message, every leaf [number, ...]: all are the same.
+def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, num_states: int) -> Any:
+    """The states of so many senders before their first message, every leaf [num_states, ...]: all are the same.
 
     Args:
       compression: of the run.
       batch_key: of the run's batches.
       shapes: of a message.
-      number: of the senders.
+      num_states: how many; one a sender.
     """
     zero_message = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     state = compression.init(jax.random.fold_in(batch_key, _KEY_OF_MESSAGES), zero_message)
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *jnp.shape(x))), state)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_states, *jnp.shape(x))), state)
 
 
 def check_same_states(state: State, compression: Compression | None, code: GradientCode | None) -> None:
     """Raises a `ValueError` unless the state of a run has the states of the senders under this compression."""
-    states, number = state.compression, None
+    states, num_states = state.compression, None
     if state.local is not None:
-        states, number = state.local.compression, state.local.version.shape[0]
-    expected = None
+        states, num_states = state.local.compression, state.local.version.shape[0]
+    expected_states = None
     if compression is not None:
         shapes = message_shapes(state.params, code)
         leaves = jax.tree.leaves(states)
-        number = number or (leaves[0].shape[0] if leaves else 1)
-        expected = jax.eval_shape(lambda: initial_states(validated(compression), jax.random.key(0), shapes, number))
-    if _shapes(states) != _shapes(expected):
+        num_states = num_states or (leaves[0].shape[0] if leaves else 1)
+        expected_states = jax.eval_shape(
+            lambda: initial_states(validated(compression), jax.random.key(0), shapes, num_states)
+        )
+    if _shapes(states) != _shapes(expected_states):
         raise ValueError(
             "resume must be a run with the same compression; the states of its messages are "
-            f"{_shapes(states)}, those of this compression {_shapes(expected)}."
+            f"{_shapes(states)}, those of this compression {_shapes(expected_states)}."
         )
 
 
@@ -108,8 +110,8 @@ def _shapes(tree: Any) -> str:
     return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree))
 
 
-def compressed(
-    compression: Compression, message: Any, state: Any, batch_key: jax.Array, sender: jax.Array, unit: jax.Array
+def estimate_and_new_state(
+    compression: Compression, message: Any, state: Any, *, batch_key: jax.Array, sender: jax.Array, unit: jax.Array
 ) -> tuple[Any, Any]:
     """(estimate, state): what the server gets of one message, and the state of its sender after it.
 
@@ -141,7 +143,9 @@ def sum_of_estimates(
         sums, states = carry
         is_sent, sender = message.sender >= 0, message.sender.clip(0)
         state = jax.tree.map(lambda x: x[sender], states)
-        estimate, new_state = compressed(compression, message.values, state, batch_key, sender, message.unit)
+        estimate, new_state = estimate_and_new_state(
+            compression, message.values, state, batch_key=batch_key, sender=sender, unit=message.unit
+        )
         states = jax.tree.map(
             lambda x, new, old: x.at[sender].set(jnp.where(is_sent, new, old)), states, new_state, state
         )
@@ -159,13 +163,13 @@ def sum_of_estimates(
 
 
 def gradient_of_sums(sums: Any, params: Any, code: GradientCode | None) -> Any:
-    """A pytree like the parameters from the sums of `sum_of_estimates`: their only block, or all blocks assembled."""
+    """A pytree like the parameters from the sums of `sum_of_estimates`: from their only block, or from all blocks."""
     if code is None or code.num_blocks == 1:
         return jax.tree.map(lambda x: x[0], sums)
-    return assembled(sums, params)
+    return gradient_from_blocks(sums, params)
 
 
-def unit_messages(task: Task, spread: Spread) -> CommitGradient:
+def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
     """The function that gives the gradients of a commit's contributions, each by itself, as `Messages`.
 
     Args:
@@ -175,26 +179,25 @@ def unit_messages(task: Task, spread: Spread) -> CommitGradient:
 
     def loss_and_gradient(inputs: Inputs, unit: Units) -> tuple[jax.Array, Any]:
         """Loss and gradient of one unit, at the version that it read."""
-        worker, number, version = unit.worker.clip(0), unit.unit.clip(0), unit.version.clip(0)  # -1 pads
-        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, worker, number)
+        worker, unit_number, version = unit.worker.clip(0), unit.unit.clip(0), unit.version.clip(0)  # -1 pads
+        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, worker, unit_number)
         return jax.value_and_grad(task.loss)(inputs.versions.read(version), batch, key)
 
-    def messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
-        """The messages of commit number `commit`, and their mean loss."""
+    def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        """What commit number `commit` applies, as messages in place of a gradient, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
         losses, gradients = spread.map_entries(loss_and_gradient, inputs, units)
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         loss_weight = weight.astype(losses.dtype)
         mean_loss = mean((losses * loss_weight).sum(), loss_weight.sum())
         no_residual = jnp.zeros((), weight.dtype)  # nothing is decoded
-        return Contribution(
-            Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None]), mean_loss, no_residual
-        )
+        messages = Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None])
+        return Contribution(messages, mean_loss, no_residual)
 
-    return messages
+    return contribution_with_messages
 
 
-def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGradient:
+def coded_messages(task: Task, code: GradientCode, spread: Spread) -> ContributionFunction:
     """The function that gives the messages of a coded round, with the weights by which they are decoded.
 
     Arguments are those of `unit_messages`, and the code.
@@ -204,53 +207,54 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> CommitGrad
             "messages are compressed where all rounds use one code, so that what a worker keeps of a message belongs "
             f"to its next one; this protocol switches among {code.num_alternatives} codes. Leave out the compression."
         )
-    contribution_of = coded_gradients(code, messages_of_round(task, code, spread))
+    contribution_of_round = coded_gradients(code, messages_and_loss_of_round(task, code, spread))
 
-    def messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
-        """The messages of commit number `commit`; those that nobody sends have no sender."""
-        contribution = contribution_of(inputs, commits, commit)
+    def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        """What commit number `commit` applies, as messages in place of a gradient; unsent ones have the sender -1."""
+        contribution = contribution_of_round(inputs, commits, commit)
         is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [W·M]
-        sender = jnp.where(is_sent, contribution.gradient.sender, -1)
-        return contribution._replace(gradient=contribution.gradient._replace(sender=sender))
+        messages = contribution.gradient_or_messages
+        sender = jnp.where(is_sent, messages.sender, -1)
+        return contribution._replace(gradient_or_messages=messages._replace(sender=sender))
 
-    return messages
+    return contribution_with_messages
 
 
-def messages_of_round(task: Task, code: GradientCode, spread: Spread) -> Estimate:
-    """`(params, chunks, coding) -> (Messages, loss)`: those of all W·M messages of a round, whether sent or not."""
+def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -> Estimate:
+    """`(params, round_inputs, coding) -> (Messages, loss)`: of all W·M messages of a round, whether sent or not."""
 
     def messages_of_worker(
-        shared: tuple[Any, Chunks], work: tuple[jax.Array, jax.Array]
+        shared: tuple[Any, RoundInputs], chunks_and_encode: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         """float[M, width] and float[K], the messages of one worker and the losses of its chunks."""
-        params, chunks = shared
-        chunk_of_slot, encode = work  # [K], [M, K, L]
+        params, round_inputs = shared
+        chunk_of_slot, encode = chunks_and_encode  # [K], [M, K, L]
 
         def loss(params: Any, chunk: jax.Array) -> jax.Array:
             """The task's loss on the batch of chunk number `chunk`."""
-            return task.loss(params, *chunk_batch(task, chunks, chunk))
+            return task.loss(params, *chunk_batch(task, round_inputs, chunk))
 
         messages, losses = worker_messages(loss, params, chunk_of_slot.clip(0)[None], encode[None])
         return messages[0], losses[0]
 
-    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
-        """The messages, with the weights of the coding; batches are drawn from `chunks`."""
+    def messages_and_loss(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
+        """The messages, with the weights of the coding, and the mean loss; batches are drawn from `round_inputs`."""
         chunks_of_worker, coding = used_rows(code, coding)
-        work = chunks_of_worker, coding.encode
-        messages, losses = spread.map_entries(messages_of_worker, (params, chunks), work)
+        chunks_and_encode = chunks_of_worker, coding.encode
+        messages, losses = spread.map_entries(messages_of_worker, (params, round_inputs), chunks_and_encode)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width]
         values = rows.astype(ravel_pytree(params)[0].dtype)
         if code.num_blocks == 1:
-            values = jax.vmap(lambda row: assembled(row[None], params))(rows)
+            values = jax.vmap(lambda row: gradient_from_blocks(row[None], params))(rows)
         sender = jnp.arange(rows.shape[0], dtype=jnp.int32)
-        messages_of_round = Messages(
-            values, sender=sender, unit=jnp.full_like(sender, chunks.round),
+        round_messages = Messages(
+            values, sender=sender, unit=jnp.full_like(sender, round_inputs.round),
             weight=coding.decode.reshape(-1, code.num_blocks),
         )  # fmt: skip
-        return messages_of_round, mean((losses * loss_weights).sum(), loss_weights.sum())
+        return round_messages, mean((losses * loss_weights).sum(), loss_weights.sum())
 
-    return estimate
+    return messages_and_loss
 
 
 def compressed_network(
@@ -267,7 +271,7 @@ def compressed_network(
     if compression is None:
         return network
     shapes = message_shapes(params, code)
-    return network.with_smaller_messages(validated(compression).num_bytes(shapes) / whole_bytes(shapes))
+    return network.with_smaller_messages(validated(compression).num_bytes(shapes) / uncompressed_bytes(shapes))
 
 
 def network_of_run(

@@ -79,11 +79,10 @@ def _advance_to_evaluation_or_window_end(
 ) -> Run:
     """The run at its next evaluation or at the end of its window, whichever comes first; see `advance_by_windows`."""
     loss_feedback, options = program.protocol.loss_feedback, program.options
-    active = _is_unfinished(loss_feedback, num_evals, run)
+    is_unfinished = _is_unfinished(loss_feedback, num_evals, run)
     durations, network = durations_and_network
-    schedule = loss_feedback.schedule(
-        durations, network, run.state.controls
-    )  # the commits made so far are the same in it
+    # The commits made so far are the same in this schedule as in the one before.
+    schedule = loss_feedback.schedule(durations, network, run.state.controls)
     window = _current_window(loss_feedback, schedule, run.state.window, options.num_commits)
     commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
     end_commit = jnp.minimum(window.commits_by_end, commits_by_next_eval)
@@ -95,9 +94,9 @@ def _advance_to_evaluation_or_window_end(
         versions_alive=needed_ring_size,
     )
     state = state._replace(params=nan_if(needed_ring_size > options.ring_size, state.params))
-    advanced = Run(_with_new_controls(loss_feedback, schedule, window, state, info), info, run.trajectory)
-    due_evaluation = _due_evaluation(loss_feedback, options.eval_every, advanced)
-    return select_active(active, evaluate(schedule, due_evaluation, advanced), run)
+    advanced_run = Run(_with_new_controls(loss_feedback, schedule, window, state, info), info, run.trajectory)
+    evaluation = _evaluation_at_commit(loss_feedback, options.eval_every, advanced_run)
+    return select_active(is_unfinished, evaluate(schedule, evaluation, advanced_run), run)
 
 
 def _is_unfinished(loss_feedback: LossFeedback, num_evals: jax.Array, run: Run) -> jax.Array:
@@ -122,32 +121,32 @@ def _current_window(
 def _with_new_controls(
     loss_feedback: LossFeedback, schedule: Schedule, window: Window, state: State, info: Info
 ) -> State:
-    """The state in the next window, with the controls that the protocol chooses for it from the losses so far.
+    """The state in the next window, with what the protocol chooses for it (its controls) from the losses so far.
 
     As it is if this window is the last one, or has commits that are still to be made.
     """
-    is_over = (state.commit >= window.commits_by_end) & ~window.is_last
+    is_window_over = (state.commit >= window.commits_by_end) & ~window.is_last
     is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
     time_of_made_commits = jnp.where(is_committed, schedule.time, jnp.inf)
     observed = Observed(window=state.window, end=window.end, time=time_of_made_commits, loss=info.loss)
     new_controls = loss_feedback.next(state.controls, observed)
-    controls = jax.tree.map(lambda new, old: jnp.where(is_over, new, old), new_controls, state.controls)
-    return state._replace(controls=controls, window=state.window + is_over.astype(jnp.int32))
+    controls = jax.tree.map(lambda new, old: jnp.where(is_window_over, new, old), new_controls, state.controls)
+    return state._replace(controls=controls, window=state.window + is_window_over.astype(jnp.int32))
 
 
-def _due_evaluation(loss_feedback: LossFeedback, eval_every: int, run: Run) -> jax.Array:
-    """int32[]: the number of the evaluation that is due at this commit; -1 if none is, or it has been made already.
+def _evaluation_at_commit(loss_feedback: LossFeedback, eval_every: int, run: Run) -> jax.Array:
+    """int32[]: the number of the evaluation to make at the present commit; -1 if none is, or it has been made already.
 
-    One is due every `eval_every` commits and at the end of the run. It has been made already where the last window has
-    no commits.
+    There is one every `eval_every` commits and at the end of the run. It has been made already where the last window
+    has no commits.
     """
     commit = run.state.commit
     evaluation = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits
-    is_due = (commit == evaluation * eval_every) | _has_ended(loss_feedback, run)
+    is_at_commit = (commit == evaluation * eval_every) | _has_ended(loss_feedback, run)
     last_index = run.trajectory.commit.size - 1
     is_made = run.trajectory.commit[evaluation.clip(0, last_index)] >= 0
     no_evaluation = -1
-    return jnp.where(is_due & ~is_made, evaluation, no_evaluation)
+    return jnp.where(is_at_commit & ~is_made, evaluation, no_evaluation)
 
 
 def _has_ended(loss_feedback: LossFeedback, run: Run) -> jax.Array:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.engine.mixing import without_mixing_meanwhile
+from gcjax.engine.mixing import params_without_others_changes
 from gcjax.protocols.base import LocalWork
 
 
@@ -15,24 +15,24 @@ class GradientPoints(NamedTuple):
     Attributes:
       version_params: the parameters that were read.
       params_before_pull: the local parameters before they were.
-      pulls_under_way: bool[], whether a pull comes while the first of the steps is under way.
-      local: `gcjax.engine.local_work.Local` of the owner, before the steps.
+      pulls_during_first_step: bool[], whether a pull comes while the first of the steps is under way.
+      local_state: `gcjax.engine.local_work.LocalState` of the owner, before the steps.
     """
 
     version_params: Any
     params_before_pull: Any
-    pulls_under_way: jax.Array
-    local: Any
+    pulls_during_first_step: jax.Array
+    local_state: Any
 
-    def of_step(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
+    def params_of_step_gradient(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
         """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`."""
         if local.gradients_at_version:
             return self.version_params
         if local.overlaps_pull:  # the first gradient after a pull was begun before it
-            begun_before_pull = self.pulls_under_way & (step == 0)
+            begun_before_pull = self.pulls_during_first_step & (step == 0)
             return jax.tree.map(
                 lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
             )
         if local.mixing is not None:
-            return without_mixing_meanwhile(self.local, params)
+            return params_without_others_changes(self.local_state, params)
         return params

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from gcjax._shared_loops import max_over_runs
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
-from gcjax.engine.messages import assembled, chunk_weights, decoded_blocks, worker_messages
+from gcjax.engine.messages import chunk_weights, decoded_blocks, gradient_from_blocks, worker_messages
 from gcjax.engine.spread import Spread
 from gcjax.engine.version_ring import Versions
 from gcjax.protocols.schedule import Commits
@@ -23,12 +23,13 @@ class Contribution(NamedTuple):
     """What a commit applies.
 
     Attributes:
-      gradient: the weighted sum of the gradients, a pytree like the parameters.
+      gradient_or_messages: the weighted sum of the gradients, a pytree like the parameters; where messages are
+        compressed, first the `gcjax.engine.compressed_messages.Messages` that the sum is to be made of.
       loss: float[], the mean training loss of the batches behind it.
       residual: float[], the distance of the decoded coefficients from the exact sum; 0 without a code.
     """
 
-    gradient: Any
+    gradient_or_messages: Any
     loss: jax.Array
     residual: jax.Array
 
@@ -47,22 +48,22 @@ class Inputs(NamedTuple):
     rng_key: jax.Array
 
 
-class Chunks(NamedTuple):
-    """What the batches of a round are drawn from."""
+class RoundInputs(NamedTuple):
+    """What the batches of a round are drawn from: the data, the key of all batches, and the number of the round."""
 
     data: Any
     rng_key: jax.Array
     round: jax.Array
 
 
-CommitGradient = Callable[[Inputs, Commits, jax.Array], Contribution]
-"""`(inputs, schedule, commit) -> Contribution`."""
+ContributionFunction = Callable[[Inputs, Commits, jax.Array], Contribution]
+"""`(inputs, commits, commit number int32[]) -> Contribution`."""
 
 Sums = tuple[Any, jax.Array, jax.Array]
 """Over contributions, by their weights: the gradients, the losses float[], the weights float[]."""
 
-Estimate = Callable[[Any, Chunks, Coding], tuple[Any, jax.Array]]
-"""`(params, chunks, coding) -> (gradient, loss)`: what the coding decodes."""
+Estimate = Callable[[Any, RoundInputs, Coding], tuple[Any, jax.Array]]
+"""`(params, round_inputs, coding) -> (gradient, loss)`: what the coding decodes."""
 
 
 class Units(NamedTuple):
@@ -92,7 +93,9 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
     return task.unit_batch(data, rng_key, worker, unit), key
 
 
-def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False) -> CommitGradient:
+def unit_gradients(
+    task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False
+) -> ContributionFunction:
     """The function that gives what a commit of plain gradients applies: the weighted sum over its contributions.
 
     Each contribution is the gradient on its unit's batch, at the version it read.
@@ -104,7 +107,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_paddin
       skip_padding: whether they are computed one after the other on one device, so that padding costs nothing.
     """
 
-    def weights_and_batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
+    def weights_batches_and_keys(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
         """For each of the C units its weight (0 for padding), its batch, and the key of its loss."""
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         worker, unit = units.worker.clip(0), units.unit.clip(0)
@@ -113,20 +116,20 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_paddin
     def sums_at_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> Sums:
         """The sums over units at the same parameters; `shared` is (params, data, rng_key)."""
         params, data, rng_key = shared
-        weight, batch, keys = weights_and_batches(data, rng_key, units)
+        weight, batch, keys = weights_batches_and_keys(data, rng_key, units)
         loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weight, batch, keys))(params)
         return gradient_sum, loss_sum, weight.astype(loss_sum.dtype).sum()
 
     def sums_at_own_versions(inputs: Inputs, units: Units) -> Sums:
         """The sums over units, each at the parameters of the version that it read."""
-        weight, batch, keys = weights_and_batches(inputs.data, inputs.rng_key, units)
+        weight, batch, keys = weights_batches_and_keys(inputs.data, inputs.rng_key, units)
         params = jax.vmap(inputs.versions.read)(units.version.clip(0))  # -1 pads
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
         gradient_sum = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
         weight = weight.astype(losses.dtype)
         return gradient_sum, (losses * weight).sum(), weight.sum()
 
-    def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+    def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
         if skip_padding and spread.size == 1:  # on one device
@@ -139,51 +142,51 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_paddin
         no_residual = jnp.zeros((), commits.weight.dtype)  # nothing is decoded
         return Contribution(gradient_sum, mean(loss_sum, weight_sum), no_residual)
 
-    return gradient
+    return contribution
 
 
-def _sums_one_by_one(sums_of: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
-    """`sums_of(inputs, units)`, computed unit by unit, without the padding, which is behind the units."""
+def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
+    """`unit_sums(inputs, units)`, computed unit by unit, without the padding, which is behind the units."""
 
     def add_unit(i: jax.Array, sums: Sums) -> Sums:
         """The sums with those of unit i."""
         one_unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)  # arrays [1]
-        return jax.tree.map(jnp.add, sums, sums_of(inputs, one_unit))
+        return jax.tree.map(jnp.add, sums, unit_sums(inputs, one_unit))
 
     first_unit = jax.tree.map(lambda x: x[:1], units)
-    sums_shapes = jax.eval_shape(sums_of, inputs, first_unit)
+    sums_shapes = jax.eval_shape(unit_sums, inputs, first_unit)
     zero_sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums_shapes)
     num_before_padding = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
     return jax.lax.fori_loop(0, max_over_runs(num_before_padding), add_unit, zero_sums)
 
 
-def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
+def coded_gradients(code: GradientCode, estimate: Estimate) -> ContributionFunction:
     """The function that gives what a commit of a coded round applies: what the plan decodes from the progress."""
 
-    def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+    def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the estimate by `code`, weighted as the protocol says; its loss."""
         progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
         coding = code.plan(progress)
         worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
         # All workers read one version, and begin with the same unit.
         first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
-        units_of_round = code.assignment.load
-        round_number = first_unit // units_of_round
-        chunks = Chunks(inputs.data, inputs.rng_key, round_number)
+        units_per_round = code.assignment.load
+        round_number = first_unit // units_per_round
+        round_inputs = RoundInputs(inputs.data, inputs.rng_key, round_number)
         params = inputs.versions.read(version)
         weighted_coding = coding._replace(decode=coding.decode * worker_weights)
-        estimated_sum, loss = estimate(params, chunks, weighted_coding)
+        estimated_sum, loss = estimate(params, round_inputs, weighted_coding)
         # Computed from the coefficients, whatever the code says of itself.
         true_residual = residual(code.assignment, coding.encode, coding.decode)
         return Contribution(estimated_sum, loss, true_residual)
 
-    return gradient
+    return contribution
 
 
-def chunk_batch(task: Task, chunks: Chunks, chunk: jax.Array) -> tuple[Any, jax.Array]:
+def chunk_batch(task: Task, round_inputs: RoundInputs, chunk: jax.Array) -> tuple[Any, jax.Array]:
     """The batch of a chunk and the key of its loss, the same for all its holders."""
-    key = jax.random.fold_in(jax.random.fold_in(chunks.rng_key, chunk), chunks.round)
-    return task.chunk_batch(chunks.data, chunks.rng_key, chunk, chunks.round), key
+    key = jax.random.fold_in(jax.random.fold_in(round_inputs.rng_key, chunk), round_inputs.round)
+    return task.chunk_batch(round_inputs.data, round_inputs.rng_key, chunk, round_inputs.round), key
 
 
 def estimate_on_one_device(task: Task, code: GradientCode) -> Estimate:
@@ -197,13 +200,13 @@ def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
     All holders of a chunk compute the same gradient, so on one device it is computed once.
     """
 
-    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
-        """(gradient sum, mean loss) that the coding decodes; batches are drawn from `chunks`."""
+    def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
+        """(gradient sum, mean loss) that the coding decodes; batches are drawn from `round_inputs`."""
         coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L, L]
         only_block = 0
         weights = coefficients[:, only_block, only_block]
         all_chunks = jnp.arange(code.assignment.num_chunks)
-        batches, keys = jax.vmap(lambda chunk: chunk_batch(task, chunks, chunk))(all_chunks)
+        batches, keys = jax.vmap(lambda chunk: chunk_batch(task, round_inputs, chunk))(all_chunks)
         loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weights, batches, keys))(params)
         return gradient_sum, mean(loss_sum, weights.astype(loss_sum.dtype).sum())
 
@@ -213,26 +216,26 @@ def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
 def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
     """The estimate for any L and M: every worker adds its chunks, one after the other, to its messages."""
 
-    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
-        """(gradient sum, mean loss) that the coding decodes; batches are drawn from `chunks`."""
+    def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
+        """(gradient sum, mean loss) that the coding decodes; batches are drawn from `round_inputs`."""
 
         def loss(params: Any, chunk: jax.Array) -> jax.Array:
             """The task's loss on the batch of chunk number `chunk`."""
-            return task.loss(params, *chunk_batch(task, chunks, chunk))
+            return task.loss(params, *chunk_batch(task, round_inputs, chunk))
 
         chunks_of_worker, coding = used_rows(code, coding)
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
-        gradient_sum = assembled(decoded_blocks(coding.decode, messages), params)
+        gradient_sum = gradient_from_blocks(decoded_blocks(coding.decode, messages), params)
         return gradient_sum, mean((losses * weights).sum(), weights.sum())
 
     return estimate
 
 
-def _common_entry(padded: jax.Array) -> jax.Array:
+def _common_entry(entries: jax.Array) -> jax.Array:
     """int32[], the entry that all of int32[C] have in common but those that pad, with -1; 0 if all of them do."""
-    return padded.max().clip(0)
+    return entries.max().clip(0)
 
 
 def mean(weighted_sum: jax.Array, weight_sum: jax.Array) -> jax.Array:

@@ -15,29 +15,31 @@ import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
-from gcjax.engine.compressed_messages import compressed
+from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.gradient_points import GradientPoints
-from gcjax.engine.gradient_table import with_gradients
+from gcjax.engine.gradient_table import mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
-from gcjax.engine.mixing import after_mixing, mean_over_workers
-from gcjax.engine.new_processes import NOTHING_READ, begun_anew
+from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
+from gcjax.engine.new_processes import NO_VERSION_READ, local_state_before_unit
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, adopt_version
 from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
 
 
-class Local(NamedTuple):
-    """The parameters that an owner (a worker or a group) works on; every leaf [num_owners, ...] for all of them.
+class LocalState(NamedTuple):
+    """The parameters of an owner (a worker or a group), and its state; every leaf [num_owners, ...] for all of them.
 
     Attributes:
       params: the parameters.
       opt_state: of the optimizer of the local steps.
       version: int32[], the version that was read last; -1 before the first.
-      new_processes: what begins anew on the way, see `gcjax.engine.new_processes`; None if nothing does.
+      new_processes: what a new process of the worker begins with, see `gcjax.engine.new_processes`; None if no worker
+        has a new one.
       compression: the state of the compression of what is pushed; None without one.
       push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
-      params_at_begin: those with which the unit under way was begun; None unless others can change them meanwhile.
+      params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
+        while it is computed.
     """
 
     params: Any
@@ -46,7 +48,7 @@ class Local(NamedTuple):
     new_processes: Any = None
     compression: Any = None
     push_sum_weight: Any = None
-    params_at_begin: Any = None
+    params_at_unit_begin: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -74,7 +76,7 @@ class LocalSteps(NamedTuple):
         return self.weight * self.num_steps.astype(self.weight.dtype)
 
 
-class LocalRule(NamedTuple):
+class LocalProgram(NamedTuple):
     """How a commit of local work is made: what does not change from commit to commit.
 
     Attributes:
@@ -94,11 +96,13 @@ class LocalRule(NamedTuple):
     compression: Compression | None
 
 
-LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, Local]]
-"""`(inputs, commits, index, all_local) -> (contribution, all_local)`: makes a commit; `all_local` is of all owners."""
+LocalCommit = Callable[[Inputs, Commits, jax.Array, LocalState], tuple[Contribution, LocalState]]
+"""`(inputs, commits, index, local_states) -> (contribution, local_states)`: makes a commit; states of all owners."""
 
 
-def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
+def initial_local_states(
+    local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int
+) -> LocalState:
     """The local parameters before the first commit: all owners have the initial ones."""
     last_owner = int(owner_of_workers(local, num_workers).max())
     num_owners = last_owner + 1
@@ -109,16 +113,17 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
 
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
-    if local.gradient_table:
+    if local.gradient_table:  # local parameters are then minus the mean gradients
         params = jax.tree.map(jnp.zeros_like, params)
-    all_local = Local(params, opt_state, version=jnp.full(num_owners, NOTHING_READ, jnp.int32))
+    local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
     if local.mixing is None:
-        return all_local
-    params_at_begin = params if local.mixing.overlaps else None
-    return all_local._replace(push_sum_weight=jnp.ones(num_owners), params_at_begin=params_at_begin)
+        return local_states
+    can_change_within_unit = local.mixing.overlaps
+    params_at_unit_begin = params if can_change_within_unit else None
+    return local_states._replace(push_sum_weight=jnp.ones(num_owners), params_at_unit_begin=params_at_unit_begin)
 
 
-def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
+def keeps_nothing_on_reading(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
     """Whether a worker that reads has nothing left of what it did before: no parameters, and no optimizer state."""
     opt_state = jax.eval_shape((local.optimizer or optimizer).init, params)
     return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
@@ -131,7 +136,7 @@ def owner_of_workers(local: LocalWork, num_workers: int) -> np.ndarray:
     return local.parameter_owners(num_workers)
 
 
-def local_commits(
+def local_commit_maker(
     task: Task,
     local: LocalWork,
     optimizer: optax.GradientTransformation,
@@ -140,7 +145,7 @@ def local_commits(
     schedule: Schedule,
     compression: Compression | None = None,
 ) -> LocalCommit:
-    """The function that makes commits of local work.
+    """The function that makes a commit of local work.
 
     Args:
       task: what is trained.
@@ -153,30 +158,32 @@ def local_commits(
       compression: of what is pushed; None for none.
     """
     owners = jnp.asarray(owner_of_workers(local, num_workers))
-    rule = LocalRule(
+    program = LocalProgram(
         task=task, local=local, optimizer=local.optimizer or optimizer, owner_of_worker=owners,
         worker_spread=worker_spread, compression=compression,
     )  # fmt: skip
 
-    def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
-        """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
-        steps = _steps_of_commit(rule.local, commits, index)
-        num_contributions, num_workers = steps.num_steps.shape[0], rule.owner_of_worker.size
-        has_all_workers = num_contributions == rule.local.passes * num_workers
-        all_work_at_once = has_all_workers and rule.worker_spread is not None
-        sum_changes = _changes_side_by_side if all_work_at_once else _changes_one_by_one
-        before_steps = all_local
-        change_sum, all_local, losses = sum_changes(rule, inputs, steps, all_local)
-        if rule.local.mixing is not None:
-            all_local = after_mixing(rule.local.mixing, schedule, index, before_steps, all_local)
-            change_sum = jax.tree.map(jnp.subtract, mean_over_workers(all_local.params), inputs.versions.params)
-        if rule.local.gradient_table:
-            change_sum = mean_over_workers(all_local.params)
+    def make_commit(
+        inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
+    ) -> tuple[Contribution, LocalState]:
+        """The contribution of commit `index` by `program`, and the local parameters of all owners after it."""
+        steps = _steps_of_commit(program.local, commits, index)
+        num_contributions, num_workers = steps.num_steps.shape[0], program.owner_of_worker.size
+        has_all_workers = num_contributions == program.local.passes * num_workers
+        workers_step_at_once = has_all_workers and program.worker_spread is not None
+        sum_changes = _changes_side_by_side if workers_step_at_once else _changes_one_by_one
+        before_steps = local_states
+        change_sum, local_states, losses = sum_changes(program, inputs, steps, local_states)
+        if program.local.mixing is not None:
+            local_states = local_states_after_mixing(program.local.mixing, schedule, index, before_steps, local_states)
+            change_sum = jax.tree.map(jnp.subtract, mean_over_workers(local_states.params), inputs.versions.params)
+        if program.local.gradient_table:
+            change_sum = mean_over_workers(local_states.params)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
         server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
         no_residual = jnp.zeros((), commits.weight.dtype)
-        return Contribution(server_gradient, mean_loss, no_residual), all_local
+        return Contribution(server_gradient, mean_loss, no_residual), local_states
 
     return make_commit
 
@@ -207,15 +214,15 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
 
 
 def _changes_one_by_one(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
-) -> tuple[Any, Local, jax.Array]:
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, local_states: LocalState
+) -> tuple[Any, LocalState, jax.Array]:
     """Takes the steps of a commit, one contribution after the other.
 
     Args:
-      rule: what is the same in all commits.
+      program: what is the same in all commits.
       inputs: the versions, the data and the key.
       steps: of the C contributions, every field [C, ...].
-      all_local: the local parameters of all owners, every leaf [num_owners, ...].
+      local_states: the local parameters of all owners, every leaf [num_owners, ...].
 
     Returns:
       The sum of the weighted changes, the local parameters of all owners after it, and the mean loss of each
@@ -225,43 +232,46 @@ def _changes_one_by_one(
     num_contributions = has_steps.sum(dtype=jnp.int32)
     order_with_padding_last = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)
 
-    def add_change(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
+    def add_change(i: jax.Array, carry: tuple[Any, LocalState, jax.Array]) -> tuple[Any, LocalState, jax.Array]:
         """Adds the change of the i-th of the contributions `steps`; a run of a vmap that has fewer stays as it is.
 
         The i-th is number `order_with_padding_last[i]`.
         """
-        change_sum, all_local, losses = carry
+        change_sum, local_states, losses = carry
         steps_of_one = jax.tree.map(lambda x: x[order_with_padding_last[i]], steps)
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
-        owner = rule.owner_of_worker[any_member]
-        local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
-        change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_of_one)
-        new_local = select_active(i < num_contributions, new_local, local)
-        all_local = jax.tree.map(
-            lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), all_local, new_local
+        owner = program.owner_of_worker[any_member]
+        old_state = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), local_states)
+        change, new_state, loss = _change_of_contribution(program, inputs, old_state, steps_of_one)
+        new_state = select_active(i < num_contributions, new_state, old_state)
+        local_states = jax.tree.map(
+            lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), local_states, new_state
         )
-        return jax.tree.map(jnp.add, change_sum, change), all_local, losses.at[order_with_padding_last[i]].set(loss)
+        losses = losses.at[order_with_padding_last[i]].set(loss)
+        return jax.tree.map(jnp.add, change_sum, change), local_states, losses
 
     zero_change = jax.tree.map(jnp.zeros_like, inputs.versions.params)
     zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
-    carry = zero_change, all_local, zero_losses
+    carry = zero_change, local_states, zero_losses
     return jax.lax.fori_loop(0, max_over_runs(num_contributions), add_change, carry)
 
 
 def _changes_side_by_side(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
-) -> tuple[Any, Local, jax.Array]:
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, local_states: LocalState
+) -> tuple[Any, LocalState, jax.Array]:
     """Takes the steps of a commit with contributions of all W workers in order, `passes` times.
 
     All workers take their steps at once, pass by pass. Arguments and results are those of `_changes_one_by_one`: the
     sum of the weighted changes, the local parameters of all owners after it, and float[C] times the mean loss of all.
     """
-    assert rule.worker_spread is not None
+    assert program.worker_spread is not None
 
-    def sum_of_workers(inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
-        """Sums of the changes and of the weighted losses, and the local parameters after one contribution of each."""
-        changes, new_local, losses = jax.vmap(partial(_change_of_contribution, rule), (None, 0, 0))(
-            inputs, local, steps
+    def sum_over_workers(
+        inputs: Inputs, old_states: LocalState, steps: LocalSteps
+    ) -> tuple[tuple[Any, jax.Array], LocalState]:
+        """Sums of the changes and of the weighted losses, and the local states after one contribution each."""
+        changes, new_states, losses = jax.vmap(partial(_change_of_contribution, program), (None, 0, 0))(
+            inputs, old_states, steps
         )
         has_steps = steps.num_steps > 0  # bool[W]
 
@@ -269,75 +279,95 @@ def _changes_side_by_side(
             """[W, ...]: the new leaf for the workers that have steps, the old one for the others."""
             return jnp.where(has_steps.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
-        local = jax.tree.map(select_new_where_steps, new_local, local)
+        new_states = jax.tree.map(select_new_where_steps, new_states, old_states)
         change_sum = jax.tree.map(lambda x: jnp.sum(x, axis=0), changes)
         weighted_loss_sum = jnp.sum(steps.loss_weight * losses)
-        return (change_sum, weighted_loss_sum), local
+        return (change_sum, weighted_loss_sum), new_states
 
-    num_workers, change_sum, loss_sum = rule.owner_of_worker.size, None, jnp.zeros((), steps.weight.dtype)
-    for number in range(rule.local.passes):
-        contributions_of_pass = slice(number * num_workers, (number + 1) * num_workers)  # of workers 0 to W - 1
+    num_workers, change_sum, loss_sum = program.owner_of_worker.size, None, jnp.zeros((), steps.weight.dtype)
+    for pass_number in range(program.local.passes):
+        first_contribution = pass_number * num_workers
+        contributions_of_pass = slice(first_contribution, first_contribution + num_workers)  # of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, pass_=contributions_of_pass: x[pass_], steps)
-        (change_of_pass, loss_of_pass), all_local = rule.worker_spread.sum_parts_with_states(
-            sum_of_workers, inputs, all_local, steps_of_pass
+        (change_of_pass, loss_of_pass), local_states = program.worker_spread.sum_parts_with_states(
+            sum_over_workers, inputs, local_states, steps_of_pass
         )
         change_sum = change_of_pass if change_sum is None else jax.tree.map(jnp.add, change_sum, change_of_pass)
         loss_sum += loss_of_pass
     mean_loss = mean(loss_sum, steps.loss_weight.sum())
-    return change_sum, all_local, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
+    return change_sum, local_states, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
 
 
 def _change_of_contribution(
-    rule: LocalRule, inputs: Inputs, local: Local, steps: LocalSteps
-) -> tuple[Any, Local, jax.Array]:
+    program: LocalProgram, inputs: Inputs, local_state: LocalState, steps: LocalSteps
+) -> tuple[Any, LocalState, jax.Array]:
     """One contribution: a pull, if it reads another version than the one before; the steps; then the push.
 
     Args:
-      rule: what is the same in all contributions.
+      program: what is the same in all contributions.
       inputs: the versions, the data and the key.
-      local: of the owner of this contribution.
+      local_state: of the owner of this contribution.
       steps: of this contribution.
 
     Returns:
       The weighted change that is pushed, the owner's local parameters afterwards, and the mean loss of the steps.
     """
     first_member = 0
-    local = begun_anew(local, steps.unit[first_member])
+    local_state = local_state_before_unit(local_state, steps.unit[first_member])
     version_params = inputs.versions.read(steps.version.clip(0))
-    pulls = steps.version != local.version
+    pulls = steps.version != local_state.version
     # The change is measured from the local parameters, after the pull if there is one.
     params_before_steps = jax.lax.cond(
-        pulls, rule.local.pull, lambda params, version: params, local.params, version_params
+        pulls, program.local.pull, lambda params, version: params, local_state.params, version_params
     )
-    if rule.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
+    if program.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
         params_before_steps = jax.tree.map(jnp.zeros_like, version_params)
-    has_pulled_before = local.version >= 0  # nothing is under way before the first pull
-    pulls_under_way = pulls & has_pulled_before
+    has_pulled_before = local_state.version >= 0  # nothing is under way before the first pull
+    pulls_during_first_step = pulls & has_pulled_before
     gradient_points = GradientPoints(
         version_params=version_params,
-        params_before_pull=local.params if rule.local.overlaps_pull else params_before_steps,
-        pulls_under_way=pulls_under_way,
-        local=local,
+        params_before_pull=local_state.params if program.local.overlaps_pull else params_before_steps,
+        pulls_during_first_step=pulls_during_first_step,
+        local_state=local_state,
     )
     params_after_steps, opt_state, loss = _take_steps(
-        rule, inputs, steps, gradient_points, params_before_steps, local.opt_state
+        program, inputs, steps, gradient_points, params_before_steps, local_state.opt_state
     )
-    change, params = rule.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
-    if rule.compression is not None:
+    change, params = program.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
+    if program.compression is not None:
         owner, first_unit = (
-            rule.owner_of_worker[steps.worker.max().clip(0)],
+            program.owner_of_worker[steps.worker.max().clip(0)],
             steps.unit.max().clip(0),
         )  # the max, as -1 pads
-        change, state = compressed(rule.compression, change, local.compression, inputs.rng_key, owner, first_unit)
-        local = local._replace(compression=state)
-    if rule.local.gradient_table:
-        params = with_gradients(local.params, change, steps.weight, steps.num_steps, rule.owner_of_worker.size)
+        change, state = estimate_and_new_state(
+            program.compression,
+            change,
+            local_state.compression,
+            batch_key=inputs.rng_key,
+            sender=owner,
+            unit=first_unit,
+        )
+        local_state = local_state._replace(compression=state)
+    if program.local.gradient_table:
+        params = mean_gradient_after_contribution(
+            local_state.params,
+            change,
+            weight=steps.weight,
+            num_gradients=steps.num_steps,
+            num_workers=program.owner_of_worker.size,
+        )
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
-    return weighted_change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
+    new_state = local_state._replace(params=params, opt_state=opt_state, version=steps.version)
+    return weighted_change, new_state, loss
 
 
 def _take_steps(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, gradient_points: GradientPoints, params: Any, opt_state: Any
+    program: LocalProgram,
+    inputs: Inputs,
+    steps: LocalSteps,
+    gradient_points: GradientPoints,
+    params: Any,
+    opt_state: Any,
 ) -> tuple[Any, Any, jax.Array]:
     """The local parameters and the optimizer's state after the steps of a contribution, and the mean loss of the steps.
 
@@ -347,9 +377,9 @@ def _take_steps(
     def take_step(step: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
         """Parameters, optimizer state and sum of losses after a step; as before from step `steps.num_steps` on."""
         params, opt_state, loss_sum = carry
-        gradient_params = gradient_points.of_step(rule.local, step, params)
-        loss, gradient = _step_gradient(rule, inputs, steps, step, gradient_params)
-        updates, new_opt_state = rule.optimizer.update(gradient, opt_state, params)
+        gradient_params = gradient_points.params_of_step_gradient(program.local, step, params)
+        loss, gradient = _step_gradient(program, inputs, steps, step, gradient_params)
+        updates, new_opt_state = program.optimizer.update(gradient, opt_state, params)
         new_carry = optax.apply_updates(params, updates), new_opt_state, loss_sum + loss.astype(loss_sum.dtype)
         return select_active(step < steps.num_steps, new_carry, carry)
 
@@ -361,14 +391,14 @@ def _take_steps(
 
 
 def _step_gradient(
-    rule: LocalRule, inputs: Inputs, steps: LocalSteps, step: jax.Array, params: Any
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, step: jax.Array, params: Any
 ) -> tuple[jax.Array, Any]:
     """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
 
     If workers take it together, the means over them, weighted by `steps.share`.
     """
-    task, workers, units = rule.task, steps.worker.clip(0), steps.unit.clip(0) + step
-    if not rule.local.joint_steps:
+    task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
+    if not program.local.joint_steps:
         only_member = 0
         batch, key = unit_inputs(task, inputs.data, inputs.rng_key, workers[only_member], units[only_member])
         return jax.value_and_grad(task.loss)(params, batch, key)

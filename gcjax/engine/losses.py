@@ -14,15 +14,16 @@ class Losses(NamedTuple):
     """A loss in the two forms that coding needs. `aux` is what else it returns, a pytree of floats; () for nothing.
 
     Attributes:
-      of_chunk: `(params, chunk, *args) -> (float[], aux)`.
-      weighted: `(params, chunks, weights, *args) -> (float[], aux)`, weighted sums over the leading axis of the chunks.
+      chunk_loss_and_aux: `(params, chunk, *args) -> (float[], aux)`.
+      weighted_loss_and_aux: `(params, chunks, weights, *args) -> (float[], aux)`, weighted sums over the leading
+        axis of the chunks.
     """
 
-    of_chunk: Callable[..., tuple[jax.Array, Any]]
-    weighted: Callable[..., tuple[jax.Array, Any]]
+    chunk_loss_and_aux: Callable[..., tuple[jax.Array, Any]]
+    weighted_loss_and_aux: Callable[..., tuple[jax.Array, Any]]
 
 
-def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
+def loss_forms(loss: Callable[..., Any], has_aux: bool) -> Losses:
     """Both forms of a user's loss, which returns float[], the mean of a chunk, or float[B], one for each example.
 
     With `has_aux` it returns this and aux.
@@ -32,12 +33,12 @@ def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
         """What the user's `loss` returns, as (loss, aux)."""
         return _loss_and_aux(loss(params, chunk, *args), has_aux)
 
-    def of_chunk(params: Any, chunk: Any, *args: Any) -> tuple[jax.Array, Any]:
+    def chunk_loss_and_aux(params: Any, chunk: Any, *args: Any) -> tuple[jax.Array, Any]:
         """The mean loss of one chunk, and the mean of aux over its examples."""
         value, aux = loss_and_aux(params, chunk, *args)
         return jax.tree.map(lambda x: x.mean(axis=0), (value, aux)) if value.ndim else (value, aux)
 
-    def weighted(params: Any, chunks: Any, weights: jax.Array, *args: Any) -> tuple[jax.Array, Any]:
+    def weighted_loss_and_aux(params: Any, chunks: Any, weights: jax.Array, *args: Any) -> tuple[jax.Array, Any]:
         """The sum of `weights[c]` times loss and aux of chunk c; leaves of `chunks` are [chunks, B, ...]."""
         first_chunk = jax.tree.map(lambda x: x[0], chunks)
         loss_shape = jax.eval_shape(lambda chunk: loss_and_aux(params, chunk, *args)[0], first_chunk).shape
@@ -50,7 +51,7 @@ def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
             chunk_losses = jax.vmap(lambda chunk: loss_and_aux(params, chunk, *args))(chunks)
         return weighted_sum(weights, chunk_losses)
 
-    return Losses(of_chunk=of_chunk, weighted=weighted)
+    return Losses(chunk_loss_and_aux=chunk_loss_and_aux, weighted_loss_and_aux=weighted_loss_and_aux)
 
 
 def _loss_and_aux(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:

@@ -32,7 +32,7 @@ def worker_messages(
     num_workers, num_messages, _, num_blocks = encode.shape
     flat_params = ravel_pytree(params)[0]
     dtype = accumulation_dtype(flat_params.dtype)
-    encode_chunk = partial(_encoded_chunk, loss, has_aux, dtype, params)
+    encode_chunk = partial(_message_terms_and_loss, loss, has_aux, dtype, params)
 
     def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
         """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by `encode_chunk`."""
@@ -50,7 +50,7 @@ def worker_messages(
     return messages, losses_by_worker
 
 
-def _encoded_chunk(
+def _message_terms_and_loss(
     loss: Callable[[Any, Any], Any], has_aux: bool, dtype: Any, params: Any, chunk: Any, coefficients: jax.Array
 ) -> tuple[jax.Array, Any]:
     """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss.
@@ -86,10 +86,10 @@ def decoded_blocks(decode: jax.Array, messages: jax.Array) -> jax.Array:
     return jnp.einsum("uml,umi->li", decode.astype(messages.dtype), messages)
 
 
-def assembled(estimate: jax.Array, params: Any) -> Any:
+def gradient_from_blocks(blocks: jax.Array, params: Any) -> Any:
     """A pytree like the parameters, dtypes included, from the blocks float[L, width] of an estimate."""
     flat_params, unravel = ravel_pytree(params)
-    return unravel(estimate.reshape(-1)[: flat_params.size].astype(flat_params.dtype))
+    return unravel(blocks.reshape(-1)[: flat_params.size].astype(flat_params.dtype))
 
 
 def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:

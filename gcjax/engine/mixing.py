@@ -12,77 +12,84 @@ from gcjax.protocols.base import Mixing
 from gcjax.protocols.schedule import Schedule
 
 
-def averaged(worker: jax.Array, matrix: jax.Array, values: Any, steps: Any = None) -> Any:
+def values_after_averaging(members: jax.Array, matrix: jax.Array, values: Any, increments: Any = None) -> Any:
     """The values of all workers after some of them have averaged theirs.
 
     Args:
-      worker: int32[members], who takes part.
-      matrix: float[members, members]; the k-th of them gets `sum_j matrix[k, j] values[worker[j]]`.
+      members: int32[members], the workers who take part.
+      matrix: float[members, members]; the k-th of them gets `sum_j matrix[k, j] values[members[j]]`.
       values: a pytree, every leaf [W, ...].
-      steps: what is added afterwards, a pytree like the values; nothing if None.
+      increments: what is added afterwards, a pytree like the values; nothing if None.
     """
 
     def average_leaf(x: jax.Array) -> jax.Array:
         """[W, ...]: the leaf, averaged along its leading axis."""
-        mixed = jnp.tensordot(matrix.astype(x.dtype), x[worker], axes=1, precision=jax.lax.Precision.HIGHEST)
-        return x.at[worker].set(mixed)
+        averages = jnp.tensordot(matrix.astype(x.dtype), x[members], axes=1, precision=jax.lax.Precision.HIGHEST)
+        return x.at[members].set(averages)
 
-    mixed_values = jax.tree.map(average_leaf, values)
-    return mixed_values if steps is None else jax.tree.map(jnp.add, mixed_values, steps)
+    new_values = jax.tree.map(average_leaf, values)
+    return new_values if increments is None else jax.tree.map(jnp.add, new_values, increments)
 
 
-def mixed_params(mixing: Mixing, worker: jax.Array, matrix: jax.Array, before: Any, after: Any) -> Any:
+def params_after_averaging(mixing: Mixing, members: jax.Array, matrix: jax.Array, before: Any, after: Any) -> Any:
     """The parameters of all workers, every leaf [W, ...], after a commit.
 
     Args:
       mixing: of the protocol.
-      worker: int32[members], who takes part.
-      matrix: float[members, members], see `averaged`.
+      members: int32[members], the workers who take part.
+      matrix: float[members, members], see `values_after_averaging`.
       before: the parameters before the steps of the commit.
       after: those after them.
     """
-    if not mixing.overlaps:
-        return averaged(worker, matrix, after)
-    return averaged(worker, matrix, before, steps=jax.tree.map(jnp.subtract, after, before))
+    if not mixing.overlaps:  # nobody's parameters are averaged while it computes
+        return values_after_averaging(members, matrix, after)
+    return values_after_averaging(members, matrix, before, increments=jax.tree.map(jnp.subtract, after, before))
 
 
-def after_mixing(mixing: Mixing, schedule: Schedule, commit: jax.Array, before: Any, after: Any) -> Any:
-    """The local parameters of all workers once those in a commit have mixed theirs.
+def local_states_after_mixing(mixing: Mixing, schedule: Schedule, commit: jax.Array, before: Any, after: Any) -> Any:
+    """The local states of all workers once those in a commit have mixed theirs.
 
     Args:
       mixing: of the protocol.
       schedule: the record.
       commit: int32[].
-      before: `gcjax.engine.local_work.Local` of all workers before the steps of the commit.
+      before: `gcjax.engine.local_work.LocalState` of all workers before the steps of the commit.
       after: the same after them.
     """
-    worker, matrix = mixing.average(schedule, commit)
-    params = mixed_params(mixing, worker, matrix, before.params, after.params)
-    mixed = after._replace(params=params, push_sum_weight=averaged(worker, matrix, after.push_sum_weight))
+    members, matrix = mixing.average(schedule, commit)
+    params = params_after_averaging(mixing, members, matrix, before.params, after.params)
+    new_states = after._replace(
+        params=params, push_sum_weight=values_after_averaging(members, matrix, after.push_sum_weight)
+    )
     if not mixing.overlaps:
-        return mixed
+        return new_states
     num_workers, contributors = schedule.start.shape[1], schedule.worker[commit]
-    begins_next = jnp.where(contributors >= 0, contributors, num_workers)  # -1 pads: out of bounds, dropped
-    params_at_begin = jax.tree.map(
-        lambda old, x: old.at[begins_next].set(x.at[begins_next].get(mode="clip"), mode="drop"),
-        after.params_at_begin,
+    workers_beginning_next = jnp.where(contributors >= 0, contributors, num_workers)  # -1 pads: out of bounds, dropped
+    params_at_unit_begin = jax.tree.map(
+        lambda old, x: old.at[workers_beginning_next].set(x.at[workers_beginning_next].get(mode="clip"), mode="drop"),
+        after.params_at_unit_begin,
         params,
     )
-    return mixed._replace(params_at_begin=params_at_begin)
+    return new_states._replace(params_at_unit_begin=params_at_unit_begin)
 
 
-def without_mixing_meanwhile(local: Any, params: Any) -> Any:
-    """The parameters as they would be if nobody else had changed them since the unit began, over their weight.
+def params_without_others_changes(local_state: Any, params: Any) -> Any:
+    """The parameters as they would be without what others have averaged into them since the unit began.
+
+    They are divided by the push-sum weight, as those at which a gradient is taken are.
 
     Args:
-      local: `gcjax.engine.local_work.Local` of one worker, before the steps.
+      local_state: `gcjax.engine.local_work.LocalState` of one worker, before the steps.
       params: its parameters after some of them.
     """
-    if local.params_at_begin is not None:
+    if local_state.params_at_unit_begin is not None:
         params = jax.tree.map(
-            lambda x, old, at_begin: at_begin + (x - old), params, local.params, local.params_at_begin
+            lambda x, old, at_begin: at_begin + (x - old),
+            params,
+            local_state.params,
+            local_state.params_at_unit_begin,
         )
-    return jax.tree.map(lambda x: x / local.push_sum_weight.astype(x.dtype), params)
+    return jax.tree.map(lambda x: x / local_state.push_sum_weight.astype(x.dtype), params)
 
 
 def mean_over_workers(params: Any) -> Any:

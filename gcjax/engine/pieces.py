@@ -49,7 +49,7 @@ def advance_in_pieces(
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
         progress.record_checkpoint(evals_done)
         wants_short_pieces = report is not None or bool(interrupts.saving_seconds())
-        for piece_end in _piece_ends(evals_done, num_evals, checkpoints.every, short=wants_short_pieces):
+        for piece_end in _piece_ends(evals_done, num_evals, checkpoints.every, adds_short_pieces=wants_short_pieces):
             training = advance(training, piece_end)
             if report is not None:
                 report(jax.block_until_ready(training))
@@ -69,7 +69,9 @@ def _advance_without_checkpoints(
     advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
 ) -> _T:
     """What `advance_in_pieces` does without checkpoints: trains `training` to the end, and reports after each piece."""
-    for piece_end in _piece_ends(evals_done=0, num_evals=num_evals, every=num_evals, short=report is not None):
+    for piece_end in _piece_ends(
+        evals_done=0, num_evals=num_evals, every=num_evals, adds_short_pieces=report is not None
+    ):
         training = advance(training, piece_end)
         if report is not None:
             report(jax.block_until_ready(training))
@@ -93,11 +95,11 @@ def stop_requested(training: Any) -> bool:
     return bool(np.any(requests_of_processes))
 
 
-def _piece_ends(evals_done: int, num_evals: int, every: int, *, short: bool) -> list[int]:
-    """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last; if `short`, 100 more."""
+def _piece_ends(evals_done: int, num_evals: int, every: int, *, adds_short_pieces: bool) -> list[int]:
+    """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last, 100 more if asked."""
     at_checkpoints = range(every, num_evals, max(1, every))
     piece_ends = {num_evals, *at_checkpoints}
-    if short:
+    if adds_short_pieces:
         short_piece = max(1, num_evals // _NUM_SHORT_PIECES)
         piece_ends.update(range(0, num_evals, short_piece))
     return sorted(piece_end for piece_end in piece_ends if piece_end > evals_done)

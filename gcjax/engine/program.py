@@ -40,7 +40,7 @@ class Program(NamedTuple):
     optimizer: optax.GradientTransformation
     options: Options
     compression: Compression | None = None
-    wrong: WrongSenders | None = None
+    wrong_senders: WrongSenders | None = None
 
 
 def reads_versions(protocol: Protocol) -> bool:
@@ -69,8 +69,8 @@ def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:
 def eval_every_or_default(eval_every: int | None, schedule: Schedule) -> int:
     """The commits between two evaluations; a hundredth of the possible ones if it is not said."""
     max_commits = schedule.time.shape[0]
-    hundredth = max(1, max_commits // 100)
-    return min(eval_every or hundredth, max_commits)
+    default_commits = max(1, max_commits // 100)
+    return min(eval_every or default_commits, max_commits)
 
 
 def wavefront_width_or_default(width: int | None, schedule: Schedule, device_layout: Layout) -> int:
@@ -81,7 +81,7 @@ def wavefront_width_or_default(width: int | None, schedule: Schedule, device_lay
     return device_layout.spread().size if num_contributions == 1 else 1
 
 
-def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Schedule, traced: bool) -> int:
+def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Schedule, is_traced: bool) -> int:
     """The past versions to keep: by default those that the protocol's staleness asks for, or as many as are read."""
     if ring_size is not None:
         return ring_size
@@ -95,20 +95,20 @@ def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Sc
         size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
     else:
         size = min(num_workers + num_contributions, max_commits)
-    if traced or protocol.loss_feedback is not None:
+    if is_traced or protocol.loss_feedback is not None:
         return size
-    needed_size = int(np.max(jax.device_get(versions_alive(schedule))))
+    needed_size = int(np.max(jax.device_get(past_versions_needed(schedule))))
     # A size from the data alone would compile anew for other durations.
     return max(size, needed_size)
 
 
 @jax.jit
-def versions_alive(schedule: Schedule) -> jax.Array:
+def past_versions_needed(schedule: Schedule) -> jax.Array:
     """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one.
 
     int32[S] of a batch of S schedules.
     """
     if schedule.time.ndim > 1:
-        return jax.vmap(versions_alive)(schedule)
+        return jax.vmap(past_versions_needed)(schedule)
     all_read_latest = rings.staleness(schedule).max() <= 0
     return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))

@@ -52,22 +52,22 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
     return resume
 
 
-def check_same_run(run: Run, num_evals: int, mesh: Mesh | None) -> None:
+def check_same_run(run: Run, num_evals_with_initial: int, mesh: Mesh | None) -> None:
     """Checks that a run can go on: its arrays must suit the arguments of the call that goes on with it.
 
     Args:
       run: to go on with.
-      num_evals: the evaluations of the whole run under these arguments, the first one counted.
+      num_evals_with_initial: the evaluations of the whole run under these arguments, the first one counted.
       mesh: the devices of the call; None for one device.
 
     Raises:
       ValueError: if it has room for another number, or lies on other devices.
     """
     evals_in_run = run.trajectory.time.shape[-1]
-    if evals_in_run != num_evals:
+    if evals_in_run != num_evals_with_initial:
         raise ValueError(
             f"resume must be a run with the same num_commits and eval_every; it has room for {evals_in_run} "
-            f"evaluations, this one for {num_evals}."
+            f"evaluations, this one for {num_evals_with_initial}."
         )
     some_array = run.state.commit
     if mesh is None or _validate.is_traced(some_array):
@@ -89,8 +89,8 @@ def same_ring_size(run: Run, ring_size: int | None) -> int:
     if run.state.ring is None:
         size_of_run = 0
     else:
-        slots_with_unread_one = jax.tree.leaves(run.state.ring)[0].shape[0]  # one more, for versions that nobody reads
-        size_of_run = slots_with_unread_one - 1
+        num_slots = jax.tree.leaves(run.state.ring)[0].shape[0]
+        size_of_run = num_slots - 1  # the last slot is for versions that nobody reads
     if ring_size is not None and ring_size != size_of_run:
         raise ValueError(
             f"resume must be a run with the same ring_size; it has {size_of_run}, asked for is {ring_size}."

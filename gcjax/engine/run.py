@@ -20,7 +20,7 @@ from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.compressed_messages import check_same_states, network_of_run
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import MeshOptions, layout
-from gcjax.engine.new_processes import first_units, with_new_processes
+from gcjax.engine.new_processes import first_units_of_processes, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import (
     Options,
@@ -30,7 +30,7 @@ from gcjax.engine.program import (
     wavefront_width_or_default,
 )
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
-from gcjax.engine.start import Start, started
+from gcjax.engine.start import Start, run_at_start
 from gcjax.engine.state_memory import check_state_fits
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
 from gcjax.engine.validation import (
@@ -82,7 +82,7 @@ def run(
     network: Network | Links | None = None,
     absences: Absences | None = None,
     compression: Compression | None = None,
-    wrong: WrongSenders | None = None,
+    wrong_senders: WrongSenders | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
@@ -108,8 +108,8 @@ def run(
       absences: when workers are away; never if None.
       compression: of the messages that workers send, which then take as long as their compressed size says; the
         parameters that they receive stay whole. What is in no commit counts as not sent. None for none.
-      wrong: workers that send wrong messages in the rounds of a code (`wrong_messages.wrong_senders`); none if None.
-        The codes `majority` and `error_correcting` find them. Losses and residuals are those of right messages.
+      wrong_senders: workers that send wrong messages in the rounds of a code (`wrong_messages.wrong_senders`); none if
+        None. The codes `majority` and `error_correcting` find them. Losses and residuals are those of right messages.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
@@ -148,16 +148,16 @@ def run(
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
     check_sent_to_server(compression, protocol)
-    check_wrong_senders(wrong, protocol, compression)
+    check_wrong_senders(wrong_senders, protocol, compression)
     network = network_of_run(network, task, params, durations.shape[1], compression, protocol)
     absences = checked_absences(absences, durations)
     protocol = with_absences(protocol, absences)
     inputs = durations, rng_key, params, network, absences, task.data, resume.run
-    traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
-    simulated = simulation_inputs(durations, network, absences)
-    schedule, traced = _schedule_and_traced(protocol, simulated, resume.run, traced)
+    is_traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
+    inputs_of_simulation = simulation_inputs(durations, network, absences)
+    schedule, is_traced = _schedule_and_is_traced(protocol, inputs_of_simulation, resume.run, is_traced)
     if resume.run is None:
-        ring_size = ring_size_or_default(ring_size, protocol, schedule, traced)
+        ring_size = ring_size_or_default(ring_size, protocol, schedule, is_traced)
     else:
         ring_size = same_ring_size(resume.run, ring_size)
     options = Options(
@@ -168,12 +168,12 @@ def run(
         max_commits = num_commits or schedule.time.shape[0]
         check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
         check_same_states(resume.run.state, compression, protocol.code)
-    program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong)
+    program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong_senders)
     arrays = Arrays(
         schedule=schedule, data=task.data, rng_key=rng_key, params=params,
         durations_and_network=None if protocol.loss_feedback is None else (durations, network),
     )  # fmt: skip
-    return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
+    return (_traced_run if is_traced else _concrete_run)(program, arrays, resume, progress)
 
 
 def replay(
@@ -186,7 +186,7 @@ def replay(
     memberships: Sequence[Membership] = (),
     params: Any = None,
     compression: Compression | None = None,
-    wrong: WrongSenders | None = None,
+    wrong_senders: WrongSenders | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     wavefront_width: int | None = None,
@@ -209,7 +209,7 @@ def replay(
         worker, and its optimizer state, begin anew with another process.
       params: the initial parameters; made by the task if None.
       compression: as in that run. Its workers must not have begun anew, and the replay not in the midst.
-      wrong: as in that run.
+      wrong_senders: as in that run.
       num_commits: stop after so many commits; all of the record if None.
       eval_every: commits between two evaluations; a hundredth of the commits if None.
       wavefront_width: as in `run`.
@@ -240,7 +240,7 @@ def replay(
             f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
         )
     _validate.rng_key(rng_key)
-    check_wrong_senders(wrong, protocol, compression)
+    check_wrong_senders(wrong_senders, protocol, compression)
     if compression is not None:
         check_sent_to_server(compression, protocol)
         check_from_beginning(validated(compression), memberships, start)
@@ -251,14 +251,14 @@ def replay(
     schedule = jax.tree.map(jnp.asarray, schedule)
     options = Options(
         num_commits=num_commits, eval_every=eval_every_or_default(eval_every, schedule),
-        ring_size=ring_size_or_default(None, protocol, schedule, traced=False),
+        ring_size=ring_size_or_default(None, protocol, schedule, is_traced=False),
         wavefront_width=wavefront_width_or_default(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
-    program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong)
+    program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong_senders)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
     if start is not None:
         initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
-        run = started(program, schedule, initial_run, start)
+        run = run_at_start(program, schedule, initial_run, start)
         return _concrete_run(program, arrays, Resume(run=run), progress)
     if protocol.local is None or not any(membership.anew for membership in memberships):
         return _concrete_run(program, arrays, Resume(), progress)
@@ -270,13 +270,13 @@ def _begin_with_new_processes(program: Program, arrays: Arrays, memberships: Seq
     """The run before its first commit, whose workers will begin anew as the memberships say."""
     arrays = program.options.layout.put_on_devices(arrays)
     run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
-    first_unit_of_processes = first_units(arrays.schedule, memberships)
+    first_unit_of_processes = first_units_of_processes(arrays.schedule, memberships)
     local = with_new_processes(run.state.local, first_unit_of_processes)
     return run._replace(state=run.state._replace(local=local))
 
 
-def _schedule_and_traced(
-    protocol: Protocol, inputs_of_simulation: tuple[Any, ...], run: Run | None, traced: bool
+def _schedule_and_is_traced(
+    protocol: Protocol, inputs_of_simulation: tuple[Any, ...], run: Run | None, is_traced: bool
 ) -> tuple[Schedule, bool]:
     """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced.
 
@@ -285,15 +285,15 @@ def _schedule_and_traced(
     if run is None:
         durations, *network_and_absences = inputs_of_simulation
         simulation = protocol.simulation(*network_and_absences)
-        simulate = simulation if traced else partial(compiled_schedule, simulation)
+        simulate = simulation if is_traced else partial(compiled_schedule, simulation)
         schedule = simulate(*inputs_of_simulation)
         check_schedule(schedule, protocol, durations)
     else:
         schedule = run.schedule
-    traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
-    if not traced:
+    is_traced = is_traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
+    if not is_traced:
         check_versions(protocol.one_version, schedule)
-    return schedule, traced
+    return schedule, is_traced
 
 
 def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:

@@ -1,6 +1,6 @@
-"""How the work of a commit is spread over devices: not at all, or over one axis of a mesh.
+"""How the entries of a commit (its units or workers) are spread over devices: not at all, or over an axis of a mesh.
 
-The rest of the engine is written once: it says what is done for a part of the work, and what is added up. What is
+The rest of the engine is written once: it says what is done for a part of the entries, and what is added up. What is
 shared (parameters, past versions, data) is there on every device of the axis; what of it is sharded over other axes of
 the mesh stays so.
 """
@@ -14,17 +14,17 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 
 class Spread(NamedTuple):
-    """How work is spread.
+    """How entries are spread: whatever stands along the leading axis of a pytree of arrays.
 
     Attributes:
-      size: the devices that share the work.
-      sum_parts: `(function, shared, work) -> sum`: adds up the pytrees `function(shared, part)` over the parts of the
-        work, one a device; the leaves of `work` have a common leading axis, padded with -1 (integers) and 0
+      size: the devices that share the entries.
+      sum_parts: `(function, shared, entries) -> sum`: adds up the pytrees `function(shared, part)` over the parts of
+        the entries, one a device; the leaves of `entries` have a common leading axis, padded with -1 (integers) and 0
         (floats) if need be. `shared` is the same for all parts.
-      map_entries: `(function, shared, work) -> results`: `function(shared, entry)` for every entry of that axis.
-      sum_parts_with_states: `(function, shared, states, work) -> (sum, new states)`: as `sum_parts`, where each entry
-        of the work has a state that stays on its device, and `function(shared, states, part)` gives (summand, new
-        states). The leaves of `states` have the leading axis of the work.
+      map_entries: `(function, shared, entries) -> results`: `function(shared, entry)` for every entry of that axis.
+      sum_parts_with_states: `(function, shared, states, entries) -> (sum, new states)`: as `sum_parts`, where each
+        entry has a state that stays on its device, and `function(shared, states, part)` gives (summand, new states).
+        The leaves of `states` have the leading axis of the entries.
     """
 
     size: int
@@ -34,60 +34,60 @@ class Spread(NamedTuple):
 
 
 def one_device() -> Spread:
-    """How work is spread over one device: not at all, as all of it is one part."""
+    """How entries are spread over one device: not at all, as all of them are one part."""
 
-    def sum_parts(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """What `function` gives for all of the work, which is one part on one device."""
-        return function(shared, work)
+    def sum_parts(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
+        """What `function` gives for all entries, which are one part on one device."""
+        return function(shared, entries)
 
-    def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """`function(shared, entry)` for all entries of the work at once."""
-        return jax.vmap(function, (None, 0))(shared, work)
+    def map_entries(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
+        """`function(shared, entry)` for all entries at once."""
+        return jax.vmap(function, (None, 0))(shared, entries)
 
-    def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, work: Any) -> Any:
-        """(sum, new states) that `function` gives for all of the work, which is one part on one device."""
-        return function(shared, states, work)
+    def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, entries: Any) -> Any:
+        """(sum, new states) that `function` gives for all entries, which are one part on one device."""
+        return function(shared, states, entries)
 
     return Spread(size=1, sum_parts=sum_parts, map_entries=map_entries, sum_parts_with_states=sum_parts_with_states)
 
 
 def over_mesh(mesh: Mesh, axis: str) -> Spread:
-    """How work is spread over the devices along an axis of a mesh: one part each; results are on all of them.
+    """How entries are spread over the devices along an axis of a mesh: one part each; results are on all of them.
 
     `sum_parts` moves one all-reduce of the sum, `map_entries` one all-gather of the results.
     """
     num_devices = mesh.shape[axis]
     on_all_devices = NamedSharding(mesh, PartitionSpec())
 
-    def padded_work(work: Any) -> Any:
-        """The work with its leading axis padded to a multiple of the devices; the whole of it on every device.
+    def padded_entries(entries: Any) -> Any:
+        """The entries, padded to a multiple of the devices; all of them on every device.
 
         So every device computes the entries for itself: if each computed only its own, they would need collectives.
         """
-        return jax.lax.with_sharding_constraint(pad_leading_axis(work, num_devices), on_all_devices)
+        return jax.lax.with_sharding_constraint(pad_leading_axis(entries, num_devices), on_all_devices)
 
-    def sum_parts(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """The sum, on every device, of what `function(shared, part)` gives for each device's part of the work."""
+    def sum_parts(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
+        """The sum, on every device, of what `function(shared, part)` gives for each device's part of the entries."""
 
         def sum_over_devices(shared: Any, part: Any) -> Any:
             """The sum over the devices of what `function` gives for the part of each."""
             return jax.lax.psum(function(shared, part), axis)
 
-        return on_each_device(sum_over_devices, mesh, axis, num_shared=1)(shared, padded_work(work))
+        return on_each_device(sum_over_devices, mesh, axis, num_shared=1)(shared, padded_entries(entries))
 
-    def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """`function(shared, entry)` for all entries of the work, on every device; each computes those of its part."""
+    def map_entries(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
+        """`function(shared, entry)` for all entries, on every device; each computes those of its part."""
 
         def gather_results(shared: Any, part: Any) -> Any:
             """The results of all devices, after this one has applied `function` to the entries of its part."""
             results = jax.vmap(function, (None, 0))(shared, part)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
-        padded_results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_work(work))
-        num_entries = jax.tree.leaves(work)[0].shape[0]
+        padded_results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_entries(entries))
+        num_entries = jax.tree.leaves(entries)[0].shape[0]
         return jax.tree.map(lambda x: x[:num_entries], padded_results)
 
-    def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, work: Any) -> Any:
+    def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, entries: Any) -> Any:
         """The sum, on every device, and the new states of the entries, of which each device has those of its part."""
 
         def sum_over_devices(shared: Any, states: Any, part: Any) -> Any:
@@ -96,12 +96,12 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
             return jax.lax.psum(part_sum, axis), new_states
 
         whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
-        num_entries = jax.tree.leaves(work)[0].shape[0]
+        num_entries = jax.tree.leaves(entries)[0].shape[0]
         mapped = jax.shard_map(
             sum_over_devices, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
             axis_names={axis}, check_vma=False,
         )  # fmt: skip
-        total, padded_states = mapped(shared, pad_leading_axis(states, num_devices), padded_work(work))
+        total, padded_states = mapped(shared, pad_leading_axis(states, num_devices), padded_entries(entries))
         return total, jax.tree.map(lambda x: x[:num_entries], padded_states)
 
     return Spread(
@@ -129,7 +129,7 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
     return call
 
 
-def pad_leading_axis(work: Any, multiple: int) -> Any:
+def pad_leading_axis(arrays: Any, multiple: int) -> Any:
     """The pytree with every leading axis padded to a multiple: with -1 (no worker) for integers, with 0 otherwise."""
 
     def pad_leaf(x: jax.Array) -> jax.Array:
@@ -139,7 +139,7 @@ def pad_leading_axis(work: Any, multiple: int) -> Any:
         padding_of_axes = ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1))
         return jnp.pad(x, padding_of_axes, constant_values=padding_value)
 
-    return jax.tree.map(pad_leaf, work)
+    return jax.tree.map(pad_leaf, arrays)
 
 
 def mesh_with_axis(mesh: Any, axis: str) -> Mesh:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.engine import version_ring as rings
 from gcjax.engine.base import Run
-from gcjax.engine.local_work import adopts_version
+from gcjax.engine.local_work import keeps_nothing_on_reading
 from gcjax.engine.program import Program, ring_slots_of
 from gcjax.protocols.schedule import Schedule
 
@@ -33,14 +33,14 @@ class Start(NamedTuple):
     versions: Mapping[int, Any] = {}
 
 
-def old_versions(schedule: Schedule, commit: int) -> list[int]:
+def past_versions_read(schedule: Schedule, commit: int) -> list[int]:
     """The versions before `commit` that commits from it on read, in order."""
     is_contribution = np.asarray(schedule.worker)[commit:] >= 0
     versions = np.unique(np.asarray(schedule.version)[commit:][is_contribution])
     return versions[versions < commit].tolist()
 
 
-def started(program: Program, schedule: Schedule, run: Run, start: Start) -> Run:
+def run_at_start(program: Program, schedule: Schedule, run: Run, start: Start) -> Run:
     """The run at a start, from the one before its first commit.
 
     Workers with parameters of their own begin with those that they read, so they must take them over as they are, keep
@@ -49,16 +49,16 @@ def started(program: Program, schedule: Schedule, run: Run, start: Start) -> Run
     Raises:
       ValueError: if the start is none of this record, or is not enough.
     """
-    needed_versions, local = old_versions(schedule, start.commit), program.protocol.local
+    needed_versions, local = past_versions_read(schedule, start.commit), program.protocol.local
     num_commits = int(np.isfinite(np.asarray(schedule.time)).sum())
     if not 1 <= start.commit <= num_commits:
         raise ValueError(f"a replay must start after one of the commits of the record; got {start.commit}.")
-    if missing := sorted(set(needed_versions) - set(start.versions)):
+    if missing_versions := sorted(set(needed_versions) - set(start.versions)):
         raise ValueError(
             f"a replay that starts after commit {start.commit} needs the versions that later commits read; "
-            f"{missing} are not there. Start earlier, or at the beginning with start=None."
+            f"{missing_versions} are not there. Start earlier, or at the beginning with start=None."
         )
-    if local is not None and (needed_versions or not adopts_version(local, program.optimizer, start.params)):
+    if local is not None and (needed_versions or not keeps_nothing_on_reading(local, program.optimizer, start.params)):
         raise ValueError(
             "a replay can start in the midst of a run only where workers keep nothing from before; the workers of this "
             "protocol have parameters, or optimizer states, of their own. Start at the beginning with start=None."

@@ -15,8 +15,8 @@ from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
-from gcjax.engine.local_work import initial_local
-from gcjax.engine.program import Program, reads_versions, ring_slots_of, server_optimizer, versions_alive
+from gcjax.engine.local_work import initial_local_states
+from gcjax.engine.program import Program, past_versions_needed, reads_versions, ring_slots_of, server_optimizer
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
@@ -49,19 +49,19 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
 def _initial_info(program: Program, schedule: Schedule) -> Info:
     """The info of a run before its first commit: staleness and number of commits by the schedule, no losses yet."""
     options, max_commits = program.options, schedule.time.shape[0]
-    num_possible = jnp.sum(jnp.isfinite(schedule.time))  # time is inf for commits that never happen
-    num_commits = jnp.minimum(num_possible, options.num_commits or max_commits)
+    num_possible_commits = jnp.sum(jnp.isfinite(schedule.time))  # time is inf for commits that never happen
+    num_commits = jnp.minimum(num_possible_commits, options.num_commits or max_commits)
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
     needs_are_known = program.protocol.loss_feedback is None and reads_versions(program.protocol)
-    past_versions = versions_alive(schedule) if needs_are_known else jnp.zeros((), jnp.int32)
+    past_versions = past_versions_needed(schedule) if needs_are_known else jnp.zeros((), jnp.int32)
     no_losses = jnp.full(max_commits, jnp.inf, schedule.time.dtype)
     no_residuals = jnp.zeros(max_commits, schedule.time.dtype)
-    is_made = jnp.arange(max_commits, dtype=jnp.int32) < num_commits
+    is_to_be_made = jnp.arange(max_commits, dtype=jnp.int32) < num_commits
     return Info(
         loss=no_losses,
         residual=no_residuals,
-        staleness=jnp.where(is_made, rings.staleness(schedule), -1),
+        staleness=jnp.where(is_to_be_made, rings.staleness(schedule), -1),
         num_commits=num_commits,
         versions_alive=past_versions,
     )
@@ -73,7 +73,7 @@ def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: j
     ring = None if ring_slots is None else rings.new_ring(params, program.options.ring_size, ring_slots[0])
     local = None
     if protocol.local is not None:
-        local = initial_local(protocol.local, program.optimizer, params, schedule.start.shape[1])
+        local = initial_local_states(protocol.local, program.optimizer, params, schedule.start.shape[1])
     opt_state = server_optimizer(program).init(params)
     state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
     state = _with_compression_states(program, schedule, state, rng_key)
@@ -93,8 +93,8 @@ def _with_compression_states(program: Program, schedule: Schedule, state: State,
         num_owners = state.local.version.shape[0]
         states = initial_states(compression, batch_key, shapes, num_owners)
         return state._replace(local=state.local._replace(compression=states))
-    number = num_senders(schedule.start.shape[1], code)
-    return state._replace(compression=initial_states(compression, batch_key, shapes, number))
+    num_states = num_senders(schedule.start.shape[1], code)
+    return state._replace(compression=initial_states(compression, batch_key, shapes, num_states))
 
 
 def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
@@ -102,12 +102,12 @@ def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: A
     options = program.options
     max_commits = options.num_commits or schedule.time.shape[0]
     num_later_evals = -(-max_commits // options.eval_every)  # rounded up: the last commit is evaluated too
-    num_evals = 1 + num_later_evals
+    num_evals_with_initial = 1 + num_later_evals
     metric_shapes = jax.eval_shape(program.task.metrics, params, data)
     return Trajectory(
-        commit=jnp.full(num_evals, -1, jnp.int32),
-        time=jnp.full(num_evals, jnp.inf, schedule.time.dtype),
-        metrics={name: jnp.full(num_evals, jnp.inf, shape.dtype) for name, shape in metric_shapes.items()},
+        commit=jnp.full(num_evals_with_initial, -1, jnp.int32),
+        time=jnp.full(num_evals_with_initial, jnp.inf, schedule.time.dtype),
+        metrics={name: jnp.full(num_evals_with_initial, jnp.inf, shape.dtype) for name, shape in metric_shapes.items()},
     )
 
 
@@ -134,12 +134,12 @@ def advance(
     options, (_, batch_key) = program.options, _init_and_batch_keys(rng_key)
     if durations_and_network is not None:
 
-        def commits_of(schedule: Schedule, end_commit: jax.Array, state: State, info: Info) -> Carry:
+        def make_commits_of_schedule(schedule: Schedule, end_commit: jax.Array, state: State, info: Info) -> Carry:
             """State and info once the commits of this schedule up to `end_commit` (not included) are made."""
             return make_commits(commit_maker(program, data, batch_key, schedule), end_commit, state, info)
 
         run = advance_by_windows(
-            program, commits_of, partial(evaluate, program, data), run, num_evals, durations_and_network
+            program, make_commits_of_schedule, partial(evaluate, program, data), run, num_evals, durations_and_network
         )
         return _constrain_layout(program, run)
     maker = commit_maker(program, data, batch_key, schedule)

@@ -53,8 +53,8 @@ def check_commits(run: Run, *, num_commits: int | None = None) -> None:
     commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
     ring_size, slot_axis = 0, commits_made.ndim  # after the axes of a batch
     if run.state.ring is not None:
-        slots_with_unread_one = jax.tree.leaves(run.state.ring)[0].shape[slot_axis]
-        ring_size = slots_with_unread_one - 1
+        num_slots = jax.tree.leaves(run.state.ring)[0].shape[slot_axis]
+        ring_size = num_slots - 1  # the last slot is for versions that nobody reads
     if needed_versions > ring_size:
         raise ValueError(
             f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs "
@@ -100,7 +100,7 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
     else:
         needed_units = -(-num_units * num_commits // max(fewest_commits, 1))
         reason = f"a worker runs out of sampled units. Sample {needed_units} units or more."
-        reason += _validate.transposed(unit_start.shape)  # a question if the axes of the durations look swapped
+        reason += _validate.hint_if_transposed(unit_start.shape)  # a question if the axes of the durations look swapped
     raise ValueError(
         f"num_commits={num_commits} asked for, but the durations of {num_units} units a worker give only "
         f"{fewest_commits} commits: {reason}"

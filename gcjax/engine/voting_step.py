@@ -17,8 +17,8 @@ from gcjax.engine.coded_step import check_batch, pad_workers
 from gcjax.engine.collectives import exchange_slices, gather_slices
 from gcjax.engine.gradients import mean
 from gcjax.engine.layout import Layout
-from gcjax.engine.losses import losses_of
-from gcjax.engine.messages import assembled, worker_messages
+from gcjax.engine.losses import loss_forms
+from gcjax.engine.messages import gradient_from_blocks, worker_messages
 from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
 
 
@@ -70,41 +70,49 @@ def voting_value_and_grad(
     _check_groups(code)
     auto_mesh, load = mesh_with_axis(mesh, axis), code.assignment.load
     num_workers, num_chunks, num_devices = code.assignment.num_workers, code.assignment.num_chunks, mesh.shape[axis]
-    of_chunk = losses_of(loss, False).of_chunk
+    chunk_loss_and_aux = loss_forms(loss, False).chunk_loss_and_aux
 
     def on_device(
-        params: Any, args: tuple[Any, ...], arrived: jax.Array, is_enough: jax.Array, batch: Any, encode: jax.Array,
-        is_wrong: jax.Array,
+        params: Any, args: tuple[Any, ...], has_arrived: jax.Array, has_enough: jax.Array, batch: Any,
+        encode: jax.Array, is_wrong: jax.Array,
     ) -> tuple[Any, Any, VotingInfo]:  # fmt: skip
-        """What a device computes; `batch`, `encode`, `is_wrong` are those of its workers, [U, ...]."""
-        messages, (losses, _) = worker_messages(lambda p, c: of_chunk(p, c, *args), params, batch, encode, has_aux=True)
-        sums = messages[:, 0]  # [U, d], of the only message
+        """(gradient, loss, info) on a device; `batch`, `encode`, `is_wrong` are those of its workers, [U, ...].
+
+        `has_arrived` bool[W] says who has sent something, `has_enough` bool[G] which groups may decide.
+        """
+        messages, (losses, _) = worker_messages(
+            lambda p, c: chunk_loss_and_aux(p, c, *args), params, batch, encode, has_aux=True
+        )
+        coded_sums = messages[:, 0]  # [U, d], of the only message
         if attack is not None:
-            sums = jnp.where(is_wrong[:, None], attack(sums), sums)
-        own_slice = exchange_slices(sums, axis, None).reshape(-1, -(-sums.shape[1] // num_devices))[:num_workers]
-        by_group = own_slice.reshape(-1, load, own_slice.shape[1])  # [G, K, slice]: K is the size of a group, too
-        ones, others = by_group[:, :, None], by_group[:, None]
-        num_different = (~equal_messages(ones, others)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
+            coded_sums = jnp.where(is_wrong[:, None], attack(coded_sums), coded_sums)
+        slice_size = -(-coded_sums.shape[1] // num_devices)
+        slices = exchange_slices(coded_sums, axis, None).reshape(-1, slice_size)[:num_workers]  # of this device
+        by_group = slices.reshape(-1, load, slice_size)  # [G, K, slice]: K is the size of a group, too
+        first_of_pair, second_of_pair = by_group[:, :, None], by_group[:, None]
+        num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
         agree = jax.lax.psum(num_different, axis) == 0
-        is_winner, decided, outvoted = votes(agree, arrived.reshape(-1, load), is_enough)
+        is_winner, decided, outvoted = votes(agree, has_arrived.reshape(-1, load), has_enough)
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
-        gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : sums.shape[1]]
+        gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : coded_sums.shape[1]]
         losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]
         weights = is_winner.reshape(-1, 1).astype(losses.dtype)
         value = mean(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
-        return assembled(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
+        return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:
-        """(value, gradient, info)."""
+        """(value, gradient, info), as the returned function gives them; `args` go to the loss."""
         coding = code.plan(progress)
-        is_enough = jnp.any(coding.decode.reshape(-1, load) != 0, axis=1)  # bool[G]
+        has_enough = jnp.any(coding.decode.reshape(-1, load) != 0, axis=1)  # bool[G]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         everywhere = Layout(auto_mesh).replicate((coding.encode, is_wrong))
-        encode, wrong = pad_leading_axis(everywhere, num_devices)
-        cut_by_worker = on_each_device(on_device, auto_mesh, axis, num_shared=4)
-        arrived = code.sent(progress)[:, 0]
-        gradient, value, info = cut_by_worker(params, args, arrived, is_enough, batch, encode, wrong)
+        padded_encode, padded_is_wrong = pad_leading_axis(everywhere, num_devices)
+        step_on_devices = on_each_device(on_device, auto_mesh, axis, num_shared=4)
+        has_arrived = code.sent(progress)[:, 0]
+        gradient, value, info = step_on_devices(
+            params, args, has_arrived, has_enough, batch, padded_encode, padded_is_wrong
+        )
         return value, gradient, info
 
     compiled_step = jax.jit(step)
@@ -114,10 +122,10 @@ def voting_value_and_grad(
         check_batch(batch, code, auto_mesh, axis)
         if is_wrong is not None and attack is None:
             raise ValueError("is_wrong needs an attack: pass attack=... to voting_value_and_grad; got none.")
-        wrong = jnp.zeros(num_workers, bool) if is_wrong is None else jnp.asarray(is_wrong)
-        if wrong.shape != (num_workers,) or wrong.dtype != bool:
-            raise ValueError(f"is_wrong must be bool[{num_workers}]; got {wrong.dtype}{list(wrong.shape)}.")
-        return compiled_step(params, batch, check_progress(code.assignment, progress), wrong, args)
+        is_wrong = jnp.zeros(num_workers, bool) if is_wrong is None else jnp.asarray(is_wrong)
+        if is_wrong.shape != (num_workers,) or is_wrong.dtype != bool:
+            raise ValueError(f"is_wrong must be bool[{num_workers}]; got {is_wrong.dtype}{list(is_wrong.shape)}.")
+        return compiled_step(params, batch, check_progress(code.assignment, progress), is_wrong, args)
 
     return checked_step
 

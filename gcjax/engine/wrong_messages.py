@@ -38,10 +38,10 @@ def wrong_workers(
     _validate.integer("num_rounds", num_rounds, minimum=1)
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("num_wrong", num_wrong, minimum=0, maximum=num_workers)
-    first = jnp.arange(num_workers) < num_wrong
+    is_among_first = jnp.arange(num_workers) < num_wrong  # as many as are wrong, to be permuted
     keys = jax.random.split(_validate.rng_key(rng_key), 1 if persistent else num_rounds)
-    rounds = jax.vmap(lambda key: jax.random.permutation(key, first))(keys)
-    return jnp.broadcast_to(rounds, (num_rounds, num_workers))
+    is_wrong = jax.vmap(lambda key: jax.random.permutation(key, is_among_first))(keys)
+    return jnp.broadcast_to(is_wrong, (num_rounds, num_workers))
 
 
 class WrongSenders(NamedTuple):
@@ -57,8 +57,8 @@ class WrongSenders(NamedTuple):
     num_wrong: int
     persistent: bool
 
-    def in_round(self, batch_key: jax.Array, round_number: jax.Array, num_workers: int) -> jax.Array:
-        """bool[W]: who they are in a round, as the key of the run's batches decides."""
+    def is_wrong_in_round(self, batch_key: jax.Array, round_number: jax.Array, num_workers: int) -> jax.Array:
+        """bool[W]: who sends wrong messages in a round, as the key of the run's batches decides."""
         key = jax.random.fold_in(batch_key, _KEY_OF_WRONG_SENDERS)
         if not self.persistent:
             key = jax.random.fold_in(key, round_number)
@@ -67,7 +67,7 @@ class WrongSenders(NamedTuple):
 
 @comparable
 def wrong_senders(attack: Attack, *, num_wrong: int, persistent: bool = False) -> WrongSenders:
-    """Workers that send wrong messages, for `gcjax.engine.run(..., wrong=)`.
+    """Workers that send wrong messages, for `gcjax.engine.run(..., wrong_senders=)`.
 
     Args:
       attack: what they send instead of what they should.
@@ -84,7 +84,7 @@ def wrong_senders(attack: Attack, *, num_wrong: int, persistent: bool = False) -
 
 @comparable
 def reversed_gradient(scale: float = 100.0) -> Attack:
-    """What they should send, times minus the scale.
+    """An attack: wrong senders send what they should, times minus the scale.
 
     Args:
       scale: above 0; 100 in the released code.
@@ -95,7 +95,7 @@ def reversed_gradient(scale: float = 100.0) -> Attack:
 
 @comparable
 def constant(value: float = -100.0) -> Attack:
-    """The same number everywhere, so that all of them send the same.
+    """An attack: the same number everywhere, so that all wrong senders send the same.
 
     Args:
       value: -100 in the released code.

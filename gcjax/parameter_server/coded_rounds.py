@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import GradientCode
-from gcjax.engine.messages import accumulation_dtype, assembled
+from gcjax.engine.messages import accumulation_dtype, gradient_from_blocks
 from gcjax.parameter_server import wire
 from gcjax.parameter_server.updates import Contribution
 
@@ -44,7 +44,7 @@ class CodedRounds:
         self._losses = np.zeros((code.assignment.num_workers, code.assignment.load))
         self._coefficients = jax.jit(self._encode_and_decode)
         self._add_decoded = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
-        self._tree_of_blocks = jax.jit(assembled)
+        self._gradient_from_blocks = jax.jit(gradient_from_blocks)
         self.plan = self.make_plan(np.zeros(code.assignment.num_workers, np.int32))
 
     def make_plan(self, progress: np.ndarray) -> Plan:
@@ -64,14 +64,14 @@ class CodedRounds:
             total = self._add_decoded(total, self.plan.decode[push.worker], push.tree)
         chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)
         loss = (chunk_weights * self._losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
-        return pushes[0]._replace(tree=self._tree_of_blocks(total, params), loss=float(loss))
+        return pushes[0]._replace(tree=self._gradient_from_blocks(total, params), loss=float(loss))
 
     def warm_up(self, params: Any) -> None:
         """Compiles what a commit takes."""
         message = np.zeros(self.layout.shapes[0], self._zeros.dtype)
         total = self._add_decoded(self._zeros, self.plan.decode[0], message)
         total = self._add_decoded(total, self.plan.decode[0], message)
-        jax.block_until_ready(self._tree_of_blocks(total, params))
+        jax.block_until_ready(self._gradient_from_blocks(total, params))
 
     def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The coefficients of the code's plan; those of workers that send nothing are 0."""

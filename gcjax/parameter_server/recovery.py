@@ -144,12 +144,12 @@ def recovered(
 
 def _suffices(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
     """Whether the commits after a checkpoint can be computed from it."""
-    from gcjax.engine.local_work import adopts_version
-    from gcjax.engine.start import old_versions
+    from gcjax.engine.local_work import keeps_nothing_on_reading
+    from gcjax.engine.start import past_versions_read
 
-    needed, local = old_versions(schedule, checkpoint.commit), setup.protocol.local
+    needed, local = past_versions_read(schedule, checkpoint.commit), setup.protocol.local
     if local is not None:
-        return not needed and adopts_version(local, setup.optimizer, checkpoint.parameters.params)
+        return not needed and keeps_nothing_on_reading(local, setup.optimizer, checkpoint.parameters.params)
     return set(needed) <= set(checkpoint.versions)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from gcjax.codes.base import GradientCode
-from gcjax.engine.gradients import Chunks, chunk_batch, unit_inputs
+from gcjax.engine.gradients import RoundInputs, chunk_batch, unit_inputs
 from gcjax.engine.messages import combined_rows, gradient_blocks
 from gcjax.parameter_server.coded_rounds import message_shape
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
@@ -148,8 +148,8 @@ class CodedProgram:
         """Computes a chunk, or begins to: unit r K + k is the k-th chunk of the worker in round r."""
         round_number, slot = divmod(unit, self._code.assignment.load)
         chunk = jnp.int32(max(self._chunks[slot], 0))
-        chunks = Chunks(self._task.data, self._batch_key, jnp.int32(round_number))
-        result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, chunks, chunk)
+        round_inputs = RoundInputs(self._task.data, self._batch_key, jnp.int32(round_number))
+        result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, round_inputs, chunk)
         return result
 
     def coded_messages(self, num_chunks: int, encode: Any) -> jax.Array:
@@ -165,9 +165,9 @@ class CodedProgram:
     def cancel(self) -> None:
         """Gives up the round: nothing is kept of it."""
 
-    def _loss_and_blocks(self, params: Any, chunks: Chunks, chunk: jax.Array) -> tuple[Unit, jax.Array]:
+    def _loss_and_blocks(self, params: Any, round_inputs: RoundInputs, chunk: jax.Array) -> tuple[Unit, jax.Array]:
         """The loss of a chunk, and the blocks float[L, ceil(d / L)] of its gradient."""
-        loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, chunks, chunk))
+        loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, round_inputs, chunk))
         blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
         return Unit(loss, is_finite((loss, gradient))), blocks
 

@@ -382,7 +382,7 @@ def check_work(schedule: Schedule) -> None:
         raise ValueError(
             f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
             "the first one. Sample more units, or choose a protocol whose commits take less work."
-            + _validate.transposed(schedule.start.shape[-2:])
+            + _validate.hint_if_transposed(schedule.start.shape[-2:])
         )
     has_work = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
     if (happens.any(axis=-1) & ~has_work.any(axis=-1)).any():

@@ -180,7 +180,7 @@ def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
     if num_columns != num_workers:
         raise ValueError(
             f"durations must have one column a worker of the code; got {num_columns} columns for {num_workers} workers."
-            + _validate.transposed(durations.shape, num_workers)
+            + _validate.hint_if_transposed(durations.shape, num_workers)
         )
     if num_units < load:
         raise ValueError(

@@ -277,7 +277,7 @@ def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: in
     if durations.shape[1] != num_workers:
         raise ValueError(
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
-            f"{durations.shape[1]} columns." + _validate.transposed(durations.shape, num_workers)
+            f"{durations.shape[1]} columns." + _validate.hint_if_transposed(durations.shape, num_workers)
         )
     if durations.shape[0] < num_local_steps:
         raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")

@@ -194,5 +194,5 @@ def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> 
     if durations.shape[1] != num_workers or durations.shape[0] < num_units:
         raise ValueError(
             f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "
-            f"round; got shape {durations.shape}." + _validate.transposed(durations.shape, num_workers)
+            f"round; got shape {durations.shape}." + _validate.hint_if_transposed(durations.shape, num_workers)
         )

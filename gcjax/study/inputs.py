@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
       network: the time of messages, every field [runs, ...].
       params: the initial parameters, every leaf [runs, ...]; made once, since that takes long to compile.
       rng_key: [runs] JAX keys, of the batches.
-      absences: when workers are away, every field [runs, W, M]; None if nobody ever is.
+      absences: when workers are away, every field [runs, W, absences]; None if nobody ever is.
     """
 
     durations: jax.Array
@@ -97,7 +97,7 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         network=jax.tree.map(stack_runs, *networks_of_runs),
         params=initial_params(init_keys),
         rng_key=jnp.concatenate([batch_keys] * num_conditions),
-        absences=_drawn_absences(study, conditions, seed_keys),
+        absences=_draw_absences(study, conditions, seed_keys),
     )
 
 
@@ -106,8 +106,8 @@ def absence_key(seed_key: jax.Array) -> jax.Array:
     return jax.random.fold_in(seed_key, 3)
 
 
-def _drawn_absences(study: Study, conditions: Mapping[str, Condition], seed_keys: jax.Array) -> Absences | None:
-    """The absences of all runs, every field [runs, W, M]; None if no condition has any."""
+def _draw_absences(study: Study, conditions: Mapping[str, Condition], seed_keys: jax.Array) -> Absences | None:
+    """The absences of all runs, every field [runs, W, absences]; None if no condition has any."""
     if all(condition.absences is None for condition in conditions.values()):
         return None
     absence_keys, num_workers = jax.vmap(absence_key)(seed_keys), study.num_workers
@@ -120,7 +120,7 @@ def _drawn_absences(study: Study, conditions: Mapping[str, Condition], seed_keys
     most_absences = max(absences.leave.shape[-1] for absences in absences_of_conditions)
 
     def concatenate_padded(*times_of_conditions: jax.Array) -> jax.Array:
-        """float[runs, W, M]: the times float[S, W, ...] of all conditions, those that there are not are inf."""
+        """float[runs, W, absences]: the times float[S, W, absences] of all conditions, padded with inf."""
         padded_times = [
             jnp.pad(times, [(0, 0), (0, 0), (0, most_absences - times.shape[-1])], constant_values=jnp.inf)
             for times in times_of_conditions

@@ -75,10 +75,10 @@ def final_rows(results: StudyResults) -> Columns:
 
 
 def _final_row(
-    names: dict[str, Any], evaluations: Columns, goal: analysis.Target | None, stalled: bool
+    labels: dict[str, Any], evaluations: Columns, goal: analysis.Target | None, stalled: bool
 ) -> dict[str, Any]:
-    """The final row of one run: its `names` (scheme, condition, seed), and what its evaluations ended with."""
-    row = dict(names)
+    """The final row of one run: its `labels` (scheme, condition, seed), and what its evaluations ended with."""
+    row = dict(labels)
     if goal is not None:
         row["reach"] = analysis.time_to_target(
             evaluations["time"], evaluations[goal.metric], goal.value, higher_is_better=goal.higher_is_better

@@ -60,7 +60,7 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     schedule_shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *schedule_arguments)
     memory.check(f"schedules of '{scheme}'", memory.size(schedule_shapes), "Lower num_units, num_workers or num_seeds.")
     schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *schedule_arguments))
-    _check_units_last(scheme, schedule, study)
+    _check_enough_units(scheme, schedule, study)
     return schedule
 
 
@@ -76,7 +76,7 @@ def _network_of(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -
     return compressed_network(inputs.network, study.compression_of(scheme), params, protocol.code)
 
 
-def _check_units_last(scheme: str, schedule: Schedule, study: Study) -> None:
+def _check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:
     """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
     earliest_horizon = float(np.min(schedule.horizon))
     if study.seconds is not None and earliest_horizon < study.seconds:
@@ -249,7 +249,7 @@ def _train_in_one_program(
     if loss_feedback is not None:  # the schedule that the losses led to
         network = _network_of(scheme, training.protocol, study, inputs)
         schedule = _compiled_schedules(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
-        _check_units_last(scheme, schedule, study)
+        _check_enough_units(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
     end_time = time.perf_counter()
     engine.check(runs, training.protocol)
@@ -295,14 +295,14 @@ def _train_on_mesh(
 def _truncated_protocol(protocol: Protocol, seconds: float) -> Protocol:
     """The protocol, ending after so many seconds."""
 
-    def truncated(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
+    def truncated_schedule(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
         """A function that makes the schedules of another one, ending after so many seconds."""
         return lambda *arguments: truncate(schedule(*arguments), seconds)
 
     loss_feedback = protocol.loss_feedback
     if loss_feedback is not None:
-        loss_feedback = loss_feedback._replace(schedule=truncated(loss_feedback.schedule))
-    return protocol._replace(schedule=truncated(protocol.schedule), loss_feedback=loss_feedback)
+        loss_feedback = loss_feedback._replace(schedule=truncated_schedule(loss_feedback.schedule))
+    return protocol._replace(schedule=truncated_schedule(protocol.schedule), loss_feedback=loss_feedback)
 
 
 def _run_slice(tree: Any, run: int) -> Any:

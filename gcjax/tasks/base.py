@@ -76,5 +76,5 @@ def merge(batches: Batch, weights: jax.Array) -> Batch:
       batches: C batches, every field with a leading axis C.
       weights: float[C].
     """
-    scaled = batches._replace(weights=weights[:, None].astype(batches.weights.dtype) * batches.weights)
-    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), scaled)
+    scaled_batches = batches._replace(weights=weights[:, None].astype(batches.weights.dtype) * batches.weights)
+    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), scaled_batches)

@@ -59,14 +59,14 @@ def sampling(
             "batch_size=None makes a batch of a worker's own chunk and so needs local_data=True; "
             f"got local_data={local_data}. Pass local_data=True, or a batch_size."
         )
-    chunk_size = -(-num_examples // num_chunks)
-    return _cached_sampling(num_examples, chunk_size, num_chunks, batch_size, bool(local_data), augmentation)
+    max_chunk_size = -(-num_examples // num_chunks)
+    return _cached_sampling(num_examples, max_chunk_size, num_chunks, batch_size, bool(local_data), augmentation)
 
 
 @functools.lru_cache(maxsize=64)
 def _cached_sampling(
     num_examples: int,
-    chunk_size: int,
+    max_chunk_size: int,
     num_chunks: int,
     batch_size: int | None,
     local_data: bool,
@@ -74,7 +74,7 @@ def _cached_sampling(
 ) -> Sampling:
     """`sampling`, cached so that equal settings give equal functions and jit compiles once."""
     if batch_size is None:
-        chunk_batch: BatchFunction = functools.partial(_whole_chunk_batch, chunk_size)
+        chunk_batch: BatchFunction = functools.partial(_whole_chunk_batch, max_chunk_size)
     else:
         chunk_batch = functools.partial(_random_chunk_batch, batch_size)
     chunk_batch = _with_augmentation(chunk_batch, augmentation)
@@ -108,26 +108,26 @@ def _random_batch(
 ) -> Batch:
     """B examples of all data, drawn for a unit of a worker."""
     rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(num_examples, jnp.int32))
-    example_weight = jnp.asarray(1 / batch_size, data.train.scales.dtype)
+    example_weight = jnp.asarray(1 / batch_size, data.train.relative_sizes.dtype)
     return _batch_of_rows(data.train, rows, example_weight)
 
 
 def _random_chunk_batch(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
     """B examples of one chunk, drawn for a round."""
-    first_row, count, scale = _chunk_rows_and_scale(data.train, chunk)
-    rows = first_row + draw_indices(_batch_key(rng_key, chunk, round), batch_size, count)
-    return _batch_of_rows(data.train, rows, scale / batch_size)
+    first_row, size, relative_size = _first_row_and_sizes(data.train, chunk)
+    rows = first_row + draw_indices(_batch_key(rng_key, chunk, round), batch_size, size)
+    return _batch_of_rows(data.train, rows, relative_size / batch_size)
 
 
-def _whole_chunk_batch(chunk_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
-    """All examples of a chunk, filled up to `chunk_size` rows of weight 0."""
+def _whole_chunk_batch(max_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+    """All examples of a chunk, filled up to `max_size` rows of weight 0."""
     del rng_key, round
-    first_row, count, scale = _chunk_rows_and_scale(data.train, chunk)
-    is_no_padding = jnp.arange(chunk_size, dtype=count.dtype) < count
+    first_row, size, relative_size = _first_row_and_sizes(data.train, chunk)
+    is_no_padding = jnp.arange(max_size, dtype=size.dtype) < size
     return Batch(
-        inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, first_row, chunk_size),
-        targets=jax.lax.dynamic_slice_in_dim(data.train.targets, first_row, chunk_size),
-        weights=jnp.where(is_no_padding, scale / count.astype(scale.dtype), 0.0),
+        inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, first_row, max_size),
+        targets=jax.lax.dynamic_slice_in_dim(data.train.targets, first_row, max_size),
+        weights=jnp.where(is_no_padding, relative_size / size.astype(relative_size.dtype), 0.0),
     )
 
 
@@ -161,9 +161,9 @@ def _entries(array: jax.Array, index: jax.Array) -> jax.Array:
     return array.at[index].get(mode="promise_in_bounds")
 
 
-def _chunk_rows_and_scale(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The first row of a chunk, its number of examples, and the scale of its loss."""
-    return _entries(chunks.starts, chunk), _entries(chunks.counts, chunk), _entries(chunks.scales, chunk)
+def _first_row_and_sizes(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The first row of a chunk, its number of examples, and that over the mean of all chunks, which weighs its loss."""
+    return _entries(chunks.first_rows, chunk), _entries(chunks.sizes, chunk), _entries(chunks.relative_sizes, chunk)
 
 
 def _batch_of_rows(chunks: Chunks, rows: jax.Array, example_weight: jax.Array) -> Batch:

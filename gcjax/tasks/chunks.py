@@ -24,16 +24,16 @@ class Chunks(NamedTuple):
     Attributes:
       inputs: [n + padding, ...], floats or bytes.
       targets: [n + padding, ...].
-      starts: int32[N], the first row of each chunk.
-      counts: int32[N], the examples of each chunk.
-      scales: float[N], counts * N / n.
+      first_rows: int32[N], the first row of each chunk.
+      sizes: int32[N], the examples of each chunk.
+      relative_sizes: float[N], the sizes over their mean: sizes * N / n.
     """
 
     inputs: jax.Array
     targets: jax.Array
-    starts: jax.Array
-    counts: jax.Array
-    scales: jax.Array
+    first_rows: jax.Array
+    sizes: jax.Array
+    relative_sizes: jax.Array
 
 
 class Data(NamedTuple):
@@ -65,13 +65,13 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     has_extra_example = np.arange(num_chunks) < num_examples % num_chunks
     chunk_sizes = num_examples // num_chunks + has_extra_example
     rows_past_last_chunk = chunk_sizes.max() - chunk_sizes[-1]  # when it is sliced as the rows of the largest chunk
-    sizes_over_mean_size = chunk_sizes * num_chunks / num_examples
+    relative_sizes = chunk_sizes * num_chunks / num_examples
     return Chunks(
         inputs=_zero_padded(inputs, num_zero_rows=rows_past_last_chunk),
         targets=_zero_padded(targets, num_zero_rows=rows_past_last_chunk),
-        starts=jnp.asarray(np.cumsum(chunk_sizes) - chunk_sizes, jnp.int32),
-        counts=jnp.asarray(chunk_sizes, jnp.int32),
-        scales=jnp.asarray(sizes_over_mean_size, jnp.result_type(float)),
+        first_rows=jnp.asarray(np.cumsum(chunk_sizes) - chunk_sizes, jnp.int32),
+        sizes=jnp.asarray(chunk_sizes, jnp.int32),
+        relative_sizes=jnp.asarray(relative_sizes, jnp.result_type(float)),
     )
 
 
@@ -80,12 +80,12 @@ def all_examples(chunks: Chunks) -> Batch:
     return first_examples(chunks, chunks.targets.shape[0])
 
 
-def first_examples(chunks: Chunks, num: int) -> Batch:
-    """The batch of the first `num` training examples, or of all where there are fewer."""
-    num_examples = jnp.minimum(jnp.sum(chunks.counts), num)
-    inputs, targets = chunks.inputs[:num], chunks.targets[:num]
+def first_examples(chunks: Chunks, max_examples: int) -> Batch:
+    """The batch of the first `max_examples` training examples, or of all where there are fewer."""
+    num_examples = jnp.minimum(jnp.sum(chunks.sizes), max_examples)
+    inputs, targets = chunks.inputs[:max_examples], chunks.targets[:max_examples]
     is_no_padding = jnp.arange(targets.shape[0], dtype=num_examples.dtype) < num_examples
-    weights = jnp.where(is_no_padding, 1 / num_examples.astype(chunks.scales.dtype), 0.0)
+    weights = jnp.where(is_no_padding, 1 / num_examples.astype(chunks.relative_sizes.dtype), 0.0)
     return Batch(inputs, targets, weights)
 
 

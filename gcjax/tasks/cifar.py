@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax.tasks.augmentation import crop_and_flip
 from gcjax.tasks.base import Task
-from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, shuffled
+from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, shuffled_images
 from gcjax.tasks.files import Source, contents
 from gcjax.tasks.models import network
 
@@ -87,7 +87,7 @@ def cifar10(
     return image_task(
         num_chunks,
         network(model, hidden=hidden, dropout=dropout, width=width),
-        shuffled(_images(contents(_SOURCE, folder, checksums)), seed),
+        shuffled_images(_images(contents(_SOURCE, folder, checksums)), seed),
         scale=_SCALE,
         augmentation=crop_and_flip if augment else None,
         batch_size=batch_size,

@@ -77,7 +77,7 @@ def image_task(
     train = split(*images.train, num_chunks)
     test = (jnp.asarray(images.test[0], train.inputs.dtype), jnp.asarray(images.test[1], jnp.int32))
     image_shape = images.train[0].shape[1:]
-    functions = _task_functions(network, image_shape, scale, train.scales.dtype, num_evaluated)
+    functions = _task_functions(network, image_shape, scale, train.relative_sizes.dtype, num_evaluated)
     batch_functions = sampling(len(images.train[0]), num_chunks, batch_size, local_data, augmentation)
     return Task(
         data=Data(train, test),
@@ -101,7 +101,9 @@ def _task_functions(
         """The network's initial parameters."""
         return module.init(rng_key, jnp.zeros((1, *image_shape), dtype))["params"]
 
-    def losses(params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any) -> tuple[jax.Array, jax.Array]:
+    def losses_and_logits(
+        params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any
+    ) -> tuple[jax.Array, jax.Array]:
         """The cross entropy of each image, float[B], and the logits, float[B, NUM_CLASSES]."""
         floats = inputs if scale is None else scale.apply(inputs, dtype)
         logits: Any = module.apply({"params": params}, floats, **kwargs)
@@ -109,19 +111,19 @@ def _task_functions(
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
         """The mean cross entropy of a batch, with dropout."""
-        example_losses, _ = losses(params, batch.inputs, batch.targets, train=True, rngs={"dropout": rng_key})
-        return batch.mean(example_losses)
+        losses, _ = losses_and_logits(params, batch.inputs, batch.targets, train=True, rngs={"dropout": rng_key})
+        return batch.mean(losses)
 
-    def evaluate(params: Any, inputs: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """`losses` of many images, in slices that fit into memory."""
-        return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
+    def losses_and_logits_in_slices(params: Any, inputs: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """`losses_and_logits` of many images, in slices that fit into memory."""
+        return in_slices(lambda examples: losses_and_logits(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """Losses of training and test images (the first `num_evaluated`; None: all), and the share classified right."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
-        train_losses, _ = evaluate(params, batch.inputs, batch.targets)
+        train_losses, _ = losses_and_logits_in_slices(params, batch.inputs, batch.targets)
         inputs, targets = (x[:num_evaluated] for x in data.reference)
-        test_losses, logits = evaluate(params, inputs, targets)
+        test_losses, logits = losses_and_logits_in_slices(params, inputs, targets)
         is_correct = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
         accuracy = jnp.mean(is_correct, dtype=test_losses.dtype)
         return {"train_loss": batch.mean(train_losses), "test_loss": jnp.mean(test_losses), "accuracy": accuracy}
@@ -129,7 +131,7 @@ def _task_functions(
     return TaskFunctions(init, loss, metrics)
 
 
-def shuffled(images: Images, seed: int) -> Images:
+def shuffled_images(images: Images, seed: int) -> Images:
     """The same images with the training images in another order, so that chunks are alike."""
     order = np.random.default_rng(seed).permutation(len(images.train[0]))
     return Images((images.train[0][order], images.train[1][order]), images.test)

@@ -38,16 +38,17 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
       ValueError: if a file is missing, cannot be decompressed, or has another digest.
     """
     checksums = source.md5 if checksums is None else checksums
-    if unknown := sorted(set(checksums) - set(source.md5)):
-        raise ValueError(f"checksums may name {', '.join(source.md5)}; got {', '.join(unknown)}.")
+    if unknown_names := sorted(set(checksums) - set(source.md5)):
+        raise ValueError(f"checksums may name {', '.join(source.md5)}; got {', '.join(unknown_names)}.")
     paths = _find_paths(source, Path(folder).expanduser())
     files = {name: _read_decompressed(path) for name, path in paths.items()}
-    for name, expected in checksums.items():
+    for name, expected_digest in checksums.items():
         digest = hashlib.md5(files[name], usedforsecurity=False).hexdigest()
-        if digest != str(expected).lower():
+        if digest != str(expected_digest).lower():
             raise ValueError(
                 f"{paths[name]} is damaged, or another version of {source.title}: the MD5 digest of its "
-                f"{len(files[name]):,} bytes (decompressed) must be {expected}; got {digest}. Get the file again."
+                f"{len(files[name]):,} bytes (decompressed) must be {expected_digest}; got {digest}. "
+                "Get the file again."
             )
     return files
 
@@ -55,33 +56,33 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
 def _find_paths(source: Source, folder: Path) -> dict[str, Path]:
     """Name -> path of each file, compressed or not, all in one folder; or an error that names the missing ones."""
     folders = [folder, *(folder / name for name in source.subfolders)]
-    paths_by_folder = [{name: _plain_or_gzip(each / name) for name in source.md5} for each in folders]
+    paths_by_folder = [{name: _plain_or_gzip(path / name) for name in source.md5} for path in folders]
     most_complete_paths = max(paths_by_folder, key=lambda paths: sum(path is not None for path in paths.values()))
-    existing = {name: path for name, path in most_complete_paths.items() if path is not None}
-    if len(existing) == len(source.md5):
-        return existing
-    missing = ", ".join(name for name in source.md5 if name not in existing)
-    folder_words = " or ".join(str(each.absolute()) for each in folders)
+    existing_paths = {name: path for name, path in most_complete_paths.items() if path is not None}
+    if len(existing_paths) == len(source.md5):
+        return existing_paths
+    missing_names = ", ".join(name for name in source.md5 if name not in existing_paths)
+    folder_words = " or ".join(str(path.absolute()) for path in folders)
     folder_note = "" if folder.is_dir() else " There is no such folder."
     hints = "".join(f" {text}" for path, text in source.hints.items() if (folder / path).exists())
     raise ValueError(
-        f"{source.title} needs the files {missing} in {folder_words}.{folder_note} {source.formats}{hints} "
+        f"{source.title} needs the files {missing_names} in {folder_words}.{folder_note} {source.formats}{hints} "
         "gcjax downloads nothing; tasks.digits needs no files."
     )
 
 
 def _plain_or_gzip(path: Path) -> Path | None:
     """The path if there is such a file, or else the same with .gz, or None."""
-    compressed = path.with_name(path.name + ".gz")
-    return next((candidate for candidate in (path, compressed) if candidate.is_file()), None)
+    gzip_path = path.with_name(path.name + ".gz")
+    return next((candidate for candidate in (path, gzip_path) if candidate.is_file()), None)
 
 
 def _read_decompressed(path: Path) -> bytes:
     """The bytes of a file, decompressed if its name ends with .gz."""
-    raw = path.read_bytes()
+    file_bytes = path.read_bytes()
     if path.suffix != ".gz":
-        return raw
+        return file_bytes
     try:
-        return gzip.decompress(raw)
+        return gzip.decompress(file_bytes)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} must be a whole gzip file; got one that ends or changes early: {error}.") from error

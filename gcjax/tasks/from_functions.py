@@ -30,16 +30,16 @@ class _Settings(NamedTuple):
     Attributes:
       loss: `(params, examples, rng_key)`.
       metrics: `(params, examples)`; None if there are none.
-      per_example: whether the loss is float[B] and not float[].
+      is_per_example: whether the loss is float[B] and not float[].
       num_examples: n.
-      held_out: whether there are held-out examples.
+      has_held_out: whether there are held-out examples.
     """
 
     loss: "_KeyedLoss"
     metrics: Callable[..., dict[str, jax.Array]] | None
-    per_example: bool
+    is_per_example: bool
     num_examples: int
-    held_out: bool
+    has_held_out: bool
 
 
 def task_of(
@@ -85,8 +85,8 @@ def task_of(
     if held_out is not None:
         reference = _held_out_examples(_example_pair("held_out", held_out), train.inputs, train.targets)
     keyed_loss = _keyed_loss(loss)
-    per_example = _is_per_example(init, keyed_loss, (train.inputs, train.targets))
-    if not per_example and batch_size is None and len(inputs) % num_chunks:
+    is_per_example = _is_per_example(init, keyed_loss, (train.inputs, train.targets))
+    if not is_per_example and batch_size is None and len(inputs) % num_chunks:
         raise ValueError(
             f"whole chunks must be equally long for a mean loss; {len(inputs)} examples make {num_chunks} chunks of "
             "unequal length. Return the loss of each example, float[B]."
@@ -94,9 +94,9 @@ def task_of(
     settings = _Settings(
         loss=keyed_loss,
         metrics=metrics,
-        per_example=per_example,
+        is_per_example=is_per_example,
         num_examples=len(inputs),
-        held_out=held_out is not None,
+        has_held_out=held_out is not None,
     )
     batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)
     return Task(
@@ -105,7 +105,7 @@ def task_of(
         **_task_functions(settings),
         **batch_functions._asdict(),
         num_chunks=num_chunks,
-        mergeable=per_example and not keyed_loss.passes_key,
+        mergeable=is_per_example and not keyed_loss.passes_key,
     )
 
 
@@ -123,8 +123,8 @@ class _KeyedLoss(NamedTuple):
 def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
     """The loss, and whether it takes a key: it has a third parameter that must be given or is called `rng_key`."""
     parameters = inspect.signature(loss).parameters.values()
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    num_required = sum(p.default is p.empty for p in positional)
+    positional_parameters = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    num_required = sum(p.default is p.empty for p in positional_parameters)
     third_parameter_name = [p.name for p in parameters][2:3]
     return _KeyedLoss(loss, passes_key=num_required > 2 or third_parameter_name == ["rng_key"])
 
@@ -138,11 +138,11 @@ def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
         """The mean loss of a batch by the weights of its examples."""
         value = settings.loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
         # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
-        return batch.mean(value) if settings.per_example else batch.weights.sum() * value
+        return batch.mean(value) if settings.is_per_example else batch.weights.sum() * value
 
     def mean_loss(params: Any, examples: Examples) -> jax.Array:
         """float[]: the mean loss of many examples; where each has a loss of its own, in slices that fit into memory."""
-        if not settings.per_example:
+        if not settings.is_per_example:
             return settings.loss(params, examples, rng_key=None)
         losses = in_slices(lambda part: settings.loss(params, part, rng_key=None), examples, _SLICE_EXAMPLES)
         return jnp.mean(losses)
@@ -151,11 +151,11 @@ def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
         """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
         train_examples = data.train.inputs[:num_examples], data.train.targets[:num_examples]
         values = {"train_loss": mean_loss(params, train_examples)}
-        if settings.held_out:
+        if settings.has_held_out:
             values["test_loss"] = mean_loss(params, data.reference)
         if settings.metrics is not None:
-            values |= settings.metrics(params, data.reference if settings.held_out else train_examples)
-        return {name: jnp.asarray(value, data.train.scales.dtype) for name, value in values.items()}
+            values |= settings.metrics(params, data.reference if settings.has_held_out else train_examples)
+        return {name: jnp.asarray(value, data.train.relative_sizes.dtype) for name, value in values.items()}
 
     return {"loss": loss, "metrics": metrics}
 

@@ -27,8 +27,8 @@ def linear_regression(
 
     Args:
       num_chunks: N.
-      num_examples: n, at least F so that there is one optimum.
-      num_features: F.
+      num_examples: n, at least the number of features, so that there is one optimum.
+      num_features: numbers of an example.
       noise: standard deviation of what is added to the targets.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
       local_data: whether a worker draws only from its own chunk rather than from all data.
@@ -41,10 +41,10 @@ def linear_regression(
     rng = np.random.default_rng(seed)
     inputs, true_predictions = linear_data(rng, num_examples, num_features)
     targets = true_predictions + noise * rng.normal(size=num_examples)
-    weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]
-    loss = 0.5 * np.mean((inputs @ weights - targets) ** 2)
+    best_weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]
+    least_loss = 0.5 * np.mean((inputs @ best_weights - targets) ** 2)
     objective = Objective(_squared_error, _linear_metrics)
-    return synthetic_task(inputs, targets, (weights, loss), objective, num_chunks, batch_size, local_data)
+    return synthetic_task(inputs, targets, (best_weights, least_loss), objective, num_chunks, batch_size, local_data)
 
 
 def _squared_error(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:

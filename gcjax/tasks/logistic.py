@@ -47,11 +47,12 @@ def logistic_regression(
     rng = np.random.default_rng(seed)
     inputs, true_logits = linear_data(rng, num_examples, num_features)
     targets = (rng.uniform(size=num_examples) < _sigmoid(true_logits)).astype(np.float64)
-    weights = _newton_optimum(inputs, targets, l2)
-    logits = inputs @ weights
-    loss = np.mean(np.logaddexp(0, logits) - targets * logits) + 0.5 * l2 * weights @ weights
+    best_weights = _newton_optimum(inputs, targets, l2)
+    best_logits = inputs @ best_weights
+    best_cross_entropy = np.mean(np.logaddexp(0, best_logits) - targets * best_logits)
+    least_loss = best_cross_entropy + 0.5 * l2 * best_weights @ best_weights
     objective = _logistic_objective(float(l2))
-    return synthetic_task(inputs, targets, (weights, loss), objective, num_chunks, batch_size, local_data)
+    return synthetic_task(inputs, targets, (best_weights, least_loss), objective, num_chunks, batch_size, local_data)
 
 
 @functools.lru_cache(maxsize=64)
@@ -65,10 +66,10 @@ def _logistic_objective(l2: float) -> Objective:
 
     def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
         """Loss, and what separates loss and weights from the optimum."""
-        objective = loss(weights, all_examples(data.train))
+        train_loss = loss(weights, all_examples(data.train))
         distance = jnp.linalg.norm(weights - data.reference.weights)
-        suboptimality = objective - data.reference.loss
-        return {"train_loss": objective, "suboptimality": suboptimality, "distance": distance}
+        suboptimality = train_loss - data.reference.loss
+        return {"train_loss": train_loss, "suboptimality": suboptimality, "distance": distance}
 
     return Objective(loss, metrics)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gcjax.tasks.base import Task
-from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, shuffled
+from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, shuffled_images
 from gcjax.tasks.files import Source, contents
 from gcjax.tasks.models import network
 
@@ -84,7 +84,7 @@ def mnist(
     return image_task(
         num_chunks,
         network(model, hidden=hidden, dropout=dropout, width=width),
-        shuffled(_images(contents(_MNIST, folder, checksums)), seed),
+        shuffled_images(_images(contents(_MNIST, folder, checksums)), seed),
         scale=Scale(mean=(33.3,), deviation=(78.6,)),
         batch_size=batch_size,
         local_data=local_data,
@@ -113,7 +113,7 @@ def fashion_mnist(
     return image_task(
         num_chunks,
         network(model, hidden=hidden, dropout=dropout, width=width),
-        shuffled(_images(contents(_FASHION_MNIST, folder, checksums)), seed),
+        shuffled_images(_images(contents(_FASHION_MNIST, folder, checksums)), seed),
         scale=Scale(mean=(72.9,), deviation=(90.0,)),
         batch_size=batch_size,
         local_data=local_data,

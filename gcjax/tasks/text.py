@@ -67,7 +67,7 @@ def text(
     train_windows, test_windows = _windows(Path(path).expanduser(), context, test_fraction)
     train_windows = np.random.default_rng(seed).permutation(train_windows)
     chunks = split(train_windows[:, :-1], train_windows[:, 1:], num_chunks)
-    functions = _task_functions(context, width, depth, chunks.scales.dtype, num_evaluated)
+    functions = _task_functions(context, width, depth, chunks.relative_sizes.dtype, num_evaluated)
     batch_functions = sampling(len(train_windows), num_chunks, batch_size, local_data)
     data = Data(chunks, (jnp.asarray(test_windows[:, :-1]), jnp.asarray(test_windows[:, 1:])))
     return Task(data=data, **functions._asdict(), **batch_functions._asdict(), num_chunks=num_chunks, mergeable=True)
@@ -111,15 +111,15 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
         del rng_key
         return batch.mean(losses(params, batch.inputs, batch.targets))
 
-    def evaluate(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+    def losses_in_slices(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
         """`losses` of many windows, in slices that fit into memory."""
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """Losses of training and held-out windows (`num_evaluated` each; None: all), and two forms of the latter."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
-        train_losses = evaluate(params, batch.inputs, batch.targets)
-        test_loss = jnp.mean(evaluate(params, *(x[:num_evaluated] for x in data.reference)))
+        train_losses = losses_in_slices(params, batch.inputs, batch.targets)
+        test_loss = jnp.mean(losses_in_slices(params, *(x[:num_evaluated] for x in data.reference)))
         byte_metrics = {"perplexity": jnp.exp(test_loss), "bits_per_byte": test_loss / math.log(2)}
         return {"train_loss": batch.mean(train_losses), "test_loss": test_loss, **byte_metrics}
 

@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes import Assignment, Coding, GradientCode
-from gcjax.testing.contract import Traced, call_or_fail, check_refusal, close, on_one_line, random_generator, require
+from gcjax.testing.contract import (
+    TracedProgram,
+    call_or_fail,
+    check_refusal,
+    close,
+    on_one_line,
+    random_generator,
+    require,
+)
 
 ROUNDING = 1e-7  # of a residual in float64, relative to the norm of the target
 
@@ -71,10 +79,8 @@ def check_code(
     _check_assignment(code.assignment, code.num_blocks)
     random = random_generator(rng_key)
     _check_types(code)
-    all_or_nothing_progress, growing_progress = (
-        _all_or_nothing_progress(code, max_masks, random),
-        _growing_progress(code, random),
-    )
+    all_or_nothing_progress = _all_or_nothing_progress(code, max_masks, random)
+    growing_progress = _growing_progress(code, random)
     progress = np.concatenate([all_or_nothing_progress, _random_progress(code, max_masks, random), growing_progress])
     with jax.enable_x64(True):
         plan_all = jax.jit(jax.vmap(lambda p: (code.plan(p), code.sent(p))))
@@ -123,10 +129,10 @@ def _check_assignment(assignment: Assignment, num_blocks: int) -> None:
             f"worker {worker} has {on_one_line(chunks_of_worker)}",
         )
         most_slots = np.bincount(held_chunks, minlength=1).max()
-        once = "a worker must hold a chunk once only" + (
+        once_rule = "a worker must hold a chunk once only" + (
             f" for each of its {num_blocks} blocks" if num_blocks > 1 else ""
         )
-        require(most_slots <= num_blocks, once, f"worker {worker}: {on_one_line(chunks_of_worker)}")
+        require(most_slots <= num_blocks, once_rule, f"worker {worker}: {on_one_line(chunks_of_worker)}")
 
 
 def _check_types(code: GradientCode) -> None:
@@ -220,21 +226,21 @@ def _furthest_bad_state(is_bad: Any, plans: _PlannedStates) -> int:
 
 def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
     """What a plan says is finite, and its residual is the true distance."""
-    for name, said_and_true in plans.coding._asdict().items():
+    for name, field_of_states in plans.coding._asdict().items():
         _require_none(
-            ~np.isfinite(said_and_true).reshape(len(said_and_true), -1).all(axis=1), plans, f"{name} must be finite"
+            ~np.isfinite(field_of_states).reshape(len(field_of_states), -1).all(axis=1), plans, f"{name} must be finite"
         )
     is_wrong = np.abs(plans.coding.residual - plans.distance) > _zero_tolerance(code) + 1e-6 * plans.distance
     shown_state = _furthest_bad_state(is_wrong, plans)
     rule = "residual must be the distance of the decoded coefficients from the exact sum"
-    said_and_true = f"it says {plans.coding.residual[shown_state]:.6g} where that is {plans.distance[shown_state]:.6g}"
-    _require_none(is_wrong, plans, f"{rule}; {said_and_true}")
+    comparison = f"it says {plans.coding.residual[shown_state]:.6g} where that is {plans.distance[shown_state]:.6g}"
+    _require_none(is_wrong, plans, f"{rule}; {comparison}")
 
 
-def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int) -> None:
+def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing_states: int) -> None:
     """What is in messages is finished, what is decoded is sent, and what is sent stays so.
 
-    Progress grows along the last `num_growing` of the states.
+    Progress grows along the last `num_growing_states` of the states.
     """
     is_chunk_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [states, W, K]
     sends_any: Any = plans.sent.any(axis=2)  # [states, W]
@@ -249,17 +255,17 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int)
     if code.whole_workers:
         rule = "with whole_workers, nothing is sent before the whole load is done"
         _require_none((sends_any & (plans.progress < code.assignment.loads)).any(axis=1), plans, rule)
-    sent_while_growing = plans.sent[-num_growing:]
+    sent_while_growing = plans.sent[-num_growing_states:]
     unsent_in_next_state = sent_while_growing[:-1] & ~sent_while_growing[1:]
     is_withdrawn = np.zeros(len(plans.progress), bool)
-    is_withdrawn[-num_growing:-1] = unsent_in_next_state.any(axis=(1, 2))
+    is_withdrawn[-num_growing_states:-1] = unsent_in_next_state.any(axis=(1, 2))
     _require_none(is_withdrawn, plans, "a message that is sent must stay so with further progress")
 
 
 def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) -> None:
     """Every set of up to `tolerated` stragglers is decoded exactly, and not every set of one more.
 
-    In the P planned states each worker has done all or, as a straggler, nothing. The second rule is checked only if
+    In the planned states each worker has done all or, as a straggler, nothing. The second rule is checked only if
     these are all 2^W such states.
     """
     is_straggler = (plans.progress == 0) & (code.assignment.loads > 0)  # [states, W]; not who holds no chunks
@@ -274,11 +280,11 @@ def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) 
         require(is_inexact[has_one_more].any(), f"{rule}; all sets of {tolerated + 1} are")
 
 
-def _check_never_grows(plans: _PlannedStates, num_growing: int) -> None:
-    """The distance never grows along the last `num_growing` states, in which progress grows."""
-    grows_after_state = np.diff(plans.distance[-num_growing:]) > 1e-9
+def _check_never_grows(plans: _PlannedStates, num_growing_states: int) -> None:
+    """The distance never grows along the last `num_growing_states` states, in which progress grows."""
+    grows_after_state = np.diff(plans.distance[-num_growing_states:]) > 1e-9
     if grows_after_state.any():
-        first_growing_state = len(plans.progress) - num_growing
+        first_growing_state = len(plans.progress) - num_growing_states
         state_before_growth = first_growing_state + int(np.flatnonzero(grows_after_state)[-1])
         old_distance, new_distance = plans.distance[state_before_growth : state_before_growth + 2]
         old_progress, new_progress = plans.progress[state_before_growth : state_before_growth + 2]
@@ -289,20 +295,22 @@ def _check_never_grows(plans: _PlannedStates, num_growing: int) -> None:
 def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, random: np.random.Generator) -> None:
     """At the time of completion the sum is exact; just before it is not."""
     is_held = code.assignment.chunks >= 0
-    finish = _finish_times(is_held, random)
-    times = np.asarray(call_or_fail("completion", jax.jit(jax.vmap(code.completion)), jnp.asarray(finish)))
-    require(times.shape == finish.shape[:1], f"completion must be one time; it is {list(times.shape[1:])}")
-    require(times.dtype == finish.dtype, f"completion must keep the type {finish.dtype}; it is {times.dtype}")
-    is_finished = np.isfinite(finish) & is_held
-    progress_at_time = (is_finished & (finish <= times[:, None, None])).sum(axis=2)
-    progress_before_time = (is_finished & (finish < times[:, None, None])).sum(axis=2)
+    finish_times = _finish_times(is_held, random)
+    times = np.asarray(call_or_fail("completion", jax.jit(jax.vmap(code.completion)), jnp.asarray(finish_times)))
+    require(times.shape == finish_times.shape[:1], f"completion must be one time; it is {list(times.shape[1:])}")
+    require(
+        times.dtype == finish_times.dtype, f"completion must keep the type {finish_times.dtype}; it is {times.dtype}"
+    )
+    is_finished = np.isfinite(finish_times) & is_held
+    progress_at_time = (is_finished & (finish_times <= times[:, None, None])).sum(axis=2)
+    progress_before_time = (is_finished & (finish_times < times[:, None, None])).sum(axis=2)
     progress = np.concatenate([progress_at_time, progress_before_time])
     distances = _distances_in_batches(code, plan_all, progress, batch_size=num_states)
     distance_at_time, distance_before_time = np.split(distances, 2)
     is_exact = distance_at_time <= 10 * _zero_tolerance(code)
     is_exact_before = distance_before_time <= 10 * _zero_tolerance(code)
     for i, time in enumerate(times):
-        case = f"chunks of {on_one_line(finish[i])} are finished at these seconds"
+        case = f"chunks of {on_one_line(finish_times[i])} are finished at these seconds"
         if np.isinf(time):
             rule = "completion must be a time if what is ever finished decodes exactly; it is inf"
             require(not is_exact[i], rule, case)
@@ -322,9 +330,10 @@ def _distances_in_batches(
     Planned in batches of a size that `plan_all` is compiled for; the last state fills up the last batch.
     """
     num_batches = -(-len(progress) // batch_size)
-    states = np.arange(num_batches * batch_size).clip(max=len(progress) - 1)
-    batches = np.split(states, num_batches)
-    distances = [_planned_states(code, plan_all, progress[batch]).distance for batch in batches]
+    state_numbers = np.arange(num_batches * batch_size).clip(max=len(progress) - 1)
+    distances = [
+        _planned_states(code, plan_all, progress[numbers]).distance for numbers in np.split(state_numbers, num_batches)
+    ]
     return np.concatenate(distances)[: len(progress)]
 
 
@@ -350,7 +359,7 @@ def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarra
 
 def _check_program(code: GradientCode, plans: _PlannedStates, quick: bool) -> None:
     """One program for all progress, which gives what `vmap` gives, and what the function gives without `jit`."""
-    plan = Traced(code.plan)
+    plan = TracedProgram(code.plan)
     state_ids = (0, len(plans.progress) - 1) if len(plans.progress) > 1 else (0,)
     for state in state_ids:
         coding = call_or_fail("plan", plan, jnp.asarray(plans.progress[state], jnp.int32))

@@ -52,7 +52,7 @@ def check_refusal(name: str, function: Callable[..., Any], *arguments: Any, case
     require(False, f"{name} must refuse {case} with a ValueError; it took it")
 
 
-class Traced:
+class TracedProgram:
     """A function as one program, and how often it was traced."""
 
     def __init__(self, function: Callable[..., Any]):
@@ -78,8 +78,8 @@ def random_generator(rng_key: jax.Array | None) -> np.random.Generator:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two pytrees are the same, bit by bit."""
-    lefts, rights = jax.tree.leaves(left), jax.tree.leaves(right)
-    return len(lefts) == len(rights) and all(_same_bits(a, b) for a, b in zip(lefts, rights, strict=True))
+    left_leaves, right_leaves = jax.tree.leaves(left), jax.tree.leaves(right)
+    return len(left_leaves) == len(right_leaves) and all(map(_same_bits, left_leaves, right_leaves))
 
 
 def _same_bits(left: Any, right: Any) -> bool:

@@ -17,7 +17,7 @@ from gcjax.protocols.conformance.structure import INDICES, check_shapes, check_s
 from gcjax.stragglers.network import Network
 from gcjax.testing.contract import (
     ContractError,
-    Traced,
+    TracedProgram,
     call_or_fail,
     check_refusal,
     on_one_line,
@@ -25,28 +25,28 @@ from gcjax.testing.contract import (
     require,
     same,
 )
-from gcjax.testing.schedules import check_exactly
+from gcjax.testing.schedules import check_every_rule
 from gcjax.testing.smallest import smallest_case
 
 ScheduleFunction = Callable[[Any, Network], Schedule]
 
 
 class Case(NamedTuple):
-    """Durations `[T, W]` and the messages' seconds `[3, W]`: latency, upload, download."""
+    """Durations `[T, W]` and the seconds of messages `[3, W]`: latency, upload, download."""
 
     durations: np.ndarray
-    messages: np.ndarray
+    message_seconds: np.ndarray
 
     @property
     def network(self) -> Network:
         """The network of the case, always of arrays, so that one program serves all cases of a shape."""
-        return Network(*self.messages)
+        return Network(*self.message_seconds)
 
     def __str__(self) -> str:
         """The case in words, for an error."""
         network = ""
-        if self.messages.any():
-            latency, upload, download = (on_one_line(x) for x in self.messages)
+        if self.message_seconds.any():
+            latency, upload, download = (on_one_line(x) for x in self.message_seconds)
             network = f" with latency={latency}, upload={upload}, download={download}"
         return f"durations {on_one_line(self.durations)}{network}"
 
@@ -86,9 +86,9 @@ def check_protocol(
     shape = (8 * protocol.round_units if num_units is None else num_units), num_workers  # T, W
     _check_types(protocol, shape)
     with jax.enable_x64(True):
-        traced = Traced(protocol.schedule)
+        traced_schedule = TracedProgram(protocol.schedule)
         is_program = hasattr(protocol.schedule, "lower")  # jitted already
-        schedule_function: ScheduleFunction = protocol.schedule if is_program else traced
+        schedule_function: ScheduleFunction = protocol.schedule if is_program else traced_schedule
         cases, schedules, num_commits = list(_cases_to_try(shape, num_cases, random_generator(rng_key))), [], 0
         for case in cases:
             schedules.append(_schedule_of_case(schedule_function, case))
@@ -99,7 +99,7 @@ def check_protocol(
                 rule, smallest = smallest_case(broken_rule_of, broken_rule, case, round_units=protocol.round_units)
                 require(False, rule, str(smallest))
         require(num_commits, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
-        require(traced.num_traces <= 1, "a schedule must not be compiled again for other durations or links")
+        require(traced_schedule.num_traces <= 1, "a schedule must not be compiled again for other durations or links")
         is_same = same(_schedule_of_case(schedule_function, cases[0]), schedules[0])
         require(is_same, "the same durations must give the same schedule, bit by bit", str(cases[0]))
         if not quick:
@@ -112,21 +112,21 @@ def check_protocol(
 def _cases_to_try(shape: tuple[int, int], num_cases: int, random: np.random.Generator) -> Iterator[Case]:
     """Cases of the shape (T, W) to try, the simplest first; the last has a worker that fails for good."""
     num_units, num_workers = shape
-    no_messages = np.zeros((3, num_workers))
-    yield Case(np.ones(shape), no_messages)
+    no_seconds = np.zeros((3, num_workers))  # messages take no time
+    yield Case(np.ones(shape), no_seconds)
     for failure_probability in (0.0, 0.1):
         for _ in range(num_cases):
             mean_seconds = random.uniform(0.5, 2.0, size=num_workers)
             tied_seconds = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
             for unit_seconds in (tied_seconds, random.exponential(size=shape) * mean_seconds):
                 durations = np.where(random.random(shape) < failure_probability, np.inf, unit_seconds)
-                yield Case(durations, no_messages)
-                messages = random.choice([0.0, 0.25, 0.5, 1.0], size=(3, num_workers))
-                yield Case(durations, messages)
+                yield Case(durations, no_seconds)
+                message_seconds = random.choice([0.0, 0.25, 0.5, 1.0], size=(3, num_workers))
+                yield Case(durations, message_seconds)
     durations_with_failure = random.exponential(size=shape)
     failed_worker = random.integers(num_workers)
     durations_with_failure[num_units // 2 :, failed_worker] = np.inf
-    yield Case(durations_with_failure, no_messages)
+    yield Case(durations_with_failure, no_seconds)
 
 
 def _schedule_of_case(schedule_function: ScheduleFunction, case: Case) -> Schedule:
@@ -140,7 +140,7 @@ def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
     """The first rule that a schedule breaks; empty if it keeps to all."""
     try:
         check_structure(schedule, protocol)
-        check_exactly(schedule, protocol, case.durations)
+        check_every_rule(schedule, protocol, case.durations)
     except ValueError as error:
         return _rule_without_advice(error)
     except ContractError as error:
@@ -189,7 +189,7 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
 
 def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
     """Under `vmap` the first cases without a network have the same schedules, bit by bit."""
-    indices = [i for i, case in enumerate(cases) if not case.messages.any()][:3]
+    indices = [i for i, case in enumerate(cases) if not case.message_seconds.any()][:3]
     batched_cases, schedules_alone = [cases[i] for i in indices], [schedules[i] for i in indices]
     durations = jnp.stack([jnp.asarray(case.durations) for case in batched_cases])
     no_network = batched_cases[0].network

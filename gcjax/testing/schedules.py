@@ -15,7 +15,7 @@ from gcjax.testing.contract import require
 ROUNDING = 1e-9  # sums of the same numbers in another order
 
 
-def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
+def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
     """Raises a `ContractError` with the rule that a schedule in float64 breaks, and where.
 
     Args:
@@ -24,14 +24,14 @@ def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray)
       durations: float[T, W] seconds.
     """
     _check_padding(schedule)
-    _check_times(schedule, overlaps=protocol.local is not None and protocol.local.overlaps_pull)
+    _check_times(schedule, may_begin_while_sending=protocol.local is not None and protocol.local.overlaps_pull)
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
     _check_seconds(schedule, protocol, durations)
 
 
 def _check_padding(schedule: Schedule) -> None:
-    """Empty slots and commits that do not happen are -1 and have the weight 0; contributions have one above 0."""
+    """Padding and commits that do not happen are -1 and have the weight 0; contributions have one above 0."""
     is_commit, is_contribution = np.isfinite(schedule.time), schedule.worker >= 0
     for name in INDICES:
         indices = getattr(schedule, name)
@@ -64,18 +64,21 @@ def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
         stale_commit, largest_staleness = _first_commit(staleness > max_staleness), staleness.max(initial=0)
         require(largest_staleness <= max_staleness, f"{rule}; commit {stale_commit} has {largest_staleness}")
     newest_version = np.where(is_contribution, schedule.version, -1).max(axis=1, keepdims=True, initial=-1)
-    is_mixed = is_contribution & (schedule.version != newest_version)
+    reads_older_version = is_contribution & (schedule.version != newest_version)
     rule = "contributions to one commit must read one version if the protocol says one_version"
-    require(not (protocol.one_version and is_mixed.any()), f"{rule}; commit {_first_commit(is_mixed)} reads several")
+    require(
+        not (protocol.one_version and reads_older_version.any()),
+        f"{rule}; commit {_first_commit(reads_older_version)} reads several",
+    )
     for commit, contribution in zip(*np.nonzero(is_contribution & (schedule.version > 0)), strict=True):
         version = schedule.version[commit, contribution]
         commit_of_version = version - 1  # version 0 is that of the initial parameters
         version_time = schedule.time[commit_of_version]
-        latest_read = _latest_read_time(schedule, protocol, commit, contribution)
+        latest_read_time = _latest_read_time(schedule, protocol, commit, contribution)
         require(
-            version_time <= latest_read * (1 + ROUNDING),
+            version_time <= latest_read_time * (1 + ROUNDING),
             f"a version must be there when it is read; commit {commit}, contribution {contribution} has read version "
-            f"{version}, which is made at {version_time:g} s, by {latest_read:g} s",
+            f"{version}, which is made at {version_time:g} s, by {latest_read_time:g} s",
         )
 
 
@@ -115,8 +118,8 @@ def _check_order(schedule: Schedule, protocol: Protocol) -> None:
             last_used_unit[worker] = last_unit
 
 
-def _check_times(schedule: Schedule, *, overlaps: bool) -> None:
-    """No unit starts before its worker is free, nobody begins one while sending; with `overlaps` that is allowed."""
+def _check_times(schedule: Schedule, *, may_begin_while_sending: bool) -> None:
+    """No unit starts before its worker is free, nobody begins one while sending unless that is allowed."""
     for name, later_name in itertools.pairwise(("start", "compute_start", "compute_end", "finish")):
         times, later_times = getattr(schedule, name), getattr(schedule, later_name)
         is_finite = np.isfinite(times) & np.isfinite(later_times)
@@ -124,12 +127,12 @@ def _check_times(schedule: Schedule, *, overlaps: bool) -> None:
     num_workers = schedule.start.shape[1]
     for worker in range(num_workers):
         _check_begins_when_free(schedule, worker)
-        if not overlaps:
+        if not may_begin_while_sending:
             _check_begins_not_while_sending(schedule, worker)
 
 
 def _check_begins_when_free(schedule: Schedule, worker: int) -> None:
-    """Each unit that a worker starts, starts when the one before is computed."""
+    """No unit of a worker starts before the one before it is computed."""
     units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
     start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]
     for unit, start, previous_end in zip(units[1:], start_times[1:], compute_ends[:-1], strict=True):
@@ -172,5 +175,6 @@ def _require_no_unit(is_bad: np.ndarray, seconds: Any, durations: np.ndarray, ru
     """Raises a `ContractError` with the rule and the first unit for which `is_bad bool[T, W]` holds."""
     if is_bad.any():
         unit, worker = np.argwhere(is_bad)[0]
-        taken, sampled = seconds[unit, worker], durations[unit, worker]
-        require(False, f"{rule}; unit {unit} of worker {worker} takes {taken:g} s instead of {sampled:g} s")
+        actual_seconds, sampled_seconds = seconds[unit, worker], durations[unit, worker]
+        example = f"unit {unit} of worker {worker} takes {actual_seconds:g} s instead of {sampled_seconds:g} s"
+        require(False, f"{rule}; {example}")

@@ -17,16 +17,16 @@ def smallest_case(
     Args:
       broken_rule_of: `case -> rule`, the rule that a case breaks, in a sentence; empty if it breaks none.
       rule: that the given case breaks.
-      case: a named tuple `(durations float[T, W], messages float[3, W])`.
-      round_units: the units of a round.
+      case: a named tuple `(durations float[T, W], message_seconds float[3, W])`.
+      round_units: the units of each worker in a round.
     """
     for smaller in _smaller_cases(case, round_units):
         broken_rule = broken_rule_of(smaller)
         if broken_rule:
             rule, case = broken_rule, smaller
             break
-    without_messages = case._replace(messages=np.zeros_like(case.messages))
-    broken_rule = broken_rule_of(without_messages) if case.messages.any() else ""
+    without_messages = case._replace(message_seconds=np.zeros_like(case.message_seconds))
+    broken_rule = broken_rule_of(without_messages) if case.message_seconds.any() else ""
     if broken_rule:
         rule, case = broken_rule, without_messages
     for simplify in _simplifications(case):
@@ -41,12 +41,13 @@ def smallest_case(
 def _smaller_cases(case: Any, round_units: int) -> Iterator[Any]:
     """Cases of the first one to three rounds, of so many units, and of two workers or all; the smallest first."""
     num_units, num_workers = case.durations.shape
-    fewer_units = [num_rounds * round_units for num_rounds in (1, 2, 3) if num_rounds * round_units < num_units]
-    for workers_kept in sorted({min(2, num_workers), num_workers}):
-        all_units_if_smaller = [num_units] if workers_kept < num_workers else []
-        for units_kept in [*fewer_units, *all_units_if_smaller]:
+    units_of_first_rounds = [n * round_units for n in (1, 2, 3) if n * round_units < num_units]
+    for num_first_workers in sorted({min(2, num_workers), num_workers}):
+        all_units_if_smaller = [num_units] if num_first_workers < num_workers else []
+        for num_first_units in [*units_of_first_rounds, *all_units_if_smaller]:
             yield case._replace(
-                durations=case.durations[:units_kept, :workers_kept], messages=case.messages[:, :workers_kept]
+                durations=case.durations[:num_first_units, :num_first_workers],
+                message_seconds=case.message_seconds[:, :num_first_workers],
             )
 
 

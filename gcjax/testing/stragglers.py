@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.stragglers import StragglerModel, sample_durations
-from gcjax.testing.contract import Traced, call_or_fail, check_refusal, close, on_one_line, require, same
+from gcjax.testing.contract import TracedProgram, call_or_fail, check_refusal, close, on_one_line, require, same
 
 ROUNDING = 2e-6  # between programs, in float32
 
@@ -109,7 +109,7 @@ def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_worke
         """float[T, W]: durations of the model for one key."""
         return sample_durations(model, rng_key, num_units, num_workers)
 
-    program = Traced(sample)
+    program = TracedProgram(sample)
     seconds_one_by_one = np.stack([np.asarray(call_or_fail("sample", program, k)) for k in keys])
     require(program.num_traces == 1, "another key must compile nothing")
     seconds_under_vmap = np.asarray(call_or_fail("sample", jax.vmap(sample), keys))

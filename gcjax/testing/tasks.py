@@ -183,9 +183,9 @@ def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
 
         return jax.lax.map(chunk_loss, chunks).mean()
 
-    derivative = jax.jit(jax.value_and_grad(mean_loss))
-    loss, gradient = call_or_fail("loss", derivative, nearby_params, jnp.asarray(0, jnp.int32))
-    later_loss, later_gradient = call_or_fail("loss", derivative, nearby_params, jnp.asarray(3, jnp.int32))
+    loss_and_gradient = jax.jit(jax.value_and_grad(mean_loss))
+    loss, gradient = call_or_fail("loss", loss_and_gradient, nearby_params, jnp.asarray(0, jnp.int32))
+    later_loss, later_gradient = call_or_fail("loss", loss_and_gradient, nearby_params, jnp.asarray(3, jnp.int32))
     tolerance = _loss_tolerance(loss)
     rule = "batches that are whole chunks must be the same in every round"
     is_same_later = close((loss, gradient), (later_loss, later_gradient), tolerance)

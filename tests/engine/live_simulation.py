@@ -12,7 +12,7 @@ from gcjax import codes, engine, protocols, saved_progress, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.engine.live import deadlines, exchange, saving, training, worker_round
 from gcjax.engine.live import round_records as records
-from gcjax.engine.live.chunk_work import Clock, chunk_gradient
+from gcjax.engine.live.chunk_work import Clock, compiled_chunk_gradient
 
 KEY = jax.random.key(2)
 W, K = 4, 4
@@ -48,7 +48,7 @@ class Time:
 def _programs(task, code, mesh):
     return (
         exchange.round_exchange(code, SGD, mesh),
-        chunk_gradient(task, code.num_blocks),
+        compiled_chunk_gradient(task, code.num_blocks),
         deadlines.compiled_completion(code),
     )
 
@@ -87,7 +87,7 @@ class Simulation:
         latest = max(time.seconds for time in self.times)
         for time in self.times:
             time.seconds = latest
-        return jax.device_get(self.between.share(self.put(rows)))
+        return jax.device_get(self.between.share_progress(self.put(rows)))
 
     def finish(self, parts):
         """All workers' parts of a round, in lockstep from one share to the next."""
@@ -112,7 +112,7 @@ class Simulation:
             place = saving.Storage(checkpoints, identity, self.code, num_rounds, self.mesh, work)
             so_far = saving.restore(place, self.put_everywhere(so_far))
         params, opt_state, history = (*jax.device_get(so_far[:2]), so_far.history)
-        kept = [training._empty_slots(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
+        kept = [training._zero_chunk_gradients(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
         for number in range(len(history), num_rounds):
             kept = jax.tree.map(lambda x: jnp.full_like(x, NAN), kept)  # what is not done must not matter
             begin = self.times[0].seconds

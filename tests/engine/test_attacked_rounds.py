@@ -8,7 +8,7 @@ import pytest
 
 from gcjax import codes, compression, engine, protocols, tasks
 from gcjax.engine import wrong_messages as wrong
-from gcjax.engine.gradients import Chunks, chunk_batch
+from gcjax.engine.gradients import RoundInputs, chunk_batch
 from tests.parameters import some
 
 KEY = jax.random.key(4)
@@ -37,7 +37,7 @@ def trained(code, senders, durations=None, **options):
         optax.sgd(RATE),
         durations,
         rng_key=KEY,
-        wrong=senders,
+        wrong_senders=senders,
         **options,
     )
 
@@ -56,12 +56,12 @@ def by_definition(code, senders, combine, arrived=None):
     x, num_workers, size = np.array(task.init(init_key)), code.assignment.num_workers, code.assignment.load
     gradient_of = jax.jit(jax.grad(task.loss))
     for round_number in range(ROUNDS):
-        chunks = Chunks(task.data, batch_key, jnp.int32(round_number))
+        round_inputs = RoundInputs(task.data, batch_key, jnp.int32(round_number))
         gradients = [
-            np.array(gradient_of(jnp.asarray(x), *chunk_batch(task, chunks, jnp.int32(c))))
+            np.array(gradient_of(jnp.asarray(x), *chunk_batch(task, round_inputs, jnp.int32(c))))
             for c in range(code.assignment.num_chunks)
         ]
-        is_wrong = np.asarray(senders.in_round(batch_key, jnp.int32(round_number), num_workers))
+        is_wrong = np.asarray(senders.is_wrong_in_round(batch_key, jnp.int32(round_number), num_workers))
         total = np.zeros_like(x)
         for first in range(0, num_workers, size):
             right = sum(gradients[first : first + size])
@@ -138,17 +138,20 @@ def test_meshes_and_replays_agree(x64):
     )
     again = engine.replay(
         task_of(MAJORITY), protocols.coded(MAJORITY), optax.sgd(RATE), whole.schedule, rng_key=KEY,
-        wrong=SENDERS["three, reversed"],
+        wrong_senders=SENDERS["three, reversed"],
     )  # fmt: skip
     np.testing.assert_array_equal(again.params, whole.params)
 
 
 def test_who_is_wrong():
     senders = wrong.wrong_senders(wrong.constant(), num_wrong=2)
-    rounds = np.array([senders.in_round(KEY, jnp.int32(r), 5) for r in range(40)])
+    rounds = np.array([senders.is_wrong_in_round(KEY, jnp.int32(r), 5) for r in range(40)])
     assert (rounds.sum(axis=1) == 2).all() and rounds.any(axis=0).all() and not (rounds == rounds[:1]).all()
     same = senders._replace(persistent=True)
-    assert all((same.in_round(KEY, jnp.int32(r), 5) == same.in_round(KEY, jnp.int32(0), 5)).all() for r in range(5))
+    assert all(
+        (same.is_wrong_in_round(KEY, jnp.int32(r), 5) == same.is_wrong_in_round(KEY, jnp.int32(0), 5)).all()
+        for r in range(5)
+    )
     assert senders == wrong.wrong_senders(wrong.constant(), num_wrong=2)
 
 
@@ -159,7 +162,7 @@ def test_who_is_wrong():
         (lambda: wrong.wrong_senders(wrong.constant(), num_wrong=-1), "num_wrong must be a whole number at least 0"),
         (
             lambda: trained(MAJORITY, "one"),
-            r"wrong must be gcjax.engine.wrong_messages.wrong_senders\(...\); got 'one'",
+            r"wrong_senders must be gcjax.engine.wrong_messages.wrong_senders\(...\); got 'one'",
         ),
         (
             lambda: trained(MAJORITY, wrong.wrong_senders(wrong.constant(), num_wrong=7)),
@@ -171,7 +174,12 @@ def test_who_is_wrong():
         ),
         (
             lambda: engine.run(
-                task_of(MAJORITY), protocols.bsp(), optax.sgd(0.1), jnp.ones((4, 6)), rng_key=KEY, wrong=SENDERS["one"]
+                task_of(MAJORITY),
+                protocols.bsp(),
+                optax.sgd(0.1),
+                jnp.ones((4, 6)),
+                rng_key=KEY,
+                wrong_senders=SENDERS["one"],
             ),
             "this protocol has no code",
         ),

@@ -159,8 +159,8 @@ def test_slow_workers_are_named_with_their_slowdown_and_since_when():
     seconds[9, :, 1] *= 50  # once is no spell
     seconds[0, :, 3] = NAN
     first, second = live.slow_spells(seconds)
-    assert (first.worker, first.first, first.last) == (0, 2, 6)
-    assert (second.worker, second.first, second.last) == (2, 5, None)
+    assert (first.worker, first.first_round, first.last_round) == (0, 2, 6)
+    assert (second.worker, second.first_round, second.last_round) == (2, 5, None)
     assert first.slowdown == pytest.approx(2, rel=0.06) and second.slowdown == pytest.approx(3, rel=0.06)
     text = live.slow_text([first._replace(slowdown=2.04), second._replace(slowdown=3.0)])
     assert "worker 0: 2.0 times slower in rounds 2 to 6\n" in text
@@ -237,9 +237,9 @@ def test_bad_input_is_refused():
         go(task, undecodable)
     go(task, undecodable, max_residual=2.1)
     with pytest.raises(ValueError, match="progress must be int\\[4\\]"):
-        exchange.round_exchange(pairs(), SGD, jax.sharding.Mesh(np.array(jax.devices()[:3]), ("workers",))).share(
-            np.zeros((3, K), np.float32)
-        )
+        exchange.round_exchange(
+            pairs(), SGD, jax.sharding.Mesh(np.array(jax.devices()[:3]), ("workers",))
+        ).share_progress(np.zeros((3, K), np.float32))
 
 
 # Several processes.

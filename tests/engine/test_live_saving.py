@@ -254,13 +254,15 @@ class Group:
 
 
 def test_a_process_that_does_not_see_the_folder_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "VISIBLE_WITHIN", 0.2)
+    monkeypatch.setattr(saving, "VISIBLE_SECONDS", 0.2)
     shared, own = tmp_path / "shared", tmp_path / "own"
     group = Group(3, monkeypatch)
-    assert group.run(lambda rank: saving.check_common(engine.Checkpoints(shared), "")) == [None] * 3
+    assert group.run(lambda rank: saving.check_processes_agree(engine.Checkpoints(shared), "")) == [None] * 3
     assert not any(shared.iterdir())
     for there in (False, True):
-        ends = group.run(lambda rank: saving.check_common(engine.Checkpoints(own if rank == 1 else shared), ""))
+        ends = group.run(
+            lambda rank: saving.check_processes_agree(engine.Checkpoints(own if rank == 1 else shared), "")
+        )
         for end in ends:
             assert "Process 1: all processes must see the output folder" in end and "on a disk that all" in end
         assert not any(shared.iterdir()) and own.exists() == there
@@ -269,13 +271,15 @@ def test_a_process_that_does_not_see_the_folder_is_refused(tmp_path, monkeypatch
 
 def test_processes_with_other_checkpoints_are_refused(tmp_path, monkeypatch):
     group = Group(2, monkeypatch)
-    ends = group.run(lambda rank: saving.check_common(engine.Checkpoints(tmp_path, every=1 + rank), "a = 1"))
+    ends = group.run(lambda rank: saving.check_processes_agree(engine.Checkpoints(tmp_path, every=1 + rank), "a = 1"))
     assert all("same checkpoints; that of process 1" in end and "+every 2 rounds" in end for end in ends)
-    ends = group.run(lambda rank: saving.check_common(engine.Checkpoints(tmp_path), f"a = {rank}"))
+    ends = group.run(lambda rank: saving.check_processes_agree(engine.Checkpoints(tmp_path), f"a = {rank}"))
     assert all("-a = 0" in end and "+a = 1" in end for end in ends)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    ends = Group(2, monkeypatch).run(lambda rank: saving.check_common(engine.Checkpoints(tmp_path / "file/x"), ""))
+    ends = Group(2, monkeypatch).run(
+        lambda rank: saving.check_processes_agree(engine.Checkpoints(tmp_path / "file/x"), "")
+    )
     assert all("the folder of the checkpoints must be writable" in end for end in ends)

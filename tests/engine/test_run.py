@@ -211,13 +211,13 @@ def test_weighted_and_streamed_estimates_are_equal(code, x64):
     task = tasks.digits(num_chunks=W, batch_size=3)
     params = task.init(KEY)
 
-    chunks = gradients.Chunks(task.data, KEY, jnp.asarray(0))
+    round_inputs = gradients.RoundInputs(task.data, KEY, jnp.asarray(0))
     weighted, streamed = (
         jax.jit(estimate(task, code)) for estimate in (gradients.weighted_estimate, gradients.streamed_estimate)
     )
     for progress in np.random.default_rng(0).integers(0, code.assignment.load + 1, (3, W)):
         coding = code.plan(jnp.asarray(progress, jnp.int32))
-        assert_close(weighted(params, chunks, coding), streamed(params, chunks, coding))
+        assert_close(weighted(params, round_inputs, coding), streamed(params, round_inputs, coding))
 
 
 @pytest.mark.slow

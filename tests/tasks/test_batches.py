@@ -58,11 +58,11 @@ def test_raw_keys_draw_the_same():
 def test_chunks_are_contiguous_and_as_equal_as_possible(n, share):
     num_chunks = 1 + int(share * (n - 1))
     train = split(np.arange(n)[:, None], np.arange(n), num_chunks)
-    counts, starts = np.asarray(train.counts), np.asarray(train.starts)
+    counts, starts = np.asarray(train.sizes), np.asarray(train.first_rows)
     np.testing.assert_array_equal(starts, np.r_[0, np.cumsum(counts)[:-1]])
     assert counts.sum() == n and counts.max() - counts.min() <= 1
     assert len(train.inputs) == starts[-1] + counts.max()
-    np.testing.assert_allclose(train.scales, counts * num_chunks / n, rtol=1e-6)
+    np.testing.assert_allclose(train.relative_sizes, counts * num_chunks / n, rtol=1e-6)
 
 
 @pytest.mark.parametrize("local_data", [False, True])
@@ -76,7 +76,7 @@ def test_a_batch_draws_its_targets_with_its_inputs(local_data):
             batch = draw(data, KEY, worker, unit)
             np.testing.assert_array_equal(batch.inputs[:, 0], batch.targets)
             np.add.at(seen, (worker, np.asarray(batch.targets)), 1)
-    own = np.repeat(np.arange(num_chunks), data.train.counts) == np.arange(num_chunks)[:, None]
+    own = np.repeat(np.arange(num_chunks), data.train.sizes) == np.arange(num_chunks)[:, None]
     np.testing.assert_array_equal(seen > 0, own if local_data else np.ones_like(own))
 
 

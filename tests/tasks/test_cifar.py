@@ -32,7 +32,7 @@ def test_images_and_labels_are_those_of_the_files(tmp_path):
 def test_the_files_may_lie_in_the_folder_of_the_archive(tmp_path):
     (tmp_path / "cifar-10-batches-bin").mkdir()
     write_cifar10(tmp_path / "cifar-10-batches-bin")
-    assert cifar10(tmp_path).data.train.counts.sum() == 40
+    assert cifar10(tmp_path).data.train.sizes.sum() == 40
 
 
 def test_all_holders_of_a_chunk_see_the_same_changed_images(tmp_path):

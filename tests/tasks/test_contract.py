@@ -77,7 +77,7 @@ def test_tasks_say_whether_batches_go_through_one_pass():
 @ALL
 def test_every_example_is_in_exactly_one_chunk(name):
     task = make(name, 7, batch_size=None, local_data=True)
-    counts, n = np.asarray(task.data.train.counts), TASKS[name][1]
+    counts, n = np.asarray(task.data.train.sizes), TASKS[name][1]
     assert counts.sum() == n and counts.max() - counts.min() <= 1
     batches = [task.chunk_batch(task.data, KEY, c, 0) for c in range(7)]
     rows = [np.asarray(b.inputs)[np.asarray(b.weights) > 0] for b in batches]

@@ -44,7 +44,7 @@ def test_plain_sgd_reaches_95_percent(arguments, num_steps):
 def test_training_and_test_images_are_all_images_once():
     data = tasks.digits(8, test_fraction=0.25).data
     train_images, test_images = data.train.inputs[:1348], data.reference[0]
-    assert test_images.shape == (449, 8, 8, 1) and data.train.counts.sum() == 1348
+    assert test_images.shape == (449, 8, 8, 1) and data.train.sizes.sum() == 1348
     assert abs(train_images.mean()) < 1e-5 and abs(train_images.std() - 1) < 1e-5
     assert len(np.unique(np.concatenate([train_images, test_images]).reshape(1797, -1), axis=0)) == 1797
 

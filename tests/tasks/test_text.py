@@ -24,7 +24,7 @@ def test_windows_cover_the_text_and_the_last_are_held_out(tmp_path):
     np.testing.assert_array_equal(next_rows, rows + 1)
     np.testing.assert_array_equal(data.reference[0][:, 0], [28, 32, 36])
     np.testing.assert_array_equal(np.sort(rows[:, 0]), np.arange(0, 40, 4))
-    assert data.train.counts.sum() == 7
+    assert data.train.sizes.sum() == 7
 
 
 def test_the_metrics_of_a_network_that_knows_nothing(tmp_path):
@@ -39,9 +39,9 @@ def test_the_metrics_of_a_network_that_knows_nothing(tmp_path):
 def test_a_relative_path_and_the_home_are_found(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    expected = text(tmp_path, bytes(99)).data.train.counts.sum()
+    expected = text(tmp_path, bytes(99)).data.train.sizes.sum()
     for path in ("book.txt", "~/book.txt"):
-        assert tasks.text(2, path=path, context=4).data.train.counts.sum() == expected
+        assert tasks.text(2, path=path, context=4).data.train.sizes.sum() == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.engine.gradients import Chunks, chunk_batch
+from gcjax.engine.gradients import RoundInputs, chunk_batch
 from gcjax.engine.live.deadlines import RECENT_CHUNKS, SLACK
 from gcjax.engine.messages import gradient_blocks
 from gcjax.tasks.base import Task
@@ -45,23 +45,23 @@ class Clock(NamedTuple):
     sleep: Callable[[float], None] = time.sleep
 
 
-def empty_slots(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
+def zero_chunk_gradients(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
     """Zeros in the shapes of the chunk gradients of one worker, on the device of its parameters."""
     blocks = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)  # shape and dtype of one gradient
-    slots = ChunkGradients(jnp.zeros((1, load, *blocks.shape), blocks.dtype), jnp.zeros((1, load), loss_dtype))
-    return jax.device_put(slots, jax.tree.leaves(params)[0].sharding)
+    zeros = ChunkGradients(jnp.zeros((1, load, *blocks.shape), blocks.dtype), jnp.zeros((1, load), loss_dtype))
+    return jax.device_put(zeros, jax.tree.leaves(params)[0].sharding)
 
 
-def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]:
-    """The compiled `(slots, params, data, rng_key, slot, chunk, round) -> slots` that computes one chunk.
+def compiled_chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]:
+    """The compiled `(chunk_gradients, params, data, rng_key, slot, chunk, round) -> chunk_gradients` for one chunk.
 
-    It returns the slots with the gradient and the loss of chunk number `chunk` in slot number `slot`.
-    `slots` is donated. Batch and key of a chunk are those of `gcjax.engine.run` for the same `rng_key`.
+    It returns them with the gradient and the loss of chunk number `chunk` in place `slot` of the worker's row.
+    `chunk_gradients` is donated. Batch and key of a chunk are those of `gcjax.engine.run` for the same `rng_key`.
     """
 
     @partial(jax.jit, donate_argnums=0)
-    def gradient(
-        slots: ChunkGradients,
+    def with_chunk_gradient(
+        chunk_gradients: ChunkGradients,
         params: Any,
         data: Any,
         rng_key: jax.Array,
@@ -69,16 +69,16 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
         chunk: jax.Array,
         round: jax.Array,
     ) -> ChunkGradients:
-        """The slots with gradient (in `num_blocks` blocks) and loss of `task` on one chunk in slot number `slot`."""
-        batch, key = chunk_batch(task, Chunks(data, rng_key, round), chunk)
+        """The chunk gradients with gradient (in `num_blocks` blocks) and loss of one chunk in place `slot`."""
+        batch, key = chunk_batch(task, RoundInputs(data, rng_key, round), chunk)
         loss, gradient = jax.value_and_grad(task.loss)(params, batch, key)
         own_row = 0  # the only one of this worker
         return ChunkGradients(
-            gradients=slots.gradients.at[own_row, slot].set(gradient_blocks(gradient, num_blocks)),
-            losses=slots.losses.at[own_row, slot].set(loss),
+            gradients=chunk_gradients.gradients.at[own_row, slot].set(gradient_blocks(gradient, num_blocks)),
+            losses=chunk_gradients.losses.at[own_row, slot].set(loss),
         )
 
-    return gradient
+    return with_chunk_gradient
 
 
 def work_until(
@@ -99,7 +99,7 @@ def work_until(
 
     Args:
       run_chunk: `(slot)`: computes a chunk and returns when it is done.
-      slots: those still to be done in this round.
+      slots: the places in the worker's row of the assignment whose chunks are still to be done in this round.
       past_seconds: what earlier chunks of this worker took, in the order in which they were done.
       deadline: when to stop, on this worker's clock.
       min_chunks: the chunks to do in any case. With 1 in every round, a worker that has recovered is noticed.

@@ -16,7 +16,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean
 from gcjax.engine.live.chunk_work import ChunkGradients
-from gcjax.engine.messages import accumulation_dtype, assembled, chunk_weights
+from gcjax.engine.messages import accumulation_dtype, chunk_weights, gradient_from_blocks
 from gcjax.engine.spread import on_each_device
 
 AXIS = "workers"
@@ -41,13 +41,13 @@ class Exchange(NamedTuple):
 
     Attributes:
       mesh: one device a worker.
-      share: `(seconds float[W, K], one row a process, NaN for unfinished chunks) -> SharedProgress`, the same
+      share_progress: `(seconds float[W, K], one row a process, NaN for unfinished chunks) -> SharedProgress`, the same
         everywhere.
-      update: `(params, opt_state, chunks, progress int[W]) -> (params, opt_state, loss float[])`.
+      update: `(params, opt_state, chunk_gradients, progress int[W]) -> (params, opt_state, loss float[])`.
     """
 
     mesh: Mesh
-    share: Callable[[jax.Array], SharedProgress]
+    share_progress: Callable[[jax.Array], SharedProgress]
     update: Callable[[Any, Any, ChunkGradients, Any], tuple[Any, Any, jax.Array]]
 
 
@@ -77,7 +77,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
     """
     everywhere = NamedSharding(mesh, PartitionSpec())
 
-    def shared_progress(seconds: jax.Array) -> SharedProgress:
+    def share_progress(seconds: jax.Array) -> SharedProgress:
         """What all know, from float[1, K], the chunk times of this device's worker."""
         seconds_of_all = jax.lax.all_gather(seconds, AXIS, tiled=True)  # [W, K]
         progress = (~jnp.isnan(seconds_of_all)).sum(axis=1, dtype=jnp.int32)
@@ -85,33 +85,39 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         largest_residual = jax.lax.pmax(code.plan(progress).residual, AXIS)
         return SharedProgress(seconds=seconds_of_all, progress=progress, residual=largest_residual)
 
-    def mean_estimate(progress: jax.Array, chunks: ChunkGradients) -> tuple[jax.Array, jax.Array]:
+    def mean_estimate(progress: jax.Array, chunk_gradients: ChunkGradients) -> tuple[jax.Array, jax.Array]:
         """The estimate of the mean gradient, float[L, ceil(d / L)], and the mean loss of the decoded chunks.
 
-        `progress` is that of all workers, `chunks` are those of this device's worker.
+        `progress` is that of all workers, `chunk_gradients` are those of this device's worker.
         """
         coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
         own_encode, own_decode = coding.encode[worker], coding.decode[worker]  # [M, K, L] and [M, L]
         is_done = jnp.arange(own_encode.shape[1], dtype=progress.dtype) < progress[worker]  # [K]
         # A slot that is not done holds a gradient of an earlier round.
-        own_gradients = jnp.where(is_done[:, None, None], chunks.gradients[0], 0)
+        own_gradients = jnp.where(is_done[:, None, None], chunk_gradients.gradients[0], 0)
         dtype = accumulation_dtype(own_gradients.dtype)
         own_messages = jnp.einsum("mkl,kli->mi", own_encode.astype(dtype), own_gradients.astype(dtype))
         sum_estimate = estimate_from_messages(own_messages[None], own_decode[None], AXIS)  # one worker a device
-        own_losses = jnp.where(is_done, chunks.losses[0], 0)
+        own_losses = jnp.where(is_done, chunk_gradients.losses[0], 0)
         own_weights = chunk_weights(own_encode[None], own_decode[None])[0].astype(own_losses.dtype)
         own_sums = (own_losses * own_weights).sum(), own_weights.sum()
         loss_sum, weight_sum = jax.lax.psum(own_sums, AXIS)
         return sum_estimate / code.assignment.num_chunks, mean(loss_sum, weight_sum)
 
-    def update(params: Any, opt_state: Any, chunks: ChunkGradients, progress: jax.Array) -> tuple[Any, Any, jax.Array]:
+    def update(
+        params: Any, opt_state: Any, chunk_gradients: ChunkGradients, progress: jax.Array
+    ) -> tuple[Any, Any, jax.Array]:
         """Parameters and optimizer state after the step with the decoded mean gradient, and the mean loss."""
-        mean_gradient, loss = on_each_device(mean_estimate, mesh, AXIS, num_shared=1)(progress, chunks)
-        updates, opt_state = optimizer.update(assembled(mean_gradient, params), opt_state, params)
+        mean_gradient, loss = on_each_device(mean_estimate, mesh, AXIS, num_shared=1)(progress, chunk_gradients)
+        updates, opt_state = optimizer.update(gradient_from_blocks(mean_gradient, params), opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
 
-    share = jax.jit(on_each_device(shared_progress, mesh, AXIS, num_shared=0), out_shardings=everywhere)
-    return Exchange(mesh, share, jax.jit(update, out_shardings=everywhere))
+    share_on_devices = on_each_device(share_progress, mesh, AXIS, num_shared=0)
+    return Exchange(
+        mesh,
+        share_progress=jax.jit(share_on_devices, out_shardings=everywhere),
+        update=jax.jit(update, out_shardings=everywhere),
+    )
 
 
 def global_rows(mesh: Mesh, own_row: Any) -> Any:

@@ -24,7 +24,7 @@ from gcjax.engine.live.exchange import AXIS, own_copy
 from gcjax.engine.live.round_records import Round
 
 POLL_SECONDS = 0.05
-VISIBLE_WITHIN = 10.0
+VISIBLE_SECONDS = 10.0
 """Seconds in which a new file must be visible to all; file systems on a network keep old listings for a while."""
 
 
@@ -81,7 +81,7 @@ def identity(
     )
 
 
-def check_common(checkpoints: Checkpoints, identity: str) -> None:
+def check_processes_agree(checkpoints: Checkpoints, identity: str) -> None:
     """Checks that all processes would save and restore the same.
 
     Raises:
@@ -145,9 +145,9 @@ def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, A
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, bytes], the same
     everywhere, and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
-    entry_to_view_as_bytes = 1  # the last axis becomes that of its bytes
-    round_table = np.zeros((storage.num_rounds, entry_to_view_as_bytes), _round_dtype(storage.code))
-    own_seconds = np.zeros((1, storage.num_rounds, entry_to_view_as_bytes), np.float64)
+    last_axis_size = 1  # viewed as bytes, the last axis becomes theirs
+    round_table = np.zeros((storage.num_rounds, last_axis_size), _round_dtype(storage.code))
+    own_seconds = np.zeros((1, storage.num_rounds, last_axis_size), np.float64)
     for round_number, record in enumerate(training.history):
         own_seconds[0, round_number] = record.seconds
         for field in round_table.dtype.names or ():
@@ -219,8 +219,8 @@ def _write_empty_file(folder: Path) -> str:
 
 
 def _wait_for_file(folder: Path, name: str) -> None:
-    """Returns once the file is in the folder; raises a `ValueError` if it is not within `VISIBLE_WITHIN` seconds."""
-    deadline = time.monotonic() + VISIBLE_WITHIN
+    """Returns once the file is in the folder; raises a `ValueError` if it is not within `VISIBLE_SECONDS`."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
     while not (folder.is_dir() and name in os.listdir(folder)):  # a listing asks the file server; `exists` may not
         if time.monotonic() > deadline:
             raise ValueError(

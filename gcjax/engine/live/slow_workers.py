@@ -15,14 +15,14 @@ class SlowSpell(NamedTuple):
     Attributes:
       worker: its number, which is also that of its process.
       slowdown: the median over these rounds of its median chunk time over that of the others.
-      first: the first slow round.
-      last: the last slow round; None if it was still slow at the end.
+      first_round: the first slow round.
+      last_round: the last slow round; None if it was still slow at the end.
     """
 
     worker: int
     slowdown: float
-    first: int
-    last: int | None
+    first_round: int
+    last_round: int | None
 
 
 def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[SlowSpell]:
@@ -49,8 +49,8 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
             is_still_slow = end_round == len(worker_ratios)
             last_round = None if is_still_slow else end_round - 1
             slowdown = float(np.median(worker_ratios[first_round:end_round]))
-            spells.append(SlowSpell(worker=worker, slowdown=slowdown, first=first_round, last=last_round))
-    return sorted(spells, key=lambda spell: (spell.first, spell.worker))
+            spells.append(SlowSpell(worker=worker, slowdown=slowdown, first_round=first_round, last_round=last_round))
+    return sorted(spells, key=lambda spell: (spell.first_round, spell.worker))
 
 
 def slowdowns(chunk_seconds: np.ndarray) -> np.ndarray:
@@ -73,7 +73,11 @@ def slow_text(spells: list[SlowSpell]) -> str:
     """The spells for a person, one a line."""
     lines = []
     for spell in spells:
-        rounds_text = f"since round {spell.first}" if spell.last is None else f"in rounds {spell.first} to {spell.last}"
+        rounds_text = (
+            f"since round {spell.first_round}"
+            if spell.last_round is None
+            else f"in rounds {spell.first_round} to {spell.last_round}"
+        )
         lines.append(f"\n  worker {spell.worker}: {spell.slowdown:.1f} times slower {rounds_text}")
     return "slow workers:" + ("".join(lines) or " none")
 
@@ -83,6 +87,6 @@ def _median_of_three(values: np.ndarray) -> np.ndarray:
 
     values: float[E, W]; so is the result.
     """
-    extended = np.pad(values, ((1, 1), (0, 0)), mode="edge")
-    before, at, after = extended[:-2], extended[1:-1], extended[2:]
+    padded_values = np.pad(values, ((1, 1), (0, 0)), mode="edge")
+    before, at, after = padded_values[:-2], padded_values[1:-1], padded_values[2:]
     return np.median(np.stack([before, at, after]), axis=0)

@@ -20,7 +20,7 @@ from gcjax import _validate, saved_progress
 from gcjax.codes.base import GradientCode
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
-from gcjax.engine.live.chunk_work import ChunkGradients, Clock, chunk_gradient, empty_slots
+from gcjax.engine.live.chunk_work import ChunkGradients, Clock, compiled_chunk_gradient, zero_chunk_gradients
 from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import Exchange, SharedProgress, global_rows, own_copy, round_exchange, worker_mesh
 from gcjax.engine.live.round_records import LiveRun, Round, stack_rounds
@@ -94,7 +94,7 @@ def train(
     residual_bound = _residual_bound(code, rule, max_residual)
     exchange = round_exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
     init_key, batch_key = jax.random.split(rng_key)
-    worker = _worker(task, code, rule, residual_bound, throttle or _no_throttle, batch_key)
+    worker = _worker_of_process(task, code, rule, residual_bound, throttle or _no_throttle, batch_key)
     everywhere = NamedSharding(exchange.mesh, PartitionSpec())
     params = jax.jit(task.init, out_shardings=everywhere)(init_key)
     opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
@@ -103,7 +103,7 @@ def train(
         full_identity = saving.identity(
             identity, code=code, num_rounds=num_rounds, residual_bound=residual_bound, data=task.data, rng_key=rng_key
         )
-        saving.check_common(checkpoints, full_identity)
+        saving.check_processes_agree(checkpoints, full_identity)
         progress = saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk)
         storage = Storage(
             checkpoints=checkpoints, identity=full_identity, code=code, num_rounds=num_rounds, mesh=exchange.mesh,
@@ -113,8 +113,8 @@ def train(
         if storage is not None:
             state = saving.restore(storage, state)
         if len(state.history) < num_rounds:
-            slots = _empty_slots(task, code, params)
-            state = _train_rounds(worker, exchange, num_rounds, state, slots, on_round, storage)
+            chunk_gradients = _zero_chunk_gradients(task, code, params)
+            state = _train_rounds(worker, exchange, num_rounds, state, chunk_gradients, on_round, storage)
     return LiveRun(own_copy(state.params), own_copy(state.opt_state), stack_rounds(state.history))
 
 
@@ -123,7 +123,7 @@ def _train_rounds(
     exchange: Exchange,
     num_rounds: int,
     state: TrainingState,
-    slots: ChunkGradients,
+    chunk_gradients: ChunkGradients,
     on_round: Callable[[int, Round, Any], None] | None,
     storage: Storage | None,
 ) -> TrainingState:
@@ -134,15 +134,15 @@ def _train_rounds(
       exchange: the collectives.
       num_rounds: of the whole training.
       state: the training so far.
-      slots: empty, for this worker's chunk gradients; donated.
+      chunk_gradients: room for this worker's, of zeros; donated.
       on_round: called after each round with its number, its record, and the parameters; None for nothing.
       storage: where checkpoints go; None for none.
     """
     params, opt_state, history = state
-    slots = _warm_up(worker, exchange, params, opt_state, slots)
+    chunk_gradients = _warm_up(worker, exchange, params, opt_state, chunk_gradients)
     for round_number in range(len(history), num_rounds):
-        params, opt_state, slots, record = _train_round(
-            worker, exchange, round_number, history, params, opt_state, slots
+        params, opt_state, chunk_gradients, record = _train_round(
+            worker, exchange, round_number, history, params, opt_state, chunk_gradients
         )
         history.append(record)
         if on_round is not None:
@@ -159,17 +159,20 @@ def _train_round(
     history: list[Round],
     params: Any,
     opt_state: Any,
-    slots: ChunkGradients,
+    chunk_gradients: ChunkGradients,
 ) -> tuple[Any, Any, ChunkGradients, Round]:
     """One round, as this process's worker sees it: work, share, decode, update.
 
     Returns:
-      The new parameters and optimizer state, the slots for the next round, and the record of this one.
+      The new parameters and optimizer state, the chunk gradients (which the next round overwrites), and the
+      record of this round.
     """
     start_time = worker.clock.now()
-    round_end = _work_and_share(worker, exchange, round_number, start_time, history, own_copy(params), slots)
-    shared, chunks_of_all = round_end.shared, global_rows(exchange.mesh, round_end.gradients)
-    params, opt_state, loss = jax.block_until_ready(exchange.update(params, opt_state, chunks_of_all, shared.progress))
+    round_end = _work_and_share(worker, exchange, round_number, start_time, history, own_copy(params), chunk_gradients)
+    shared, gradients_of_all = round_end.shared, global_rows(exchange.mesh, round_end.gradients)
+    new_params, new_opt_state, loss = jax.block_until_ready(
+        exchange.update(params, opt_state, gradients_of_all, shared.progress)
+    )
     record = Round(
         seconds=worker.clock.now() - start_time,
         deadline=round_end.deadline,
@@ -179,7 +182,7 @@ def _train_round(
         loss=float(own_copy(loss)),
         chunk_seconds=shared.seconds.T,  # [K, W] from [W, K]
     )
-    return params, opt_state, round_end.gradients, record
+    return new_params, new_opt_state, round_end.gradients, record
 
 
 def _work_and_share(worker: Worker, exchange: Exchange, *round_arguments: Any) -> RoundEnd:
@@ -205,27 +208,29 @@ def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]
     own_row = np.full((1, worker.code.assignment.load), np.nan, np.float32)  # NaN: not finished
     own_row[0, : len(own_seconds)] = own_seconds
     seconds_of_all = global_rows(exchange.mesh, own_row)
-    shared: SharedProgress = jax.device_get(own_copy(exchange.share(seconds_of_all)))
+    shared: SharedProgress = jax.device_get(own_copy(exchange.share_progress(seconds_of_all)))
     return shared
 
 
-def _worker(
+def _worker_of_process(
     task: Task, code: GradientCode, rule: DeadlineRule, residual_bound: float, throttle: Throttle, batch_key: jax.Array
 ) -> Worker:
     """The worker of this process."""
-    rank, compiled_gradient = jax.process_index(), chunk_gradient(task, code.num_blocks)
+    rank, compiled_function = jax.process_index(), compiled_chunk_gradient(task, code.num_blocks)
 
-    def gradient_in_slot(slots: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
-        """The slots with the gradient of the chunk in number `slot` of this worker, by `compiled_gradient`."""
+    def with_chunk_gradient(
+        chunk_gradients: ChunkGradients, params: Any, slot: int, round_number: int
+    ) -> ChunkGradients:
+        """The chunk gradients with that of the chunk in number `slot` of this worker's row, computed anew."""
         chunk = code.assignment.chunks[rank, slot]
-        return compiled_gradient(
-            slots, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
+        return compiled_function(
+            chunk_gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
         )
 
     return Worker(
         rank=rank,
         code=code,
-        gradient=gradient_in_slot,
+        with_chunk_gradient=with_chunk_gradient,
         completion=deadlines.compiled_completion(code),
         rule=rule,
         residual_bound=residual_bound,
@@ -234,22 +239,24 @@ def _worker(
     )
 
 
-def _empty_slots(task: Task, code: GradientCode, params: Any) -> ChunkGradients:
-    """Slots for the chunk gradients of this process's worker, in the dtypes of the task's gradients and losses."""
+def _zero_chunk_gradients(task: Task, code: GradientCode, params: Any) -> ChunkGradients:
+    """Zeros for the chunk gradients of this process's worker, in the dtypes of the task's gradients and losses."""
     key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)  # of chunk 0 in round 0: only the loss's dtype matters
     loss = jax.eval_shape(lambda p: task.loss(p, task.chunk_batch(task.data, key, zero, zero), key), own_copy(params))
-    return empty_slots(own_copy(params), code.assignment.load, code.num_blocks, loss.dtype)
+    return zero_chunk_gradients(own_copy(params), code.assignment.load, code.num_blocks, loss.dtype)
 
 
-def _warm_up(worker: Worker, exchange: Exchange, params: Any, opt_state: Any, slots: ChunkGradients) -> ChunkGradients:
-    """Compiles and runs everything once, so that the first round takes no longer than others; returns the slots."""
+def _warm_up(
+    worker: Worker, exchange: Exchange, params: Any, opt_state: Any, chunk_gradients: ChunkGradients
+) -> ChunkGradients:
+    """Compiles and runs everything once, so that the first round takes no longer; returns the chunk gradients."""
     slot, round_number = 0, 0
-    slots = worker.gradient(slots, own_copy(params), slot, round_number)
+    chunk_gradients = worker.with_chunk_gradient(chunk_gradients, own_copy(params), slot, round_number)
     no_progress = _share_progress(worker, exchange, own_seconds=[])
     deadlines.time_to_decode(deadline_inputs(worker, [no_progress.seconds.T]), no_progress.progress)
-    chunks_of_all = global_rows(exchange.mesh, slots)
-    jax.block_until_ready(exchange.update(params, opt_state, chunks_of_all, no_progress.progress))
-    return slots
+    gradients_of_all = global_rows(exchange.mesh, chunk_gradients)
+    jax.block_until_ready(exchange.update(params, opt_state, gradients_of_all, no_progress.progress))
+    return chunk_gradients
 
 
 def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float | None) -> float:

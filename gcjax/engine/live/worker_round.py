@@ -32,7 +32,7 @@ class Worker(NamedTuple):
     Attributes:
       rank: its number w.
       code: the gradient code.
-      gradient: `(gradients, params, slot, round) -> gradients`: computes the chunk in a slot.
+      with_chunk_gradient: `(chunk_gradients, params, slot, round) -> chunk_gradients`, that of a slot computed anew.
       completion: the completion times of the code, compiled.
       rule: when a round stops.
       residual_bound: the residual up to which a round may stop.
@@ -42,7 +42,7 @@ class Worker(NamedTuple):
 
     rank: int
     code: GradientCode
-    gradient: Callable[[ChunkGradients, Any, int, int], ChunkGradients]
+    with_chunk_gradient: Callable[[ChunkGradients, Any, int, int], ChunkGradients]
     completion: deadlines.Completion
     rule: DeadlineRule
     residual_bound: float
@@ -77,7 +77,7 @@ def worker_round(
       start_time: when it began, on this worker's clock.
       history: the rounds so far.
       params: on this worker's device.
-      gradients: slots for this worker's chunk gradients; donated.
+      gradients: this worker's chunk gradients, one a slot, of which this round overwrites what it computes; donated.
 
     Yields:
       The seconds of each chunk of this round that is done. The generator is to be sent what all workers have finished.
@@ -98,7 +98,7 @@ def worker_round(
     def run_chunk(slot: int) -> None:
         """Computes the chunk in a slot of this worker, and returns when its gradient is there."""
         nonlocal gradients
-        gradients = jax.block_until_ready(worker.gradient(gradients, params, slot, round_number))
+        gradients = jax.block_until_ready(worker.with_chunk_gradient(gradients, params, slot, round_number))
 
     while True:
         own_seconds += work_until(
