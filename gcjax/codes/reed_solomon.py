@@ -51,4 +51,4 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
         signs = (differences / distances).prod(axis=1)
         coefficients[workers, slots] = signs * np.exp(np.log(distances / mean_distance).sum(axis=1))
     messages = complex_as_real_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
-    return fixed_code(assignment, unit_messages(messages), guaranteed=fastest_decode(num_workers - num_stragglers))
+    return fixed_code(assignment, unit_messages(messages), guaranteed_time=fastest_decode(num_workers - num_stragglers))

@@ -41,7 +41,7 @@ def attacked_gradients(task: Task, code: GradientCode, wrong: WrongSenders, spre
         is_wrong = jnp.repeat(is_wrong, code.num_messages)
         rows = jnp.where(is_wrong[:, None], wrong.attack(rows), rows)
         sent = rows.reshape(-1, code.num_messages, rows.shape[1])
-        decode = coding.decode if code.compare is None else code.compare(sent, coding)
+        decode = coding.decode if code.weights_by_vote is None else code.weights_by_vote(sent, coding)
         # What is not decoded, times 0, would be NaN where an infinity was sent.
         used = jnp.where((decode != 0).any(axis=2, keepdims=True), sent, 0)
         return assembled(decoded_blocks(decode, used), params), loss

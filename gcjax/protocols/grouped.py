@@ -231,7 +231,7 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
         `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
         """
         own_network = network_of_members(network, member, num_workers)
-        received = own_network.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
+        received = own_network.arrivals_at_workers(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
         end = received[None] + jnp.where(is_member[None], durations[:, member], jnp.inf)
         arrive = jax.vmap(own_network.sent)(end)
         round_seconds = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
