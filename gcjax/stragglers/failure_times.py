@@ -96,12 +96,12 @@ def failing(
 
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
         """Nobody has failed; each worker's onset is drawn."""
-        inner_key, onset_key, rng_key = jax.random.split(rng_key, 3)
+        model_key, onset_key, rng_key = jax.random.split(rng_key, 3)
         earliest_of_worker, latest_of_worker = (
             per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest)
         )
         return FailureState(
-            model_state=model.init(inner_key, num_workers),
+            model_state=model.init(model_key, num_workers),
             failure_parameters=failure_parameters(num_workers),
             rng_key=rng_key,
             unit=jnp.zeros((), jnp.int32),

@@ -67,9 +67,9 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
     num_rows_before, sums_of_parts = 0, []
     stages: set[int] = set()
     for part in parts:
-        sums_of_parts.append(_part_sums(path, part, first_row=num_rows_before))
+        sums_of_parts.append(_part_sums(path, part, num_rows_before=num_rows_before))
         if STAGE in part.column_names:
-            stages.update(base.distinct(whole_numbers(path, part, STAGE, first_row=num_rows_before)).tolist())
+            stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows_before)).tolist())
         num_rows_before += part.num_rows
     num_stages = max(1, len(stages))
     return _trace_of_sums(path, _sums_of_all_parts(sums_of_parts), num_rows_before, num_stages)
@@ -87,12 +87,12 @@ def _trace_of_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
-def _part_sums(path: str, part: pa.Table, first_row: int) -> _CellSums:
+def _part_sums(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
     """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
-    rank, step = (whole_numbers(path, part, name, first_row=first_row) for name in ("dp_rank", "step"))
+    rank, step = (whole_numbers(path, part, name, num_rows_before=num_rows_before) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
     cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)
-    durations = floats(path, part, "duration", first_row=first_row)
+    durations = floats(path, part, "duration", num_rows_before=num_rows_before)
     seconds = np.bincount(cell_and_kind, weights=durations, minlength=_NUM_KINDS * len(cells.rank))
     return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 

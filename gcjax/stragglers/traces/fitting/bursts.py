@@ -129,7 +129,7 @@ def _log_probability_of_begun_bursts(
 
 
 def _log_probability_of_lengths(is_slow: np.ndarray, burst_parameters: BurstParameters) -> np.ndarray:
-    """float64[T, W]: of whether a burst goes on, where a worker was slow in the step before; 0 elsewhere."""
+    """float64[T, W]: the log-probability of a burst going on or ending, where a worker was slow before; else 0."""
     if burst_parameters.window == 1:
         return np.zeros(is_slow.shape)
     steps_slow = steps_slow_so_far(is_slow)

@@ -27,14 +27,14 @@ def _worker_speeds_candidate(median_of_worker: np.ndarray) -> Candidate:
     """The likeliest family of the workers' times float64[W]."""
     one_group = median_of_worker[:, None]
     equal_weights = np.ones_like(one_group)
-    fits = [(family, *maximum_likelihood(family, one_group, equal_weights)) for family in FAMILIES.values()]
+    family_fits = [(family, *maximum_likelihood(family, one_group, equal_weights)) for family in FAMILIES.values()]
 
-    def log_likelihood(fit: tuple[Family, np.ndarray, float]) -> float:
+    def log_likelihood(family_fit: tuple[Family, np.ndarray, float]) -> float:
         """Of the medians, for a family, its scale and its shape."""
-        family, scale, shape = fit
+        family, scale, shape = family_fit
         return float(log_density(family, one_group, scale, shape).sum())
 
-    family, (scale,), shape = max(fits, key=log_likelihood)
+    family, (scale,), shape = max(family_fits, key=log_likelihood)
     model = call("worker_speeds", model=family.call(scale, shape))
     note = "each worker takes one time: no density; the likeliest family of the workers' medians"
     return Candidate(model, 1 + family.num_shapes, log_likelihood=None, note=note)
