@@ -70,7 +70,7 @@ def whole_numbers(
 
 
 def floats(path: str, table: pa.Table, name: str, *, num_rows_before: int = 0) -> np.ndarray:
-    """A column as float64[rows], NaN for empty cells; `num_rows_before` in the file the table, for errors."""
+    """A column as float64[rows], NaN for empty cells; `num_rows_before`: of its file, for errors."""
     column = table[name]
     try:
         return column.cast(pa.float64()).to_numpy()
