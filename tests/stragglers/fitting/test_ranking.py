@@ -77,7 +77,7 @@ def test_markov_beats_independent_times_where_slowness_persists(persistent):
     assert persistent.pattern_fits[0].name == "markov" and patterns["bimodal"].is_behind
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_markov_beats_nothing_where_times_are_independent():
     fits = by_name(stragglers.fit(markov(0.3), num_simulated=0).time_fits)
     with_memory, without = fits["markov(weibull)"], fits["markov(weibull), no memory"]
@@ -88,7 +88,7 @@ def test_markov_beats_nothing_where_times_are_independent():
     assert fits["markov(weibull)"].held_out_score.mean < fits["weibull"].held_out_score.mean + 0.01
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
     """Of exponential times by hand; the background is 1 / (n + 1) of the density."""
     seconds = simulated(stragglers.exponential(mean=2.0), 100, 3)
@@ -105,7 +105,7 @@ def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
     assert names == sorted(names, reverse=True)
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_one_time_that_was_impossible_does_not_decide():
     seconds = simulated(stragglers.shifted_exponential(shift=2.0, mean=0.5), 300, 4)
     seconds[-1, 0] = 1.9
@@ -114,7 +114,7 @@ def test_one_time_that_was_impossible_does_not_decide():
     assert np.isfinite([fit.held_out_score.mean for fit in fits.values()]).all()
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_intervals_of_means_cover_them_also_where_steps_are_alike():
     """90 % of 100 series of means of 0, where neighbours are alike, about 90 times."""
     rng, covered = np.random.default_rng(0), 0
@@ -125,7 +125,7 @@ def test_intervals_of_means_cover_them_also_where_steps_are_alike():
     assert 78 <= covered <= 97
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
     fitted = " ".join(fit.name for fit in (*persistent.time_fits, *persistent.pattern_fits, *persistent.unranked_fits))
     for name in stragglers.TABLE:
@@ -137,7 +137,7 @@ def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
     assert all(name in names for name in ("failed_count", "failed_probability"))
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_the_lines_of_every_model_load_and_sample(persistent, sampled):
     for fit in (persistent.best, *persistent.pattern_fits, *persistent.unranked_fits):
         expected = stragglers.sample_durations(fit.model, jax.random.key(0), 3, 4)
@@ -146,7 +146,7 @@ def test_the_lines_of_every_model_load_and_sample(persistent, sampled):
     np.testing.assert_array_equal(sampled(persistent.gin), expected)
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_the_lines_of_failures_load_and_sample(sampled):
     seconds = simulated(stragglers.failed_workers(WEIBULL, workers=(1,), onset=30), 100, 4)
     fits = by_name(stragglers.fit(seconds, num_simulated=0).time_fits)
@@ -156,7 +156,7 @@ def test_the_lines_of_failures_load_and_sample(sampled):
         np.testing.assert_array_equal(sampled(fit.gin), expected)
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_every_commented_model_loads_too(persistent, sampled):
     """Each section of the file, without the marks of comments, is a config."""
     sections = persistent.gin.strip().split("\n\n")[1:]
@@ -184,7 +184,7 @@ def test_statistics_by_hand():
     assert actual.p99_over_median == pytest.approx(4.0)
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_what_is_simulated_is_like_what_was_measured():
     fits = stragglers.fit(simulated(WEIBULL, 300, 4), num_simulated=1)
     assert fits.time_fits[1].simulated_statistics is None
@@ -194,7 +194,7 @@ def test_what_is_simulated_is_like_what_was_measured():
     )
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_workers_that_join_leave_or_take_no_time(tmp_path):
     seconds = simulated(WEIBULL, 100, 4)
     seconds[:80, 3], seconds[50:, 0], seconds[5, 1] = np.nan, np.nan, 0
@@ -205,7 +205,7 @@ def test_workers_that_join_leave_or_take_no_time(tmp_path):
     assert stragglers.fit(tmp_path / "trace.csv", num_simulated=0).best == fits.best
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same():
     seconds = simulated(WEIBULL, 60, 2)
     assert stragglers.fit(seconds, num_simulated=0) == stragglers.fit(seconds, num_simulated=0)
@@ -228,7 +228,7 @@ def test_traces_that_cannot_be_fitted_are_refused():
             stragglers.fit(seconds, **settings)
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_times_that_are_all_equal_and_single_workers(num_workers):
     fits = stragglers.fit(np.full((40, num_workers), 2.5), num_simulated=0)
@@ -251,7 +251,7 @@ ODD = {
 }
 
 
-@pytest.mark.slow_probability
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ODD)
 def test_odd_traces_have_models_with_finite_numbers(name):

@@ -95,7 +95,7 @@ BASES = {
 SHARP = ("shifted_exponential", "pareto")  # slow units have a shortest time, so that the slowdown shows exactly
 
 
-@pytest.mark.slow_probability("exponential", "pareto", "weibull")
+@pytest.mark.slow("exponential", "pareto", "weibull")
 @pytest.mark.parametrize("name", BASES)
 def test_hidden_states(name):
     base, expected, slowdown = BASES[name]
@@ -142,7 +142,7 @@ def test_times_that_are_one_of_two():
     assert actual["markov.persistence"] == pytest.approx(0.9, abs=0.01)
 
 
-@pytest.mark.slow_probability("3-7-4")
+@pytest.mark.slow("3-7-4")
 @pytest.mark.parametrize(("burst", "window", "max_slow"), [(3, 7, 4), (5, 5, 8), (1, 4, 2), (4, 20, 8)])
 def test_bursts(burst, window, max_slow):
     settings = {"base": 0.5, "slowdown": 4.0, "burst": burst, "window": window, "max_slow": max_slow}
