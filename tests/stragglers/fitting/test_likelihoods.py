@@ -41,7 +41,7 @@ def test_the_forward_algorithm_is_the_sum_over_all_states():
     log_fast[2] = log_slow[2] = np.nan  # not measured
     slow_given_past = chains.slow_given_past(log_fast, log_slow, chain)
     actual = np.nansum(chains.mixture_log_density(log_fast, log_slow, slow_given_past))
-    transitions = np.array([[1 - chain.enter_probability, chain.enter], [0.2, 0.8]])
+    transitions = np.array([[1 - chain.enter_probability, chain.enter_probability], [0.2, 0.8]])
     total, slow = 0.0, np.zeros(6)
     for states in itertools.product([0, 1], repeat=6):
         probability = (0.7, 0.3)[states[0]] * np.prod([transitions[pair] for pair in itertools.pairwise(states)])
