@@ -156,8 +156,8 @@ def _measurement(
         ),
         never=1 - is_completed.mean(axis=1),
         plan_seconds=_median_seconds(jax.jit(code.plan), progress_of_masks[0]),
-        typical_condition=condition.typical,
-        worst_condition=condition.worst,
+        typical_condition=condition.median_condition_number,
+        worst_condition=condition.worst_condition_number,
         float32_error=condition.errors["float32"],
         bfloat16_error=condition.errors["bfloat16"],
     )

@@ -126,7 +126,7 @@ def conditioning(
         affordable_masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // workers))
         max_masks = min(num_masks, affordable_masks)
         condition = diagnostics.conditioning(code, num_stragglers=stragglers_of_code, rng_key=key, max_masks=max_masks)
-        typical_and_worst = {"typical": condition.typical, "worst": condition.worst}
+        typical_and_worst = {"typical": condition.median_condition_number, "worst": condition.worst_condition_number}
         rows.append(
             Row(code=family, n=workers, s=stragglers_of_code, L=blocks_of_code, **typical_and_worst, **condition.errors)
         )

@@ -225,6 +225,6 @@ def test_values_of_other_types_or_bits_differ(one, other):
 def test_an_array_that_is_changed_later_changes_nothing():
     needs = np.ones((3, 1), np.int32)
     assignment, coefficients = assignments.cyclic(3, load=2), np.ones((3, 2))
-    code = codes.fixed_code(assignment, coefficients, needs=needs)
+    code = codes.fixed_code(assignment, coefficients, num_chunks_needed=needs)
     needs[:] = 2
     assert code.sent(jnp.ones(3, jnp.int32)).all()

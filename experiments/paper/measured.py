@@ -144,15 +144,15 @@ def _described(trace: Trace) -> Facts:
     return {
         "kind": description.verdict.kind,
         "sentence": description.sentence,
-        "slowdown": slowdown.total,
-        "explained": slowdown.explained,
+        "slowdown": slowdown.total_ratio,
+        "explained": slowdown.share_of_slowest,
         "slow": statistics.slow_probability,
         "slow_again": statistics.slow_again_probability,
-        "tail": statistics.tail[1],
+        "tail": statistics.tail_over_median[1],
         "correlation": statistics.correlation,
-        "persistent": parts.persistent,
-        "shared": parts.shared,
-        "passing": parts.passing,
+        "persistent": parts.persistent_share,
+        "shared": parts.shared_share,
+        "passing": parts.passing_share,
         "changes": len(description.changes),
     }
 
@@ -161,10 +161,14 @@ def _fitted(trace: Trace) -> Facts:
     """The ranking of `gcjax trace fit`: models in their order, by how much the best is better."""
     fits = fit(trace, num_simulated=0, seed=SEED)
     ranking = [
-        {"model": one.name, "behind": one.behind.mean if one.behind else 0.0, "is_behind": one.is_behind}
-        for one in fits.times
+        {
+            "model": one.name,
+            "behind": one.score_behind_best.mean if one.score_behind_best else 0.0,
+            "is_behind": one.is_behind,
+        }
+        for one in fits.time_fits
     ]
-    return {"ranking": ranking, "held_out": fits.num_held_out}
+    return {"ranking": ranking, "held_out": fits.num_held_out_steps}
 
 
 def _choices(half: traces.Half) -> Facts:

@@ -18,7 +18,7 @@ from gcjax.advice.schemes import BASELINE, default_schemes
 from gcjax.advice.training import check_study, trained
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
-from gcjax.stragglers.traces.base import Trace, of_array
+from gcjax.stragglers.traces.base import Trace, trace_of_array
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.study.base import Study
 
@@ -122,7 +122,7 @@ def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
     """The trace in a file or an array."""
     if isinstance(trace, Trace):
         return trace
-    return read_trace(trace) if isinstance(trace, (str, Path)) else of_array(trace)
+    return read_trace(trace) if isinstance(trace, (str, Path)) else trace_of_array(trace)
 
 
 def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[Scheme]:

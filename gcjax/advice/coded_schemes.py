@@ -67,7 +67,7 @@ def _by_speed(job: Job, num_stragglers: int) -> Protocol:
     speeds = (1 / np.maximum(job.seconds, job.median * 1e-3)).tolist()
     code = codes.heterogeneous(speeds, num_chunks=8 * job.num_workers, num_stragglers=num_stragglers, rng_key=job.key)
     num_waited = int((code.assignment.loads > 0).sum()) - num_stragglers
-    return protocols.coded(code, stop=stopping.fastest(num_waited)._replace(exact=True))
+    return protocols.coded(code, stop=stopping.fastest(num_waited)._replace(waits_for_exact_sum=True))
 
 
 def _levels(job: Job) -> Protocol:
@@ -76,7 +76,7 @@ def _levels(job: Job) -> Protocol:
     code = codes.coded_multi_message(job.num_workers, levels=levels, rng_key=job.key)
     if job.num_workers <= _MOST_JOINT:
         return protocols.coded(code)
-    return protocols.coded(code, stop=stopping.StoppingRule(partial(first_level, levels), exact=True))
+    return protocols.coded(code, stop=stopping.StoppingRule(partial(first_level, levels), waits_for_exact_sum=True))
 
 
 def first_level(levels: tuple[int, ...], code: codes.GradientCode, finish: jax.Array) -> jax.Array:

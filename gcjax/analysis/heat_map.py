@@ -54,7 +54,7 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
 def _ratio_to_median(times: StepTimes) -> np.ndarray:
     """float64[W, T]: each time over the median of its step; NaN where there is none."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.maximum(times.seconds / times.median[:, None], 1e-6).T
+        return np.maximum(times.seconds / times.step_median[:, None], 1e-6).T
 
 
 def _max_pooled(values: np.ndarray, *, axis: int) -> np.ndarray:

@@ -52,46 +52,46 @@ def alternatives(*codes: GradientCode) -> GradientCode:
     load = max(code.assignment.load for code in codes)
     num_blocks = math.lcm(*(code.num_blocks for code in codes))
     num_messages = max(code.num_messages * (num_blocks // code.num_blocks) for code in codes)
-    chunks = np.concatenate([_padded(code.assignment.chunks, num_workers, load) for code in codes])
+    chunks = np.concatenate([_padded_chunks(code.assignment.chunks, num_workers, load) for code in codes])
     assignment = Assignment(chunks, nums_chunks.pop())
 
     def plan(progress: jax.Array) -> Coding:
         """The plan of the code in whose rows there is progress, with 0 in all other rows."""
-        by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
+        progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
         plans = [
-            _widened(code, code.plan(done[: code.assignment.num_workers]), num_blocks)
-            for code, done in zip(codes, by_code, strict=True)
+            _with_split_blocks(code, code.plan(code_progress[: code.assignment.num_workers]), num_blocks)
+            for code, code_progress in zip(codes, progress_by_code, strict=True)
         ]
-        has_progress = by_code.any(axis=1)
+        has_progress = progress_by_code.any(axis=1)
         residuals = jnp.stack([plan.residual for plan in plans])
-        used = jnp.argmin(jnp.where(has_progress, residuals, jnp.inf))
+        used_code = jnp.argmin(jnp.where(has_progress, residuals, jnp.inf))
         shape = num_workers, num_messages, load, num_blocks
-        encode = jnp.stack([_with_zeros(plan.encode, shape) for plan in plans])
-        decode = jnp.stack([_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
-        is_used = (jnp.arange(len(codes)) == used)[:, None, None, None]
+        encode = jnp.stack([_padded_with_zeros(plan.encode, shape) for plan in plans])
+        decode = jnp.stack([_padded_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
+        is_used = (jnp.arange(len(codes)) == used_code)[:, None, None, None]
         return Coding(
             encode=jnp.where(is_used[..., None], encode, 0).reshape(-1, *shape[1:]),
             decode=jnp.where(is_used, decode, 0).reshape(-1, *decode.shape[2:]),
-            residual=residuals[used],
+            residual=residuals[used_code],
         )
 
     def completion(finish: jax.Array) -> jax.Array:
-        """When the first of the codes is exact."""
-        by_code = check_finish(assignment, finish).reshape(len(codes), num_workers, load)
+        """float[]: when the first of the codes is exact, from `finish float[W, K]`."""
+        finish_by_code = check_finish(assignment, finish).reshape(len(codes), num_workers, load)
         times = [
-            code.completion(times[: code.assignment.num_workers, : code.assignment.load])
-            for code, times in zip(codes, by_code, strict=True)
+            code.completion(code_finish[: code.assignment.num_workers, : code.assignment.load])
+            for code, code_finish in zip(codes, finish_by_code, strict=True)
         ]
         return jnp.stack(times).min()
 
     def sent(progress: jax.Array) -> jax.Array:
         """bool[P W, M]: what each code sends at the progress in its rows."""
-        by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
+        progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
         rows = [
-            jnp.repeat(code.sent(done[: code.assignment.num_workers]), num_blocks // code.num_blocks, axis=1)
-            for code, done in zip(codes, by_code, strict=True)
+            jnp.repeat(code.sent(code_progress[: code.assignment.num_workers]), num_blocks // code.num_blocks, axis=1)
+            for code, code_progress in zip(codes, progress_by_code, strict=True)
         ]
-        return jnp.concatenate([_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
+        return jnp.concatenate([_padded_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
 
     return GradientCode(
         assignment=assignment,
@@ -100,7 +100,7 @@ def alternatives(*codes: GradientCode) -> GradientCode:
         plan=plan,
         completion=completion,
         sent=sent,
-        whole_workers=all(code.whole_workers for code in codes),
+        only_whole_loads=all(code.only_whole_loads for code in codes),
         stays_exact=all(code.stays_exact for code in codes),
         num_alternatives=len(codes),
     )
@@ -115,28 +115,32 @@ def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
     chunks, coding = _each_chunk_once(code.assignment, coding)
     if code.num_alternatives == 1:
         return UsedRows(chunks, coding)
-    by_code = functools.partial(_by_alternative, code.num_alternatives)
-    used = jnp.argmax((by_code(coding.decode) != 0).any(axis=(1, 2, 3)))
-    rows = Coding(by_code(coding.encode)[used], by_code(coding.decode)[used], coding.residual)
-    return UsedRows(by_code(chunks)[used], rows)
+    by_alternative = functools.partial(_by_alternative, code.num_alternatives)
+    used_alternative = jnp.argmax((by_alternative(coding.decode) != 0).any(axis=(1, 2, 3)))
+    rows = Coding(
+        by_alternative(coding.encode)[used_alternative],
+        by_alternative(coding.decode)[used_alternative],
+        coding.residual,
+    )
+    return UsedRows(by_alternative(chunks)[used_alternative], rows)
 
 
 def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:
     """The chunks int32[W, K'] without those that stand in a row already, and their coding."""
     chunks, slots = assignment.chunks, np.arange(assignment.load)
-    by_size = np.sort(chunks, axis=1)
-    if not ((by_size[:, 1:] == by_size[:, :-1]) & (by_size[:, 1:] >= 0)).any():
+    sorted_chunks = np.sort(chunks, axis=1)
+    if not ((sorted_chunks[:, 1:] == sorted_chunks[:, :-1]) & (sorted_chunks[:, 1:] >= 0)).any():
         return UsedRows(jnp.asarray(chunks), coding)
     first_slot = (chunks[:, :, None] == chunks[:, None]).argmax(axis=2)  # int[W, K], of the same chunk
     is_first = first_slot == slots
     new_slot_of_first = np.cumsum(is_first, axis=1) - 1
     new_slot = np.take_along_axis(new_slot_of_first, first_slot, axis=1)
     workers, new_load = np.arange(len(chunks))[:, None], int(new_slot.max()) + 1
-    kept = np.full((len(chunks), new_load), -1, np.int32)
-    kept[workers, new_slot] = chunks
+    new_chunks = np.full((len(chunks), new_load), -1, np.int32)
+    new_chunks[workers, new_slot] = chunks
     encode = jnp.zeros((*coding.encode.shape[:2], new_load, coding.encode.shape[3]), coding.encode.dtype)
     encode = encode.at[workers, :, new_slot].add(jnp.moveaxis(coding.encode, 2, 1))
-    return UsedRows(jnp.asarray(kept), coding._replace(encode=encode))
+    return UsedRows(jnp.asarray(new_chunks), coding._replace(encode=encode))
 
 
 def _by_alternative(num_alternatives: int, rows: jax.Array) -> jax.Array:
@@ -144,28 +148,29 @@ def _by_alternative(num_alternatives: int, rows: jax.Array) -> jax.Array:
     return rows.reshape(num_alternatives, -1, *rows.shape[1:])
 
 
-def _widened(code: GradientCode, coding: Coding, num_blocks: int) -> Coding:
+def _with_split_blocks(code: GradientCode, coding: Coding, num_blocks: int) -> Coding:
     """The coding with L = `num_blocks`, a multiple of the code's: each message and block in L / L' parts."""
-    parts = num_blocks // code.num_blocks
-    if parts == 1:
+    num_parts = num_blocks // code.num_blocks
+    if num_parts == 1:
         return coding
-    part = jnp.eye(parts, dtype=coding.encode.dtype)
-    encode = coding.encode[:, :, None, :, :, None] * part[None, None, :, None, None]  # [W, M', part, K, L', part]
-    decode = coding.decode[:, :, None, :, None] * part[None, None, :, None]
+    part_identity = jnp.eye(num_parts, dtype=coding.encode.dtype)
+    # [W, M', part, K, L', part]
+    encode = coding.encode[:, :, None, :, :, None] * part_identity[None, None, :, None, None]
+    decode = coding.decode[:, :, None, :, None] * part_identity[None, None, :, None]
     num_workers, num_messages, load, _ = coding.encode.shape
     return Coding(
-        encode=encode.reshape(num_workers, num_messages * parts, load, num_blocks),
-        decode=decode.reshape(num_workers, num_messages * parts, num_blocks),
-        residual=coding.residual * math.sqrt(parts),
+        encode=encode.reshape(num_workers, num_messages * num_parts, load, num_blocks),
+        decode=decode.reshape(num_workers, num_messages * num_parts, num_blocks),
+        residual=coding.residual * math.sqrt(num_parts),
     )
 
 
-def _with_zeros(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _padded_with_zeros(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The array with zeros behind it along all axes, up to the shape."""
     return jnp.pad(values, [(0, size - length) for size, length in zip(shape, values.shape, strict=True)])
 
 
-def _padded(chunks: np.ndarray, num_workers: int, load: int) -> np.ndarray:
+def _padded_chunks(chunks: np.ndarray, num_workers: int, load: int) -> np.ndarray:
     """int32[W, K]: the chunks with -1 behind them."""
     behind = (0, num_workers - chunks.shape[0]), (0, load - chunks.shape[1])
     return np.pad(chunks, behind, constant_values=-1).astype(np.int32)

@@ -33,7 +33,8 @@ def one_step(assignment: Assignment) -> GradientCode:
         return jnp.broadcast_to(assignment.num_chunks / num_chunks_in_sums.clip(1), (assignment.num_workers, 1, 1))
 
     plain_sums, one_chunk = np.ones(assignment.chunks.shape), np.ones((assignment.num_workers, 1), int)
-    return fixed_code(assignment, plain_sums, needs=one_chunk, decode=decode)  # sent from the first chunk on
+    # Each sum is sent from its first chunk on.
+    return fixed_code(assignment, plain_sums, num_chunks_needed=one_chunk, decode=decode)
 
 
 @comparable
@@ -52,7 +53,7 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
     return fixed_code(
         assignment,
         plain_sums,
-        needs=one_chunk,  # a message is sent from its first chunk on
+        num_chunks_needed=one_chunk,  # a message is sent from its first chunk on
         decode=lambda progress, encode: weights_of_least_residual(encode),
     )
 

@@ -106,11 +106,11 @@ class GradientCode(NamedTuple):
         its chunks, the earliest time at which the sum can be decoded exactly; inf if never. What is finished by then
         decodes exactly; whether it still does later, `stays_exact` says.
       sent: pure function `progress int[W] -> bool[W, M]`: which messages a worker sends at this progress.
-      whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
+      only_whole_loads: whether a worker counts only once its whole load is done; otherwise partial work is used.
       stays_exact: whether whoever can decode exactly still can after further progress. Not so where all messages share
         one weight, or where messages grow. Combinations of such codes ask for their own plan.
-      compare: pure function `(messages float[W, M, width], coding) -> decode float[W, M, L]`: the weights of messages
-        that the server compares, from those of the plan. None where the plan's are taken whatever was sent.
+      weights_from_messages: pure function `(messages float[W, M, width], coding) -> decode float[W, M, L]`: the weights
+        of messages that the server compares, from those of the plan. None where the plan's are taken whatever was sent.
       num_alternatives: of how many codes the rows are, one after the other, of which a plan uses one; see
         `gcjax.codes.alternatives`.
     """
@@ -121,9 +121,9 @@ class GradientCode(NamedTuple):
     plan: Callable[[jax.Array], Coding]
     completion: Callable[[jax.Array], jax.Array]
     sent: Callable[[jax.Array], jax.Array]
-    whole_workers: bool = False
+    only_whole_loads: bool = False
     stays_exact: bool = True
-    compare: Callable[[jax.Array, Coding], jax.Array] | None = None
+    weights_from_messages: Callable[[jax.Array, Coding], jax.Array] | None = None
     num_alternatives: int = 1
 
 

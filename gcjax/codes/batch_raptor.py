@@ -75,12 +75,12 @@ def batch_raptor(
     return fixed_code(assignment, plain_sums, decode=decode)
 
 
-def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
+def peel(batches: Assignment, is_finished: jax.Array) -> jax.Array:
     """The weights with which the messages add up to the sum of all batches that peeling recovers.
 
     Args:
       batches: which batches are in the sum of each worker.
-      finished: bool[W].
+      is_finished: bool[W].
 
     Returns:
       int32[W]; 0 for messages that are not needed.
@@ -96,7 +96,7 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
         """
         this_round, round_known, sender_of_batch, _ = peeling
         is_unknown = is_held & (round_known[batch_of_slot] < 0)
-        gives_batch = finished & (is_unknown.sum(axis=1) == 1)
+        gives_batch = is_finished & (is_unknown.sum(axis=1) == 1)
         unknown_batch = jnp.max(jnp.where(is_unknown, batch_of_slot, -1), axis=1)
         given_batch_or_dropped = jnp.where(gives_batch, unknown_batch, num_batches)
         no_sender = jnp.full(num_batches, -1, jnp.int32)

@@ -48,18 +48,23 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
       >>> bool(code.plan([3, 3, 1]).residual < 1e-6)  # the third worker has only done block 0
       True
     """
-    levels = _valid_redundancies(redundancies, num_workers)
-    num_blocks, blocks = len(levels), np.arange(len(levels), dtype=np.int32)
-    code_of_level = {
-        int(level): cyclic_repetition(
-            num_workers, num_stragglers=int(level), rng_key=jax.random.fold_in(_validate.rng_key(rng_key), level)
+    redundancy_of_block = _valid_redundancies(redundancies, num_workers)
+    num_blocks, block_ids = len(redundancy_of_block), np.arange(len(redundancy_of_block), dtype=np.int32)
+    code_of_redundancy = {
+        int(redundancy): cyclic_repetition(
+            num_workers,
+            num_stragglers=int(redundancy),
+            rng_key=jax.random.fold_in(_validate.rng_key(rng_key), redundancy),
         )
-        for level in np.unique(levels)
+        for redundancy in np.unique(redundancy_of_block)
     }
     assignment = Assignment(
-        np.concatenate([code_of_level[level].assignment.chunks for level in levels.tolist()], axis=1), num_workers
+        np.concatenate(
+            [code_of_redundancy[redundancy].assignment.chunks for redundancy in redundancy_of_block.tolist()], axis=1
+        ),
+        num_workers,
     )
-    ends = np.cumsum(levels + 1, dtype=np.int32)  # units that are done when a block is
+    units_until_block_end = np.cumsum(redundancy_of_block + 1, dtype=np.int32)  # units that are done when a block is
 
     def plan(progress: jax.Array) -> Coding:
         """The plans of all blocks, each by the code of its redundancy; their squared residuals add up."""
@@ -67,29 +72,30 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
         encode = jnp.zeros((num_workers, num_blocks, assignment.load, num_blocks), default_float())
         decode = jnp.zeros((num_workers, num_blocks, num_blocks), default_float())
         squared_residual = jnp.zeros((), default_float())
-        for level, code in code_of_level.items():
-            same = blocks[levels == level]
-            is_done = progress[None] >= jnp.asarray(ends[same, None], jnp.int32)  # bool[blocks of the level, W]
-            plans = jax.lax.map(code.plan, jnp.where(is_done, level + 1, 0))
-            slots = ends[same, None] - (level + 1) + np.arange(level + 1, dtype=np.int32)
-            encode = encode.at[:, same[:, None], slots, same[:, None]].set(
+        for redundancy, code in code_of_redundancy.items():
+            blocks_of_code = block_ids[redundancy_of_block == redundancy]
+            block_ends = units_until_block_end[blocks_of_code, None]
+            is_block_done = progress[None] >= jnp.asarray(block_ends, jnp.int32)  # bool[blocks of the code, W]
+            plans = jax.lax.map(code.plan, jnp.where(is_block_done, redundancy + 1, 0))
+            slots = block_ends - (redundancy + 1) + np.arange(redundancy + 1, dtype=np.int32)
+            encode = encode.at[:, blocks_of_code[:, None], slots, blocks_of_code[:, None]].set(
                 jnp.moveaxis(plans.encode[:, :, 0, :, 0], 0, 1)
             )
-            decode = decode.at[:, same, same].set(plans.decode[:, :, 0, 0].T)
+            decode = decode.at[:, blocks_of_code, blocks_of_code].set(plans.decode[:, :, 0, 0].T)
             squared_residual = squared_residual + (plans.residual**2).sum()
         return Coding(encode, decode, jnp.sqrt(squared_residual))
 
-    def last_completion(finish: jax.Array) -> jax.Array:
-        """When the last block is sent by the n - s_b workers that it needs."""
-        sent_times = jnp.sort(finish[:, ends - 1], axis=0)  # [W, L]
-        return sent_times[num_workers - 1 - levels, blocks].max()
+    def last_part_completion(finish: jax.Array) -> jax.Array:
+        """float[]: when the last block is sent by the n - s_b workers that it needs, from `finish float[W, K]`."""
+        sent_times = jnp.sort(finish[:, units_until_block_end - 1], axis=0)  # [W, L]
+        return sent_times[num_workers - 1 - redundancy_of_block, block_ids].max()
 
     def sent(progress: jax.Array) -> jax.Array:
-        """Message b is sent once block b is done on all its chunks."""
-        return check_progress(assignment, progress)[:, None] >= jnp.asarray(ends[None], jnp.int32)
+        """bool[W, M]: message b is sent once block b is done on all its chunks."""
+        return check_progress(assignment, progress)[:, None] >= jnp.asarray(units_until_block_end[None], jnp.int32)
 
     return joint_code(
-        assignment, num_blocks, num_blocks, plan, last_completion=last_completion, sent=sent, stays_exact=True
+        assignment, num_blocks, num_blocks, plan, last_part_completion=last_part_completion, sent=sent, stays_exact=True
     )
 
 
@@ -126,7 +132,7 @@ def block_redundancies(order_seconds: Sequence[float], *, num_blocks: int) -> tu
         )
     rates = 1 / seconds[::-1]  # of the slowest first
     shares = np.diff(rates, prepend=0) / np.arange(1, seconds.size + 1)
-    counts = _largest_remainders(shares, num_blocks)
+    counts = _counts_by_largest_remainder(shares, num_blocks)
     return tuple(np.repeat(np.arange(seconds.size), counts).tolist())
 
 
@@ -169,7 +175,7 @@ def _mean_inverse(num_workers: int, rank: int, shift: float, mean: float) -> flo
     return float(quad(lambda u: density(u) / (shift - mean * np.log(u)), 0, 1, limit=200)[0])
 
 
-def _largest_remainders(shares: np.ndarray, total: int) -> np.ndarray:
+def _counts_by_largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
     """int[n] that add up to `total`: its shares rounded down, but up where the largest remainders are."""
     quotas = shares / shares.sum() * total
     counts = np.floor(quotas + 1e-9).astype(np.int64)
@@ -181,9 +187,10 @@ def _largest_remainders(shares: np.ndarray, total: int) -> np.ndarray:
 def _valid_redundancies(redundancies: Sequence[int], num_workers: int) -> np.ndarray:
     """int32[L]; raises `ValueError` unless they are whole, from 0 to n - 1, and do not decrease."""
     _validate.integer("num_workers", num_workers, minimum=1)
-    levels = [
-        _validate.integer("each of redundancies", level, minimum=0, maximum=num_workers - 1) for level in redundancies
+    whole_redundancies = [
+        _validate.integer("each of redundancies", redundancy, minimum=0, maximum=num_workers - 1)
+        for redundancy in redundancies
     ]
-    if not levels or sorted(levels) != levels:
-        raise ValueError(f"redundancies must be whole numbers that do not decrease; got {tuple(levels)}.")
-    return np.asarray(levels, np.int32)
+    if not whole_redundancies or sorted(whole_redundancies) != whole_redundancies:
+        raise ValueError(f"redundancies must be whole numbers that do not decrease; got {tuple(whole_redundancies)}.")
+    return np.asarray(whole_redundancies, np.int32)

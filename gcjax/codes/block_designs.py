@@ -24,7 +24,7 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     Raises:
       ValueError: if no such design is known here.
     """
-    num_shared = design(num_workers, load).shared  # λ, the chunks that two workers share
+    num_shared = design(num_workers, load).num_shared_blocks  # λ, the chunks that two workers share
     assignment = block_design(num_workers, load=load)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
@@ -36,7 +36,7 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     plain_sums = np.ones((num_workers, load))
 
     def last_arrival(arrivals: jax.Array) -> jax.Array:
-        """The sum is exact with everybody's message."""
+        """float[]: when all messages are there; only then is the sum exact."""
         return arrivals.max()
 
     return fixed_code(assignment, plain_sums, decode=decode, completion=last_arrival)

@@ -33,7 +33,7 @@ def min_norm_solver(rows: np.ndarray) -> Solver:
       rows: float64[N, R, L], zero where a chunk has fewer than R holders.
 
     Returns:
-      A pure function `finished bool[N, R] -> (solution float[N, R, L], squared distance to the identity float[N])`;
+      A pure function `is_finished bool[N, R] -> (solution float[N, R, L], squared distance to the identity float[N])`;
       the coefficients of holders that have not finished are exactly zero.
     """
     num_chunks, num_holders, num_blocks = rows.shape
@@ -54,9 +54,9 @@ def _table_solver(rows: np.ndarray) -> Solver:
     first_index_of_chunk = np.arange(num_chunks, dtype=np.int32) * 2**num_holders
     bit_values = 1 << np.arange(num_holders, dtype=np.int32)
 
-    def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def solve(is_finished: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Solutions and squared distances of all chunks, read from the table."""
-        subset_index = (finished.astype(jnp.int32) * bit_values[None]).sum(axis=1, dtype=jnp.int32)
+        subset_index = (is_finished.astype(jnp.int32) * bit_values[None]).sum(axis=1, dtype=jnp.int32)
         table_index = first_index_of_chunk + subset_index
         solution = jnp.asarray(flat_solutions, default_float())[table_index].reshape(rows.shape)
         return solution, jnp.asarray(squared_distances, default_float())[table_index]
@@ -68,10 +68,10 @@ def _direct_solver(rows: np.ndarray) -> Solver:
     """As `min_norm_solver`, but every call solves the systems anew, by orthogonalisation."""
     num_blocks = rows.shape[2]
 
-    def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def solve(is_finished: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Solutions and squared distances of all chunks, by Q U = rows: the least-norm solution is Q U^-T."""
-        masked_rows = jnp.where(finished[..., None], jnp.asarray(rows, default_float()), 0)
-        is_determined = finished.sum(axis=1) >= num_blocks
+        masked_rows = jnp.where(is_finished[..., None], jnp.asarray(rows, default_float()), 0)
+        is_determined = is_finished.sum(axis=1) >= num_blocks
         # Fewer than L rows span too little: stand-ins for the missing directions make the system square without
         # touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
         missing_directions = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked_rows))

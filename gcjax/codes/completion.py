@@ -55,9 +55,9 @@ def joint_code(
     num_messages: int,
     plan: _Plan,
     *,
-    last_completion: _Completion,
+    last_part_completion: _Completion,
     sent: Callable[[jax.Array], jax.Array],
-    whole_workers: bool = False,
+    only_whole_loads: bool = False,
     stays_exact: bool,
 ) -> GradientCode:
     """A code that is made of others, with a completion that follows from theirs.
@@ -66,20 +66,20 @@ def joint_code(
     time counts only if the joint plan is exact at it; `bisection` looks for another, and the earlier one is taken.
 
     Args:
-      assignment: of the joint code, as are `num_blocks` to `sent` and `whole_workers`; see `GradientCode`.
+      assignment: of the joint code, as are `num_blocks` to `sent` and `only_whole_loads`; see `GradientCode`.
       num_blocks: L.
       num_messages: M.
       plan: `progress int32[W] -> Coding`.
-      last_completion: `finish float[W, K] -> float[]`, the time at which the last part is first exact.
+      last_part_completion: `finish float[W, K] -> float[]`, the time at which the last part is first exact.
       sent: `progress int[W] -> bool[W, M]`.
-      whole_workers: whether only whole loads count.
+      only_whole_loads: whether only whole loads count.
       stays_exact: whether all parts stay exact.
     """
 
     def completion(finish: jax.Array) -> jax.Array:
-        """The earliest time at which the joint code is exact, for `finish float[W, K]`."""
+        """float[]: the earliest time at which the joint code is exact, for `finish float[W, K]`."""
         finish = check_finish(assignment, finish)
-        time = last_completion(finish)
+        time = last_part_completion(finish)
         if stays_exact:
             return time
         residual = plan(progress_at(assignment, finish, time)).residual
@@ -93,7 +93,7 @@ def joint_code(
         plan=plan,
         completion=completion,
         sent=sent,
-        whole_workers=whole_workers,
+        only_whole_loads=only_whole_loads,
         stays_exact=stays_exact,
     )
 

@@ -42,18 +42,18 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     same_rows = np.tile(polynomial, (num_workers, 1))
     coefficients = same_rows.real[:, None, :, None] if is_real else complex_as_real_blocks(same_rows)
     assignment = cyclic(num_workers, load=num_stragglers + 1)
-    redundancy = _redundancy(coefficients, polynomial, zero_exponents, is_real)
+    redundancy = _cyclic_redundancy(coefficients, polynomial, zero_exponents, is_real)
     check_full_residual("a cyclic MDS code", full_residual(coefficients, assignment, redundancy))
     return fixed_code(
         assignment,
         coefficients,
         decode=redundant_decode(assignment, redundancy),
-        guaranteed=fastest_decode(num_workers - num_stragglers),
+        guaranteed_time=fastest_decode(num_workers - num_stragglers),
         stays_exact=True,
     )
 
 
-def _redundancy(
+def _cyclic_redundancy(
     coefficients: np.ndarray, polynomial: np.ndarray, zero_exponents: np.ndarray, is_real: bool
 ) -> Redundancy:
     """Equal weights decode from everybody; the powers of the s zeros are the weights with which the messages vanish.

@@ -41,8 +41,10 @@ def worker_colours(assignment: Assignment, chunk_holders: Holders) -> np.ndarray
     """
     num_workers, most_holders = assignment.num_workers, chunk_holders.workers.shape[1]
     runs = np.array_split(np.arange(num_workers), max(num_workers // most_holders, 1))
-    in_runs, greedy = np.concatenate([run - run[0] for run in runs]), _greedy_colours(assignment, chunk_holders)
-    return in_runs if _differ(in_runs, chunk_holders) and in_runs.max() <= greedy.max() else greedy
+    positions_in_runs = np.concatenate([run - run[0] for run in runs])
+    greedy_colours = _greedy_colours(assignment, chunk_holders)
+    runs_suffice = _differ_within_chunks(positions_in_runs, chunk_holders)
+    return positions_in_runs if runs_suffice and positions_in_runs.max() <= greedy_colours.max() else greedy_colours
 
 
 def _greedy_colours(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
@@ -50,13 +52,13 @@ def _greedy_colours(assignment: Assignment, chunk_holders: Holders) -> np.ndarra
     colours = np.full(assignment.num_workers, -1)
     for worker, chunks in enumerate(assignment.chunks):
         sharing_workers = chunk_holders.workers[chunks[chunks >= 0]].ravel()
-        taken = colours[sharing_workers[sharing_workers >= 0]]
-        colours[worker] = np.setdiff1d(np.arange(taken.size + 1), taken)[0]
+        colours_of_neighbours = colours[sharing_workers[sharing_workers >= 0]]
+        colours[worker] = np.setdiff1d(np.arange(colours_of_neighbours.size + 1), colours_of_neighbours)[0]
     return colours
 
 
-def _differ(colours: np.ndarray, chunk_holders: Holders) -> bool:
+def _differ_within_chunks(colours: np.ndarray, chunk_holders: Holders) -> bool:
     """Whether the holders of every chunk have different colours int[W]."""
-    own_of_padding = -1 - np.arange(chunk_holders.workers.shape[1])
-    of_holders = np.where(chunk_holders.workers >= 0, colours[chunk_holders.workers], own_of_padding[None])
-    return bool((np.diff(np.sort(of_holders, axis=1), axis=1) > 0).all())
+    colours_of_padding = -1 - np.arange(chunk_holders.workers.shape[1])
+    colours_of_holders = np.where(chunk_holders.workers >= 0, colours[chunk_holders.workers], colours_of_padding[None])
+    return bool((np.diff(np.sort(colours_of_holders, axis=1), axis=1) > 0).all())

@@ -73,7 +73,7 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
         """When all but s workers have arrived."""
         return jnp.sort(arrivals[:, 0])[num_needed - 1]
 
-    def compare(messages: jax.Array, coding: Coding) -> jax.Array:
+    def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
         """float[W, 2, 2]: weights of the messages without those of the a most suspicious workers."""
         has_arrived = (coding.encode != 0).any(axis=(1, 2, 3))
         is_trusted = _trusted(messages, has_arrived, worker_points, num_wrong, degree=num_workers - load)
@@ -85,7 +85,7 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
     code = fixed_code(
         assignment, unit_messages(complex_as_real_blocks(coefficients)), decode=decode, completion=completion
     )
-    return code._replace(compare=compare)
+    return code._replace(weights_from_messages=weights_from_messages)
 
 
 def _trusted(

@@ -26,27 +26,28 @@ def fixed_code(
     assignment: Assignment,
     coefficients: np.ndarray,
     *,
-    needs: np.ndarray | None = None,
+    num_chunks_needed: np.ndarray | None = None,
     decode: Decode | None = None,
     completion: Completion | None = None,
-    guaranteed: Completion | None = None,
+    guaranteed_time: Completion | None = None,
     stays_exact: bool | None = None,
 ) -> GradientCode:
     """A code whose messages combine chunks with coefficients that do not depend on who is slow.
 
-    Message m of worker w is sent once the worker has finished `needs[w, m]` chunks. It combines the chunks finished
-    by then with their coefficients; a message that needs fewer chunks than it combines grows with further progress.
+    Message m of worker w is sent once the worker has finished `num_chunks_needed[w, m]` chunks. It combines the
+    chunks finished by then with their coefficients; a message that needs fewer chunks than it combines grows with
+    further progress.
 
     Args:
       assignment: who holds what.
       coefficients: float[W, M, K, L], of block l of the chunk in slot k in message m of worker w; or float[W, K] for
         L = M = 1.
-      needs: int[W, M]; the whole load by default.
+      num_chunks_needed: int[W, M]; the whole load by default.
       decode: how messages are weighted; least squares by default.
       completion: when the sum can first be decoded exactly; by default found by bisection over the moments at which
         chunks are finished, asking the plan whether its residual is zero up to rounding (`gcjax.codes.completion`).
-      guaranteed: where the time is found by bisection, a time at which the construction is known to decode exactly; it
-        counts even if rounding hides that from the plan, as it can in float32.
+      guaranteed_time: where the time is found by bisection, a time at which the construction is known to decode
+        exactly, from `arrivals float[W, M]`; it counts even if rounding hides that from the plan, as it can in float32.
       stays_exact: see `GradientCode`; by default so with a completion of its own, and with least squares for messages
         that do not grow.
 
@@ -57,15 +58,15 @@ def fixed_code(
     _, num_messages, _, num_blocks = coefficients.shape
     slots, num_workers = np.arange(assignment.load, dtype=np.int32), assignment.num_workers
     whole_loads = np.maximum(assignment.loads, 1)[:, None]  # int[W, 1]
-    needs = (
-        np.broadcast_to(whole_loads, (num_workers, num_messages)) if needs is None else _valid_needs(needs, num_workers)
-    )
+    if num_chunks_needed is None:
+        num_chunks_needed = np.broadcast_to(whole_loads, (num_workers, num_messages))
+    num_chunks_needed = _valid_num_chunks_needed(num_chunks_needed, num_workers)
     weigh_messages = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
 
     def sent(progress: jax.Array) -> jax.Array:
-        """bool[W, M]: which messages are sent: those whose `needs int[W, M]` chunks are finished."""
+        """bool[W, M]: which messages are sent: those whose `num_chunks_needed int[W, M]` chunks are finished."""
         progress = check_progress(assignment, progress)
-        return progress[:, None] >= jnp.asarray(needs, progress.dtype)
+        return progress[:, None] >= jnp.asarray(num_chunks_needed, progress.dtype)
 
     def plan(progress: jax.Array) -> Coding:
         """The coefficients of finished chunks in messages that are sent, and the weights of these messages."""
@@ -79,34 +80,35 @@ def fixed_code(
     def completion_time(finish: jax.Array) -> jax.Array:
         """float[]: when the sum can first be decoded: by `completion` if given, otherwise by bisection over plans.
 
-        Also at the time `guaranteed`, if given: the construction decodes then, even if rounding hides it from a plan.
+        Also at `guaranteed_time`, if given: the construction decodes then, even if rounding hides it from a plan.
         """
         finish = check_finish(assignment, finish)
+        ready_times = _message_ready_times(assignment, num_chunks_needed, finish)
         if completion is not None:
-            return completion(_arrivals(assignment, needs, finish))
+            return completion(ready_times)
         time = bisection(assignment, num_blocks, plan, finish)
-        return time if guaranteed is None else jnp.minimum(time, guaranteed(_arrivals(assignment, needs, finish)))
+        return time if guaranteed_time is None else jnp.minimum(time, guaranteed_time(ready_times))
 
     if stays_exact is None:
-        stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, needs))
+        stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, num_chunks_needed))
     return GradientCode(
         assignment=assignment, num_blocks=num_blocks, num_messages=num_messages, plan=plan, completion=completion_time,
-        sent=sent, whole_workers=bool((needs >= whole_loads).all()), stays_exact=stays_exact,
+        sent=sent, only_whole_loads=bool((num_chunks_needed >= whole_loads).all()), stays_exact=stays_exact,
     )  # fmt: skip
 
 
-def _arrivals(assignment: Assignment, needs: np.ndarray, finish: jax.Array) -> jax.Array:
+def _message_ready_times(assignment: Assignment, num_chunks_needed: np.ndarray, finish: jax.Array) -> jax.Array:
     """float[W, M]: when messages are ready; inf for those that need more than the load."""
-    last_needed_slot = np.minimum(needs, np.maximum(assignment.loads, 1)[:, None]) - 1
-    needed_finish = finish[np.arange(len(needs))[:, None], last_needed_slot]
-    return jnp.where(needs <= assignment.loads[:, None], needed_finish, jnp.inf)
+    last_needed_slot = np.minimum(num_chunks_needed, np.maximum(assignment.loads, 1)[:, None]) - 1
+    needed_finish = finish[np.arange(len(num_chunks_needed))[:, None], last_needed_slot]
+    return jnp.where(num_chunks_needed <= assignment.loads[:, None], needed_finish, jnp.inf)
 
 
-def _can_grow(coefficients: np.ndarray, needs: np.ndarray) -> bool:
+def _can_grow(coefficients: np.ndarray, num_chunks_needed: np.ndarray) -> bool:
     """Whether a message is sent before the last chunk with a coefficient in it is finished."""
     num_chunks = np.arange(1, coefficients.shape[2] + 1)  # up to each slot
     num_combined = np.where((coefficients != 0).any(axis=3), num_chunks, 0).max(axis=2)  # int[W, M]
-    return bool((needs < num_combined).any())
+    return bool((num_chunks_needed < num_combined).any())
 
 
 def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
@@ -135,12 +137,12 @@ def _coefficients_with_four_axes(assignment: Assignment, coefficients: np.ndarra
     return array
 
 
-def _valid_needs(needs: np.ndarray, num_workers: int) -> np.ndarray:
+def _valid_num_chunks_needed(num_chunks_needed: np.ndarray, num_workers: int) -> np.ndarray:
     """int[W, M]: the chunks that each message needs; raises `ValueError` for another shape, or less than 1."""
-    needs = np.asarray(needs)
-    if needs.ndim != 2 or needs.shape[0] != num_workers or needs.dtype.kind not in "iu" or (needs < 1).any():
+    numbers = np.asarray(num_chunks_needed)
+    if numbers.ndim != 2 or numbers.shape[0] != num_workers or numbers.dtype.kind not in "iu" or (numbers < 1).any():
         raise ValueError(
-            f"needs must be int[{num_workers}, M], at least 1; got {needs.dtype}{list(needs.shape)}"
-            + (f" with the entry {needs.min()}." if needs.size and needs.dtype.kind in "iu" else ".")
+            f"num_chunks_needed must be int[{num_workers}, M], at least 1; got {numbers.dtype}{list(numbers.shape)}"
+            + (f" with the entry {numbers.min()}." if numbers.size and numbers.dtype.kind in "iu" else ".")
         )
-    return needs
+    return numbers

@@ -40,8 +40,8 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     candidates = [_holder_coefficients(assignment, rng.normal(size=matrix_shape)) for _ in range(NUM_DRAWS)]
     # The matrix that leads to the smallest coefficients: large ones are ill-conditioned.
     coefficients = min(candidates, key=lambda candidate: float(np.abs(candidate).max()))
-    guaranteed = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)
-    return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]), guaranteed=guaranteed)
+    guaranteed_time = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)
+    return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]), guaranteed_time=guaranteed_time)
 
 
 def _holder_coefficients(assignment: Assignment, random_matrix: np.ndarray) -> np.ndarray:

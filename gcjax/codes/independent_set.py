@@ -49,13 +49,13 @@ def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", a
         if is_cyclic:
             weights, set_size = _largest_sets(is_finished, load, average=average)
         else:
-            weights = _first_of_groups(is_finished.reshape(-1, load))
+            weights = _is_first_finished_of_group(is_finished.reshape(-1, load))
             set_size = weights.sum(dtype=jnp.int32)
         scale = num_workers / (load * set_size.clip(1)).astype(encode.dtype)
         return (weights.astype(encode.dtype) * scale)[:, None, None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """When every group has its first worker; or with a cyclic placement, when one in every K workers is there."""
+        """float[]: when every group has its first worker; with a cyclic placement, when one in every K is there."""
         if not is_cyclic:
             return arrivals.reshape(-1, load).min(axis=1).max()
         if num_workers % load:
@@ -65,7 +65,7 @@ def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", a
     return fixed_code(assignment, np.ones((num_workers, load)), decode=decode, completion=completion)
 
 
-def _first_of_groups(is_finished: jax.Array) -> jax.Array:
+def _is_first_finished_of_group(is_finished: jax.Array) -> jax.Array:
     """bool[W]: the first worker of each group that has finished, of `is_finished bool[groups, K]`."""
     return ((jnp.cumsum(is_finished, axis=1) == 1) & is_finished).reshape(-1)
 
@@ -80,15 +80,15 @@ def _largest_sets(is_finished: jax.Array, load: int, *, average: bool) -> tuple[
     num_workers = is_finished.size
     positions = jnp.arange(2 * num_workers + load, dtype=jnp.int32)  # on the circle, of which they go around twice
     nowhere = 3 * num_workers
-    is_there = is_finished[positions % num_workers]
-    next_there = jax.lax.cummin(jnp.where(is_there, positions, nowhere), reverse=True)
+    is_finished_at = is_finished[positions % num_workers]
+    next_finished = jax.lax.cummin(jnp.where(is_finished_at, positions, nowhere), reverse=True)
     starts = positions[:num_workers] if average else jnp.argmax(is_finished).astype(jnp.int32) + positions[:load]
 
     def next_members(members: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
         """For each start the next member, and this one."""
-        return next_there.at[members + load].get(mode="fill", fill_value=nowhere), members
+        return next_finished.at[members + load].get(mode="fill", fill_value=nowhere), members
 
-    first_members = jnp.where(is_there[starts], starts, nowhere)
+    first_members = jnp.where(is_finished_at[starts], starts, nowhere)
     _, members = jax.lax.scan(next_members, first_members, None, length=num_workers // load)  # [members, starts]
     is_member = members + load <= starts[None] + num_workers  # the last one must not reach the start
     sizes = is_member.sum(axis=0, dtype=jnp.int32)

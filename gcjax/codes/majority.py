@@ -39,48 +39,53 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1]: 1 for the first worker of each group of which enough have finished."""
         is_finished = (progress >= group_size).reshape(-1, group_size)
-        is_first = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
+        is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
         is_enough = is_finished.sum(axis=1, dtype=jnp.int32) >= num_needed
-        return (is_first & is_enough[:, None]).reshape(num_workers, 1, 1)
+        return (is_first_finished & is_enough[:, None]).reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """When enough workers of the last group have arrived."""
+        """float[]: when enough workers of the last group have arrived, from `arrivals float[W, M]`."""
         return jnp.sort(arrivals.reshape(-1, group_size), axis=1)[:, num_needed - 1].max()
 
-    def compare(messages: jax.Array, coding: Coding) -> jax.Array:
+    def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
         """float[W, 1, 1]: the weight of each group at the first of those who sent what most have, if it decides."""
-        by_group = messages[:, 0].reshape(-1, group_size, messages.shape[2])
-        agree = jax.lax.map(lambda sent: equal_messages(sent[:, None], sent[None]).all(axis=2), by_group)
-        arrived = (coding.encode != 0).any(axis=(1, 2, 3)).reshape(-1, group_size)
+        messages_by_group = messages[:, 0].reshape(-1, group_size, messages.shape[2])
+        is_equal = jax.lax.map(
+            lambda group_messages: equal_messages(group_messages[:, None], group_messages[None]).all(axis=2),
+            messages_by_group,
+        )
+        has_arrived = (coding.encode != 0).any(axis=(1, 2, 3)).reshape(-1, group_size)
         weight_of_group = coding.decode.reshape(-1, group_size).sum(axis=1, keepdims=True)
-        is_winner, _, _ = votes(agree, arrived, weight_of_group[:, 0] != 0)
+        is_winner, _, _ = majority_votes(is_equal, has_arrived, weight_of_group[:, 0] != 0)
         return jnp.where(is_winner, weight_of_group, 0).reshape(num_workers, 1, 1)
 
     code = fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)
-    return code._replace(compare=compare)
+    return code._replace(weights_from_messages=weights_from_messages)
 
 
-def equal_messages(ones: jax.Array, others: jax.Array) -> jax.Array:
+def equal_messages(messages: jax.Array, other_messages: jax.Array) -> jax.Array:
     """Where the numbers of messages are equal, to the last bit; NaN equals NaN."""
-    return (ones == others) | (jnp.isnan(ones) & jnp.isnan(others))
+    return (messages == other_messages) | (jnp.isnan(messages) & jnp.isnan(other_messages))
 
 
-def votes(agree: jax.Array, arrived: jax.Array, is_enough: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def majority_votes(
+    is_equal: jax.Array, has_arrived: jax.Array, is_enough: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What most members of each group sent.
 
     Args:
-      agree: bool[G, K, K], who sent the same as whom.
-      arrived: bool[G, K], who has sent anything; the others have no vote.
+      is_equal: bool[G, K, K], who sent the same as whom.
+      has_arrived: bool[G, K], who has sent anything; the others have no vote.
       is_enough: bool[G], whether enough have.
 
     Returns:
       bool[G, K], the first of those who sent what most did, where the group decides; bool[G], where it does: more than
       half of those that arrived agree; and bool[G, K], who sent something else.
     """
-    num_votes = jnp.where(arrived, (agree & arrived[:, None]).sum(axis=2, dtype=jnp.int32), 0)  # [G, K]
-    num_arrived = arrived.sum(axis=1, dtype=jnp.int32)
-    decided = is_enough & (2 * num_votes.max(axis=1) > num_arrived)
+    num_votes = jnp.where(has_arrived, (is_equal & has_arrived[:, None]).sum(axis=2, dtype=jnp.int32), 0)  # [G, K]
+    num_arrived = has_arrived.sum(axis=1, dtype=jnp.int32)
+    is_decided = is_enough & (2 * num_votes.max(axis=1) > num_arrived)
     winner = num_votes.argmax(axis=1)  # int[G]
-    is_winner = (jnp.arange(num_votes.shape[1])[None] == winner[:, None]) & decided[:, None]
-    agrees_with_winner = jnp.take_along_axis(agree, winner[:, None, None], axis=1)[:, 0]
-    return is_winner, decided, arrived & decided[:, None] & ~agrees_with_winner
+    is_winner = (jnp.arange(num_votes.shape[1])[None] == winner[:, None]) & is_decided[:, None]
+    agrees_with_winner = jnp.take_along_axis(is_equal, winner[:, None, None], axis=1)[:, 0]
+    return is_winner, is_decided, has_arrived & is_decided[:, None] & ~agrees_with_winner

@@ -37,13 +37,15 @@ def multi_message(assignment: Assignment) -> GradientCode:
         return (is_finished / num_copies.clip(1))[..., None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """When the last chunk has its first copy."""
+        """float[]: when the last chunk has its first copy, from `arrivals float[W, M]`."""
         is_held = chunk_holders.workers >= 0
         return jnp.where(is_held, arrivals[chunk_holders.workers, chunk_holders.slots], jnp.inf).min(axis=1).max()
 
     one_chunk_a_message = np.eye(num_messages)[None, :, :, None] * (assignment.chunks >= 0)[:, None, :, None]
-    needs = np.broadcast_to(np.arange(1, num_messages + 1), assignment.chunks.shape)
-    return fixed_code(assignment, one_chunk_a_message, needs=needs, decode=decode, completion=completion)
+    num_chunks_needed = np.broadcast_to(np.arange(1, num_messages + 1), assignment.chunks.shape)
+    return fixed_code(
+        assignment, one_chunk_a_message, num_chunks_needed=num_chunks_needed, decode=decode, completion=completion
+    )
 
 
 @comparable
@@ -71,14 +73,19 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
         level_key, num_stragglers = jax.random.fold_in(rng_key, level), level - 1
         coefficients[:, message, :level, 0] = cyclic_coefficients(num_workers, num_stragglers, level_key)
 
-    def guaranteed(arrivals: jax.Array) -> jax.Array:
-        """When the first level has n - l + 1 messages, from `arrivals float[W, M]`."""
+    def guaranteed_time(arrivals: jax.Array) -> jax.Array:
+        """float[]: when the first level has n - l + 1 messages, from `arrivals float[W, M]`."""
         sorted_arrivals = jnp.sort(arrivals, axis=0)
         level_times = [sorted_arrivals[num_workers - level, message] for message, level in enumerate(levels)]
         return jnp.stack(level_times).min()
 
-    needs = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
-    return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs, guaranteed=guaranteed)
+    num_chunks_needed = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
+    return fixed_code(
+        cyclic(num_workers, load=levels[-1]),
+        coefficients,
+        num_chunks_needed=num_chunks_needed,
+        guaranteed_time=guaranteed_time,
+    )
 
 
 @comparable
@@ -114,8 +121,8 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         residual = jnp.sqrt(jnp.sum(coding.residual**2))
         return Coding(encode=by_worker(coding.encode), decode=by_worker(coding.decode), residual=residual)
 
-    def last_completion(finish: jax.Array) -> jax.Array:
-        """When the last cluster is first exact."""
+    def last_part_completion(finish: jax.Array) -> jax.Array:
+        """float[]: when the last cluster is first exact, from `finish float[W, K]`."""
         return jax.vmap(code.completion)(by_cluster(finish)).max()
 
     return joint_code(
@@ -123,8 +130,8 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         code.num_blocks,
         code.num_messages,
         plan,
-        last_completion=last_completion,
+        last_part_completion=last_part_completion,
         sent=lambda progress: by_worker(jax.vmap(code.sent)(by_cluster(check_progress(assignment, progress)))),
-        whole_workers=code.whole_workers,
+        only_whole_loads=code.only_whole_loads,
         stays_exact=code.stays_exact,
     )

@@ -67,7 +67,7 @@ def partial(
         np.where((chunk_holders.workers >= 0)[..., None], worker_rows[chunk_holders.workers], 0.0)
     )
     flat_positions = _flat_positions(assignment, chunk_holders)
-    ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((chunk_holders.workers < 0).any())
+    has_ragged_loads, has_ragged_holders = bool((assignment.chunks < 0).any()), bool((chunk_holders.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
         """Coefficients of each chunk for its finished holders, and the rows of the workers that have finished any."""
@@ -76,24 +76,24 @@ def partial(
         # with constant indices XLA puts them innermost and then copies all coefficients.
         traced_zero = progress[0] * 0
         is_finished = progress[chunk_holders.workers + traced_zero] > chunk_holders.slots
-        if ragged_holders:
+        if has_ragged_holders:
             is_finished = is_finished & (chunk_holders.workers >= 0)
         solution, squared_distances = solve_chunk_systems(is_finished)
         encode = solution.reshape(-1, num_blocks)[flat_positions + traced_zero]
-        if ragged_loads:
+        if has_ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(worker_rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
-        """When the last chunk has its L-th finished holder."""
+        """float[]: when the last chunk has its L-th finished holder, from `finish float[W, K]`."""
         finish = check_finish(assignment, finish)
         if chunk_holders.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
         finish_by_chunk = gather_by_chunk(finish, chunk_holders)
         sorted_finish = jnp.sort(jnp.where(chunk_holders.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
-        enough_holders_time = sorted_finish[:, num_blocks - 1]
-        return enough_holders_time.max()
+        chunk_times = sorted_finish[:, num_blocks - 1]
+        return chunk_times.max()
 
     def sent(progress: jax.Array) -> jax.Array:
         """A worker that has finished any chunk sends its one message."""

@@ -130,7 +130,7 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     rows_with_zeros = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """Weights x + Z y, with coordinates y such that the stragglers get the weight 0."""
+        """float[W, M, L]: weights x + Z y, with coordinates y such that the stragglers get the weight 0."""
         is_straggler = progress < assignment.loads
         straggler_ids = jnp.nonzero(is_straggler, size=num_tolerated, fill_value=assignment.num_workers)[0]
         straggler_rows = jnp.asarray(rows_with_zeros, default_float())[straggler_ids]

@@ -44,7 +44,7 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
         assignment, worker_points, mean_distance=0.5 if points == "chebyshev" else 1.0
     )
     messages = complex_as_real_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
-    return fixed_code(assignment, unit_messages(messages), guaranteed=fastest_decode(num_workers - num_stragglers))
+    return fixed_code(assignment, unit_messages(messages), guaranteed_time=fastest_decode(num_workers - num_stragglers))
 
 
 def reed_solomon_coefficients(assignment: Assignment, worker_points: np.ndarray, *, mean_distance: float) -> np.ndarray:

@@ -56,13 +56,13 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
     group_size = num_stragglers + 1
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """1 for the first worker of each group that has finished, 0 for all others."""
+        """float[W, 1, 1]: the weight 1 for the first finished worker of each group, 0 for all others."""
         is_finished = (progress >= group_size).reshape(-1, group_size)
         is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
         return is_first_finished.reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """When the last group has its first finished worker."""
+        """float[]: when the last group has its first finished worker, from `arrivals float[W, M]`."""
         return arrivals.reshape(-1, group_size).min(axis=1).max()
 
     return fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)

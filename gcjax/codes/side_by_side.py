@@ -33,33 +33,34 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
 
     def plan(progress: jax.Array) -> Coding:
         """The plans of all codes, of their workers one after the other; their squared residuals add up."""
-        progress_by_code = _by_code(codes, check_progress(assignment, progress))
-        plans = [code.plan(code_progress) for code, code_progress in progress_by_code]
+        codes_with_progress = _codes_with_rows(codes, check_progress(assignment, progress))
+        plans = [code.plan(code_progress) for code, code_progress in codes_with_progress]
         encode_lengths = {MESSAGE_AXIS: num_messages, SLOT_AXIS: assignment.load}
         encode = jnp.concatenate([_padded_with_zeros(plan.encode, encode_lengths) for plan in plans])
         decode = jnp.concatenate([_padded_with_zeros(plan.decode, {MESSAGE_AXIS: num_messages}) for plan in plans])
         squared_residual = sum((plan.residual**2 for plan in plans[1:]), plans[0].residual ** 2)
         return Coding(encode, decode, jnp.sqrt(squared_residual))
 
-    def last_completion(finish: jax.Array) -> jax.Array:
+    def last_part_completion(finish: jax.Array) -> jax.Array:
         """float[]: when the last of the codes is first exact."""
-        finish_by_code = _by_code(codes, finish)
-        times = [code.completion(code_finish[:, : code.assignment.load]) for code, code_finish in finish_by_code]
+        codes_with_finish = _codes_with_rows(codes, finish)
+        times = [code.completion(code_finish[:, : code.assignment.load]) for code, code_finish in codes_with_finish]
         return jnp.stack(times).max()
 
     def sent(progress: jax.Array) -> jax.Array:
         """bool[W, M]: which messages the codes send; False for those that a code with fewer messages lacks."""
-        progress_by_code = _by_code(codes, check_progress(assignment, progress))
-        sent_by_code = [code.sent(code_progress) for code, code_progress in progress_by_code]
+        codes_with_progress = _codes_with_rows(codes, check_progress(assignment, progress))
+        sent_by_code = [code.sent(code_progress) for code, code_progress in codes_with_progress]
         return jnp.concatenate([_padded_with_zeros(is_sent, {MESSAGE_AXIS: num_messages}) for is_sent in sent_by_code])
 
     return joint_code(
-        assignment, nums_blocks.pop(), num_messages, plan, last_completion=last_completion, sent=sent,
-        whole_workers=all(code.whole_workers for code in codes), stays_exact=all(code.stays_exact for code in codes),
+        assignment, nums_blocks.pop(), num_messages, plan, last_part_completion=last_part_completion, sent=sent,
+        only_whole_loads=all(code.only_whole_loads for code in codes),
+        stays_exact=all(code.stays_exact for code in codes),
     )  # fmt: skip
 
 
-def _by_code(codes: tuple[GradientCode, ...], values: jax.Array) -> list[tuple[GradientCode, jax.Array]]:
+def _codes_with_rows(codes: tuple[GradientCode, ...], values: jax.Array) -> list[tuple[GradientCode, jax.Array]]:
     """Each code with the rows of `values`, [W, ...], of its workers."""
     ends = np.cumsum([code.assignment.num_workers for code in codes])
     return list(zip(codes, jnp.split(values, ends[:-1]), strict=True))

@@ -18,17 +18,17 @@ class StoppingRule(NamedTuple):
     Attributes:
       time: pure function `(code, finish float[W, K]) -> float[]`: seconds from the start of the round at which it
         stops; inf if it never does.
-      exact: whether the rule waits for an exact decode.
+      waits_for_exact_sum: whether the rule waits for an exact decode.
     """
 
     time: Callable[[GradientCode, jax.Array], jax.Array]
-    exact: bool
+    waits_for_exact_sum: bool
 
 
 @comparable
 def decodable() -> StoppingRule:
     """Stop as soon as the sum of all chunk gradients can be decoded exactly."""
-    return StoppingRule(lambda code, finish: code.completion(finish), exact=True)
+    return StoppingRule(lambda code, finish: code.completion(finish), waits_for_exact_sum=True)
 
 
 @comparable
@@ -40,7 +40,9 @@ def deadline(seconds: float) -> StoppingRule:
     """
     _validate.number("seconds", seconds, above=True)
     everybody = all_workers()
-    return StoppingRule(lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), exact=False)
+    return StoppingRule(
+        lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), waits_for_exact_sum=False
+    )
 
 
 @comparable
@@ -53,7 +55,7 @@ def first_of(*rules: StoppingRule) -> StoppingRule:
         """The earliest time of all rules."""
         return jnp.stack([rule.time(code, finish) for rule in rules]).min()
 
-    return StoppingRule(time, exact=all(rule.exact for rule in rules))
+    return StoppingRule(time, waits_for_exact_sum=all(rule.waits_for_exact_sum for rule in rules))
 
 
 @comparable
@@ -84,13 +86,13 @@ def fastest(wait_for: int) -> StoppingRule:
         _validate.integer("wait_for of fastest", wait_for, minimum=1, maximum=int(has_chunks.sum()))
         return jnp.sort(jnp.where(has_chunks, last_finish(code.assignment, finish), jnp.inf))[wait_for - 1]
 
-    return StoppingRule(time, exact=False)
+    return StoppingRule(time, waits_for_exact_sum=False)
 
 
 @comparable
 def all_workers() -> StoppingRule:
     """Stop when every worker has finished its whole load."""
-    return StoppingRule(lambda code, finish: last_finish(code.assignment, finish).max(), exact=False)
+    return StoppingRule(lambda code, finish: last_finish(code.assignment, finish).max(), waits_for_exact_sum=False)
 
 
 def last_finish(assignment: Assignment, finish: jax.Array) -> jax.Array:

@@ -38,13 +38,13 @@ class Tree(NamedTuple):
         """W."""
         return sum(self.num_children**layer for layer in range(1, self.num_layers + 1))
 
-    def layers(self, values: Any) -> list[Any]:
+    def split_by_layer(self, values: Any) -> list[Any]:
         """From [W, ...] the values of each layer, the one below the server first: [nodes, n, ...], by node above."""
         sizes = [self.num_children**layer for layer in range(1, self.num_layers + 1)]
         parts = [values[end - size : end] for size, end in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
         return [part.reshape(-1, self.num_children, *part.shape[1:]) for part in parts]
 
-    def joined(self, layers: list[jax.Array]) -> jax.Array:
+    def join_layers(self, layers: list[jax.Array]) -> jax.Array:
         """[W, ...] from the values of each layer, [nodes, n, ...]."""
         return jnp.concatenate([layer.reshape(-1, *layer.shape[2:]) for layer in layers])
 
@@ -74,45 +74,45 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
     """
     _check_code(code)
     tree = Tree(code.assignment.num_workers, _validate.integer("num_layers", num_layers, minimum=1))
-    assignment, factors = _distributed(tree, code.assignment)
+    assignment, factor_indices = _tree_assignment(tree, code.assignment)
     tolerance = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks)
     full_load = jnp.int32(code.assignment.load)
 
     def plan(progress: jax.Array) -> Coding:
         """Weights from the server downwards: those of a node times those of the code below it."""
         is_finished = check_progress(assignment, progress) >= assignment.load
-        own_encode = code.plan(jnp.full(tree.num_children, full_load)).encode
-        with_one = jnp.append(own_encode[:, 0, :, 0].reshape(-1), jnp.ones((), own_encode.dtype))
-        coefficients = with_one[factors].prod(axis=2)  # [W, K]
+        node_encode = code.plan(jnp.full(tree.num_children, full_load)).encode
+        coefficients_and_one = jnp.append(node_encode[:, 0, :, 0].reshape(-1), jnp.ones((), node_encode.dtype))
+        coefficients = coefficients_and_one[factor_indices].prod(axis=2)  # [W, K]
         encode = jnp.where(is_finished[:, None], coefficients, 0)[:, None, :, None]
-        plans = plans_below(is_finished)
+        plans = node_plans_by_layer(is_finished)
         weights = [plans[0].decode[:, :, 0, 0]]  # [nodes, n] of each layer
-        for below in plans[1:]:
-            weights.append(weights[-1].reshape(-1, 1) * below.decode[:, :, 0, 0])
-        decode = tree.joined(weights)[:, None, None]
+        for layer_plans in plans[1:]:
+            weights.append(weights[-1].reshape(-1, 1) * layer_plans.decode[:, :, 0, 0])
+        decode = tree.join_layers(weights)[:, None, None]
         return Coding(encode, decode, residual(assignment, encode, decode))
 
-    def plans_below(is_finished: jax.Array) -> list[Coding]:
+    def node_plans_by_layer(is_finished: jax.Array) -> list[Coding]:
         """The plan of each node for the workers below it that send, `[nodes, ...]` of each layer."""
-        *upper_layers, sends = tree.layers(is_finished)
-        plans = [jax.lax.map(code.plan, jnp.where(sends, full_load, 0))]
-        for finished in reversed(upper_layers):
-            has_enough = (plans[0].residual < tolerance).reshape(finished.shape)
-            plans.insert(0, jax.lax.map(code.plan, jnp.where(finished & has_enough, full_load, 0)))
+        *upper_layers, sends_in_last_layer = tree.split_by_layer(is_finished)
+        plans = [jax.lax.map(code.plan, jnp.where(sends_in_last_layer, full_load, 0))]
+        for is_finished_in_layer in reversed(upper_layers):
+            has_enough = (plans[0].residual < tolerance).reshape(is_finished_in_layer.shape)
+            plans.insert(0, jax.lax.map(code.plan, jnp.where(is_finished_in_layer & has_enough, full_load, 0)))
         return plans
 
-    def last_completion(finish: jax.Array) -> jax.Array:
-        """When the server can decode, if messages take no time."""
-        *upper_layers, sent_time = tree.layers(finish[:, -1])
-        for done in reversed(upper_layers):
-            decoded_time = jax.vmap(lambda times: code_completion(code, times))(sent_time)
-            sent_time = jnp.maximum(done, decoded_time.reshape(done.shape))
-        return code_completion(code, sent_time[0])
+    def last_part_completion(finish: jax.Array) -> jax.Array:
+        """float[]: when the server can decode, if messages take no time, from `finish float[W, K]`."""
+        *upper_layers, send_times = tree.split_by_layer(finish[:, -1])
+        for finish_of_layer in reversed(upper_layers):
+            decode_times = jax.vmap(lambda arrivals: code_completion(code, arrivals))(send_times)
+            send_times = jnp.maximum(finish_of_layer, decode_times.reshape(finish_of_layer.shape))
+        return code_completion(code, send_times[0])
 
     return joint_code(
-        assignment, 1, 1, plan, last_completion=last_completion,
+        assignment, 1, 1, plan, last_part_completion=last_part_completion,
         sent=lambda progress: check_progress(assignment, progress)[:, None] >= assignment.load,
-        whole_workers=True, stays_exact=True,
+        only_whole_loads=True, stays_exact=True,
     )  # fmt: skip
 
 
@@ -139,13 +139,13 @@ def _has_fixed_messages(code: GradientCode) -> bool:
     num_workers = code.assignment.num_workers
     is_missing = np.concatenate([np.zeros((1, num_workers), bool), np.eye(num_workers, dtype=bool)])
     progress = np.where(is_missing, 0, code.assignment.load).astype(np.int32)
-    plans = jax.jit(lambda progress: jax.lax.map(lambda done: code.plan(done).encode, progress))
+    plans = jax.jit(lambda progress: jax.lax.map(lambda one_progress: code.plan(one_progress).encode, progress))
     encode = np.asarray(plans.lower(progress).compile()(progress))  # also while something else is traced
     sent = np.where(is_missing[:, :, None, None, None], encode[:1], encode)
     return bool((sent == encode[:1]).all())
 
 
-def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
+def _tree_assignment(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
     """Who computes what, and where its coefficients come from.
 
     Below each node the chunks are cut into the N of the code; each worker below it takes its K of these, keeps the
@@ -155,32 +155,34 @@ def _distributed(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarray]:
       The assignment; and int32[W, K, layers], which of the n·K coefficients of the code, flat, is a factor for each
       layer: the one behind the last, which is 1, below the worker's own layer.
     """
-    sizes, load = _sizes(tree, code)
-    num_chunks = sizes[0] // code.load * code.num_chunks
-    one = code.num_workers * code.load
-    held, factors = [], []
-    passed_on = [(np.arange(num_chunks), np.full((num_chunks, tree.num_layers), one))]
+    chunks_below, load = _chunks_below_and_load(tree, code)
+    num_chunks = chunks_below[0] // code.load * code.num_chunks
+    index_of_one = code.num_workers * code.load
+    chunks_of_worker, factor_indices = [], []
+    to_distribute = [(np.arange(num_chunks), np.full((num_chunks, tree.num_layers), index_of_one))]
     for layer in range(tree.num_layers):
-        below = []
-        for chunks, path in passed_on:
-            parts, paths = chunks.reshape(code.num_chunks, -1), path.reshape(code.num_chunks, -1, tree.num_layers)
+        workers_of_layer = []
+        for chunks, factors in to_distribute:
+            chunk_parts = chunks.reshape(code.num_chunks, -1)
+            factors_of_parts = factors.reshape(code.num_chunks, -1, tree.num_layers)
             for worker, own_parts in enumerate(code.chunks):
-                own_paths = paths[own_parts].copy()
-                own_paths[:, :, layer] = (worker * code.load + np.arange(code.load))[:, None]
-                below.append((parts[own_parts].ravel(), own_paths.reshape(-1, tree.num_layers)))
-        held += [chunks[:load] for chunks, _ in below]
-        factors += [path[:load] for _, path in below]
-        passed_on = [(chunks[load:], path[load:]) for chunks, path in below]
-    return Assignment(np.stack(held).astype(np.int32), num_chunks), np.stack(factors).astype(np.int32)
+                own_factors = factors_of_parts[own_parts].copy()
+                own_factors[:, :, layer] = (worker * code.load + np.arange(code.load))[:, None]
+                workers_of_layer.append((chunk_parts[own_parts].ravel(), own_factors.reshape(-1, tree.num_layers)))
+        chunks_of_worker += [chunks[:load] for chunks, _ in workers_of_layer]
+        factor_indices += [factors[:load] for _, factors in workers_of_layer]
+        to_distribute = [(chunks[load:], factors[load:]) for chunks, factors in workers_of_layer]
+    assignment = Assignment(np.stack(chunks_of_worker).astype(np.int32), num_chunks)
+    return assignment, np.stack(factor_indices).astype(np.int32)
 
 
-def _sizes(tree: Tree, code: Assignment) -> tuple[list[int], int]:
+def _chunks_below_and_load(tree: Tree, code: Assignment) -> tuple[list[int], int]:
     """The chunks of a worker and of all below it, layer by layer, and those of a worker: as few as come out whole."""
     load = 0
     while True:
         load += 1
-        sizes = [load]
-        while len(sizes) < tree.num_layers and sizes[0] % code.load == 0:
-            sizes.insert(0, load + sizes[0] // code.load * code.num_chunks)
-        if len(sizes) == tree.num_layers and sizes[0] % code.load == 0:
-            return sizes, load
+        chunks_below = [load]
+        while len(chunks_below) < tree.num_layers and chunks_below[0] % code.load == 0:
+            chunks_below.insert(0, load + chunks_below[0] // code.load * code.num_chunks)
+        if len(chunks_below) == tree.num_layers and chunks_below[0] % code.load == 0:
+            return chunks_below, load

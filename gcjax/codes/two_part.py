@@ -24,12 +24,13 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         code come after them all.
     """
     _validate.integer("num_uncoded", num_uncoded, minimum=1)
-    coded, num_blocks = code.assignment, code.num_blocks
-    num_uncoded_chunks = num_uncoded * coded.num_workers  # they come first in the numbering of chunks, too
+    coded_assignment, num_blocks = code.assignment, code.num_blocks
+    num_uncoded_chunks = num_uncoded * coded_assignment.num_workers  # they come first in the numbering of chunks, too
     uncoded_chunks = np.arange(num_uncoded_chunks, dtype=np.int32).reshape(-1, num_uncoded)
-    coded_chunks = np.where(coded.chunks >= 0, coded.chunks + num_uncoded_chunks, -1).astype(np.int32)
+    is_held = coded_assignment.chunks >= 0
+    coded_chunks = np.where(is_held, coded_assignment.chunks + num_uncoded_chunks, -1).astype(np.int32)
     all_chunks = np.concatenate([uncoded_chunks, coded_chunks], axis=1)
-    assignment = Assignment(all_chunks, num_uncoded_chunks + coded.num_chunks)
+    assignment = Assignment(all_chunks, num_uncoded_chunks + coded_assignment.num_chunks)
 
     def coded_progress(progress: jax.Array) -> jax.Array:
         """int[W]: the coded chunks that each worker has finished; they come after the uncoded ones."""
@@ -42,7 +43,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         is_finished = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]  # bool[W, num_uncoded]
         identity = jnp.eye(num_blocks, dtype=default_float())
         uncoded_encode = jnp.where(is_finished[:, None, :, None], identity[None, :, None], 0)
-        uncoded_padded = _pad_slots(uncoded_encode, num_before=0, num_after=coded.load)
+        uncoded_padded = _pad_slots(uncoded_encode, num_before=0, num_after=coded_assignment.load)
         coded_padded = _pad_slots(coded_plan.encode, num_before=num_uncoded, num_after=0)
         uncoded_decode = jnp.where((progress > 0)[:, None, None], identity[None], 0)
         # Each missing chunk leaves an L×L identity, of squared norm L.
@@ -52,19 +53,19 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         encode = jnp.concatenate([uncoded_padded, coded_padded], axis=1)
         return Coding(encode, decode, jnp.sqrt(uncoded_squared_error + coded_plan.residual**2))
 
-    def last_completion(finish: jax.Array) -> jax.Array:
-        """When all uncoded chunks are finished and the coded part is first exact."""
+    def last_part_completion(finish: jax.Array) -> jax.Array:
+        """float[]: when all uncoded chunks are finished and the coded part is first exact."""
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
     def sent(progress: jax.Array) -> jax.Array:
-        """The uncoded messages are sent from the first chunk on."""
+        """bool[W, M]: the uncoded messages are sent from the first chunk on, the others as by the code."""
         progress = check_progress(assignment, progress)
-        sends_uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
+        sends_uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded_assignment.num_workers, num_blocks))
         return jnp.concatenate([sends_uncoded, code.sent(coded_progress(progress))], axis=1)
 
     return joint_code(
         assignment, num_blocks, num_blocks + code.num_messages, plan,
-        last_completion=last_completion, sent=sent, stays_exact=code.stays_exact,
+        last_part_completion=last_part_completion, sent=sent, stays_exact=code.stays_exact,
     )  # fmt: skip
 
 

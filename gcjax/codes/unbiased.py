@@ -62,8 +62,9 @@ def unbiased(
       >>> [f"{weight:.2f}" for weight in weights]
       ['1.00', '0.40']
     """
-    lateness = _probabilities(straggler_probabilities, assignment.num_workers)
-    variances = (lateness + _noise(message_noise, assignment.num_workers)) / (1 - lateness)  # of messages of length 1
+    probabilities = _valid_probabilities(straggler_probabilities, assignment.num_workers)
+    noise = _valid_message_noise(message_noise, assignment.num_workers)
+    variances = (probabilities + noise) / (1 - probabilities)  # of messages of length 1
     if not np.isin(np.arange(assignment.num_chunks), assignment.chunks).all():
         missing_chunk = np.setdiff1d(np.arange(assignment.num_chunks), assignment.chunks)[0]
         raise ValueError(f"an unbiased code needs a holder of every chunk; nobody holds chunk {missing_chunk}.")
@@ -78,26 +79,26 @@ def unbiased(
         """float[W, 1, 1]: 1 for every message."""
         return jnp.ones((assignment.num_workers, 1, 1), encode.dtype)
 
-    return fixed_code(assignment, shares / (1 - lateness)[:, None], decode=decode)
+    return fixed_code(assignment, shares / (1 - probabilities)[:, None], decode=decode)
 
 
-def _probabilities(straggler_probabilities: Sequence[float] | float, num_workers: int) -> np.ndarray:
+def _valid_probabilities(straggler_probabilities: Sequence[float] | float, num_workers: int) -> np.ndarray:
     """float64[W]: one for each worker; raises `ValueError` for another shape, or one outside of [0, 1)."""
-    lateness = np.asarray(_validate.number("straggler_probabilities", straggler_probabilities), np.float64)
-    if lateness.shape not in ((), (num_workers,)):
+    probabilities = np.asarray(_validate.number("straggler_probabilities", straggler_probabilities), np.float64)
+    if probabilities.shape not in ((), (num_workers,)):
         raise ValueError(
             f"straggler_probabilities must be one number or float[{num_workers}], one a worker; "
-            f"got shape {lateness.shape}."
+            f"got shape {probabilities.shape}."
         )
-    if (lateness >= 1).any():
+    if (probabilities >= 1).any():
         raise ValueError(
-            f"straggler_probabilities must be below 1, or a worker never sends; got {lateness.max():g}. "
+            f"straggler_probabilities must be below 1, or a worker never sends; got {probabilities.max():g}. "
             "Leave such workers out of the assignment."
         )
-    return np.broadcast_to(lateness, num_workers)
+    return np.broadcast_to(probabilities, num_workers)
 
 
-def _noise(message_noise: Sequence[float] | float, num_workers: int) -> np.ndarray:
+def _valid_message_noise(message_noise: Sequence[float] | float, num_workers: int) -> np.ndarray:
     """float64[W]: one for each worker; raises `ValueError` for another shape, or one that is negative or infinite."""
     noise = np.asarray(_validate.number("message_noise", message_noise, finite=True), np.float64)
     if noise.shape not in ((), (num_workers,)):
@@ -133,15 +134,18 @@ def _aligned_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarra
     worker_sums = _proportional_sums(assignment, precisions)
     held_by_worker = np.zeros((assignment.num_workers, assignment.num_chunks))  # 0/1
     held_by_worker[np.nonzero(is_held)[0], assignment.chunks[is_held]] = 1
-    weighted = held_by_worker * precisions[:, None]
-    system = np.diag(weighted.sum(axis=0)) - weighted.T @ (held_by_worker / loads[:, None])
+    weighted_holding = held_by_worker * precisions[:, None]
+    system = np.diag(weighted_holding.sum(axis=0)) - weighted_holding.T @ (held_by_worker / loads[:, None])
     x = np.linalg.lstsq(system, 1 - held_by_worker.T @ (worker_sums / loads), rcond=None)[0]
     y = (worker_sums / precisions - held_by_worker @ x) / loads
     return np.where(is_held, (x[chunks] + y[:, None]) * precisions[:, None], 0.0)
 
 
 def _proportional_sums(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
-    """float64[W]: what each worker contributes in all, in proportion to its precision among connected workers."""
+    """float64[W]: what each worker contributes in all, in proportion to its precision among connected workers.
+
+    A precision is 1 / variance, `precisions float64[W]`.
+    """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -153,8 +157,8 @@ def _proportional_sums(assignment: Assignment, precisions: np.ndarray) -> np.nda
     component = connected_components(graph, directed=False)[1]
     chunks_of_component = np.bincount(component[num_workers:], minlength=component.max() + 1)
     precision_of_component = np.bincount(component[:num_workers], precisions, component.max() + 1)
-    of_worker = component[:num_workers]
-    return precisions * chunks_of_component[of_worker] / precision_of_component[of_worker]
+    component_of_worker = component[:num_workers]
+    return precisions * chunks_of_component[component_of_worker] / precision_of_component[component_of_worker]
 
 
 def _sums_by_chunk(assignment: Assignment, values: np.ndarray) -> np.ndarray:

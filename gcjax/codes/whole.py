@@ -29,12 +29,12 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return code.plan(whole_loads(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
-        """The completion as if all chunks of a worker were finished with its last one."""
+        """float[]: the completion as if all chunks of a worker were finished with its last one."""
         finish = check_finish(code.assignment, finish)
         return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 
     def sent(progress: jax.Array) -> jax.Array:
-        """What the code sends, with nothing from workers that have not finished."""
+        """bool[W, M]: what the code sends, with nothing from workers that have not finished."""
         return code.sent(whole_loads(check_progress(code.assignment, progress)))
 
-    return code._replace(plan=plan, completion=completion, sent=sent, whole_workers=True)
+    return code._replace(plan=plan, completion=completion, sent=sent, only_whole_loads=True)

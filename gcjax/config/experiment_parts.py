@@ -161,7 +161,7 @@ def networks(experiment: Experiment) -> dict[str, Network]:
         if not tasks:
             raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
         param_shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
-        networks = {name: network_or_links.of(param_shapes) for name, network_or_links in networks.items()}
+        networks = {name: network_or_links.network_for(param_shapes) for name, network_or_links in networks.items()}
     return _unnamed_if_single(experiment, networks)
 
 

@@ -45,7 +45,9 @@ def attacked_gradients(
         is_wrong_message = jnp.repeat(is_wrong_sender, code.num_messages)[:, None]
         sent_messages = jnp.where(is_wrong_message, wrong_senders.attack(right_messages), right_messages)
         sent_by_worker = sent_messages.reshape(-1, code.num_messages, sent_messages.shape[1])
-        decode = coding.decode if code.compare is None else code.compare(sent_by_worker, coding)
+        decode = (
+            coding.decode if code.weights_from_messages is None else code.weights_from_messages(sent_by_worker, coding)
+        )
         # What is not decoded, times 0, would be NaN where an infinity was sent.
         decoded_messages = jnp.where((decode != 0).any(axis=2, keepdims=True), sent_by_worker, 0)
         return gradient_from_blocks(decoded_blocks(decode, decoded_messages), params), loss

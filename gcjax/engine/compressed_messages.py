@@ -286,5 +286,5 @@ def network_of_run(
     if params is None and (isinstance(network, Links) or compression is not None):
         params = jax.eval_shape(task.init, jax.random.key(0))
     if isinstance(network, Links):
-        network = network.of(params)
+        network = network.network_for(params)
     return compressed_network(checked_network(network, num_workers), compression, params, protocol.code)

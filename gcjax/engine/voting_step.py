@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from gcjax.codes.assignments.regular import repetition
 from gcjax.codes.base import GradientCode, check_progress
-from gcjax.codes.majority import equal_messages, votes
+from gcjax.codes.majority import equal_messages, majority_votes
 from gcjax.engine.coded_step import check_batch, pad_workers
 from gcjax.engine.collectives import exchange_slices, gather_slices
 from gcjax.engine.gradients import mean
@@ -92,7 +92,7 @@ def voting_value_and_grad(
         first_of_pair, second_of_pair = by_group[:, :, None], by_group[:, None]
         num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
         agree = jax.lax.psum(num_different, axis) == 0
-        is_winner, decided, outvoted = votes(agree, has_arrived.reshape(-1, load), has_enough)
+        is_winner, decided, outvoted = majority_votes(agree, has_arrived.reshape(-1, load), has_enough)
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
         gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : coded_sums.shape[1]]
@@ -132,7 +132,7 @@ def voting_value_and_grad(
 
 def _check_groups(code: GradientCode) -> None:
     """Raises `ValueError` unless each group of workers holds the same chunks, and each of them sends one message."""
-    if isinstance(code, GradientCode) and code.num_blocks == code.num_messages == 1 and code.whole_workers:
+    if isinstance(code, GradientCode) and code.num_blocks == code.num_messages == 1 and code.only_whole_loads:
         assignment = code.assignment
         if assignment.num_workers % assignment.load == 0:
             groups = repetition(assignment.num_workers, load=assignment.load)

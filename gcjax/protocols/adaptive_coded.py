@@ -101,7 +101,7 @@ def adaptive_coded(
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=promise if all(candidate.stop.exact for candidate in tried) else None,
+        specification=promise if all(candidate.stop.waits_for_exact_sum for candidate in tried) else None,
         num_workers=rounds.num_workers,
         rule=_not_served,
     )
@@ -153,7 +153,7 @@ class _Rounds(NamedTuple):
     def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, CodedRound]]:
         """One round, of `units float[K, W]` seconds, for a scan: the window with it, and its code and times."""
         used = jnp.where(window.num_rounds > 0, self._chosen(window.estimates), 0)
-        receive = network.received(jnp.zeros(self.num_workers, units.dtype))
+        receive = network.arrivals_at_workers(jnp.zeros(self.num_workers, units.dtype))
         branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
         this_round = jax.lax.switch(used, branches, units, receive)
         last_held = jnp.max(jnp.where(this_round.is_held, this_round.finish, receive[None]), axis=0)

@@ -351,7 +351,8 @@ def checked_network(network: Network | None, num_workers: int) -> Network:
     """The network for so many workers, the default one if None; a `ValueError` if it is none, or of others."""
     if network is not None and not isinstance(network, Network):
         raise ValueError(
-            f"network must be a Network; got {network!r}. One of bandwidths becomes one by links(...).of(params)."
+            f"network must be a Network; got {network!r}. One of bandwidths becomes one by "
+            "links(...).network_for(params)."
         )
     return Network() if network is None else network.validated(num_workers)
 

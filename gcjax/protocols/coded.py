@@ -44,7 +44,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         num_workers, load = code.assignment.chunks.shape
         check_durations(durations, num_workers, load)
         units = units_of_rounds(durations, load)
-        receive_seconds = network.received(jnp.zeros(num_workers, units.dtype))  # the same in each round
+        receive_seconds = network.arrivals_at_workers(jnp.zeros(num_workers, units.dtype))  # the same in each round
         rounds = jax.vmap(lambda units_of_round: coded_round(code, stopping_rule, units_of_round, receive_seconds))(
             units
         )
@@ -78,7 +78,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=promise if stopping_rule.exact else None,
+        specification=promise if stopping_rule.waits_for_exact_sum else None,
         rule=served,
     )
 
@@ -153,7 +153,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         done_seconds = jnp.where(is_held, jnp.where(is_done, view.memory - begin_time, jnp.inf), 0)
         seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
         rule_holds = seconds_to_stop <= view.now - begin_time
-        if stopping_rule.exact:
+        if stopping_rule.waits_for_exact_sum:
             return jnp.where(rule_holds & decodable_progress(code).whether(view.progress), view.now, jnp.inf)
         all_done = ((view.progress == loads) | ~view.alive).all()
         rule_holds |= all_done
@@ -197,7 +197,7 @@ def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None
         raise ValueError(
             f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {stopping_rule!r}."
         )
-    if not stopping_rule.exact:
+    if not stopping_rule.waits_for_exact_sum:
         return
     full_work_at_once = np.zeros(code.assignment.chunks.shape, np.float32)  # the seconds at which chunks are finished
     completion = jax.jit(code.completion).lower(full_work_at_once).compile()  # also while something else is traced

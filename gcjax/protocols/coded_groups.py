@@ -141,7 +141,7 @@ def _rounds_of_group(
     code: GradientCode, stop: StoppingRule, units: jax.Array, own_network: Network, load: int
 ) -> CodedRound:
     """The rounds of one group, each from its begin, of `units float[R, K, members]`; arrays have a first axis R."""
-    receive_seconds = own_network.received(jnp.zeros(units.shape[2:], units.dtype))
+    receive_seconds = own_network.arrivals_at_workers(jnp.zeros(units.shape[2:], units.dtype))
     return jax.vmap(lambda of_round: coded_round(code, stop, of_round, receive_seconds, load))(units)
 
 

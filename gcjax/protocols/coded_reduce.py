@@ -55,7 +55,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         """The schedule of R rounds of K units of every worker."""
         check_durations(durations, tree.num_workers, load)
         units = units_of_rounds(durations, load)
-        receive_seconds = network.received(jnp.zeros(tree.num_workers, units.dtype))
+        receive_seconds = network.arrivals_at_workers(jnp.zeros(tree.num_workers, units.dtype))
         finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
         passages = jax.vmap(lambda done: _passage(tree, code, done, network))(finish[:, -1])
         end_time = jnp.cumsum(passages.end)
@@ -110,10 +110,10 @@ def _passage(tree: Tree, code: GradientCode, done: jax.Array, network: Network) 
 
     def of_workers(seconds: jax.Array | float) -> list[jax.Array]:
         """[nodes, n] of each layer, from a value of the network, which is one number or [W]."""
-        return tree.layers(jnp.broadcast_to(jnp.asarray(seconds, done.dtype), done.shape))
+        return tree.split_by_layer(jnp.broadcast_to(jnp.asarray(seconds, done.dtype), done.shape))
 
     uploads, latencies = of_workers(network.upload), of_workers(network.latency)
-    *done_above, ready = tree.layers(done)
+    *done_above, ready = tree.split_by_layer(done)
     # Of each layer, the one below the server first.
     sends: list[jax.Array] = []
     arrivals: list[jax.Array] = []
@@ -128,10 +128,10 @@ def _passage(tree: Tree, code: GradientCode, done: jax.Array, network: Network) 
             ready = jnp.maximum(done_above[layer - 1], decoded[0].reshape(done_above[layer - 1].shape))
             decoded[0] = ready.reshape(-1)  # a node sends when it has computed, too
     end = decoded[0][0]
-    node_sends = tree.joined(
+    node_sends = tree.join_layers(
         [jnp.broadcast_to(node[:, None], a.shape) for node, a in zip(decoded, arrivals, strict=True)]
     )
-    send, arrival = tree.joined(sends), tree.joined(arrivals)
+    send, arrival = tree.join_layers(sends), tree.join_layers(arrivals)
     in_time = (arrival <= jnp.minimum(node_sends, end)) & jnp.isfinite(arrival)
     return _Passage(jnp.where(in_time, send, jnp.inf), jnp.where(in_time, arrival - send, 0), end)
 

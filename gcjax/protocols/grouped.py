@@ -143,7 +143,7 @@ def _coded_protocol(
         coded_groups.schedule,
         coded_groups.joint_code,
         round_units=coded_groups.joint_code.assignment.load,
-        specification=coded_groups.promise if coded_groups.stopping_rule.exact else None,
+        specification=coded_groups.promise if coded_groups.stopping_rule.waits_for_exact_sum else None,
         rule=_not_served_with_codes,
         num_workers=coded_groups.num_workers,
     )
@@ -231,9 +231,9 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
         `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
         """
         own_network = network_of_members(network, member, num_workers)
-        received = own_network.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
+        received = own_network.arrivals_at_workers(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
         end = received[None] + jnp.where(is_member[None], durations[:, member], jnp.inf)
-        arrive = jax.vmap(own_network.sent)(end)
+        arrive = jax.vmap(own_network.arrivals_at_server)(end)
         round_seconds = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
         return round_seconds, jnp.broadcast_to(received[None], end.shape), end, arrive
 

@@ -147,7 +147,7 @@ def _round_of(candidate: Candidate, finish: jax.Array, network: Network) -> tupl
     is_done = jnp.asarray(code.assignment.chunks >= 0) & (finish <= stop_time)
     progress = is_done.sum(axis=1, dtype=jnp.int32)
     seconds = stop_time + message_seconds(message_size(code, progress, finish.dtype), network).max()
-    if stop.exact:
+    if stop.waits_for_exact_sum:
         return seconds, jnp.ones_like(seconds)
     norm_of_sum = code.assignment.num_chunks * code.num_blocks
     decoded = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)

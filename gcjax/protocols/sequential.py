@@ -90,7 +90,7 @@ def protocol_of_rounds(
         units = units_of_rounds(durations, num_units)
         num_rounds = units.shape[0]
         job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
-        all_rounds = rounds(units, network.received(jnp.zeros(num_workers, units.dtype)))
+        all_rounds = rounds(units, network.arrivals_at_workers(jnp.zeros(num_workers, units.dtype)))
         finish, stop = all_rounds.finish, all_rounds.stop
         is_done = all_rounds.is_held & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
         message_size = num_messages * (all_rounds.has_answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)

@@ -44,8 +44,8 @@ class Absences(NamedTuple):
     Workers without a row are always there.
 
     Attributes:
-      leave: float[W, M] seconds; 0 for a worker that is away from the beginning on.
-      join: float[W, M] seconds, when it is back; inf if never.
+      leave: float[W, absences] seconds; 0 for a worker that is away from the beginning on.
+      join: float[W, absences] seconds, when it is back; inf if never.
     """
 
     leave: jax.Array
@@ -66,8 +66,8 @@ class Absences(NamedTuple):
         leave, join = (jnp.asarray(times, dtype or jnp.result_type(float)) for times in self)
         if leave.ndim != 2 or leave.shape != join.shape:
             raise ValueError(
-                f"leave and join must have the same shape [W, M]; got {list(leave.shape)} and {list(join.shape)}. "
-                "gcjax.stragglers.absences makes them from lists."
+                f"leave and join must have the same shape [W, absences]; got {list(leave.shape)} and "
+                f"{list(join.shape)}. gcjax.stragglers.absences makes them from lists."
             )
         if leave.shape[0] > num_workers:
             raise ValueError(f"absences must be of the {num_workers} workers; got {leave.shape[0]} rows, one for each.")
@@ -123,7 +123,7 @@ class RandomAbsences(NamedTuple):
     Attributes:
       mean_present: seconds that a worker is there on average before it leaves.
       mean_away: seconds that it is away on average.
-      max_count: M, how often each leaves.
+      max_count: how often each leaves.
     """
 
     mean_present: float

@@ -22,12 +22,12 @@ class _State(NamedTuple):
     Attributes:
       rounds_since_slow: [W], rounds since a worker was last slow, at most up to the window.
       rounds_left: [W], rounds that the current burst still lasts.
-      slow: bool[W], who is slow in this round.
+      is_slow: bool[W], who is slow in this round.
       unit: [], the next unit.
-      base: float[W] seconds.
+      base_seconds: float[W] seconds.
       slowdown: float[W], the factor of a slow unit; may be inf.
       probability: float[], that a worker which may begin a burst does.
-      burst: [], B.
+      max_burst_length: [], B, in rounds.
       window: [], the window.
       max_slow: [], λ.
       period: [], units a round.
@@ -35,12 +35,12 @@ class _State(NamedTuple):
 
     rounds_since_slow: jax.Array
     rounds_left: jax.Array
-    slow: jax.Array
+    is_slow: jax.Array
     unit: jax.Array
-    base: jax.Array
+    base_seconds: jax.Array
     slowdown: jax.Array
     probability: jax.Array
-    burst: jax.Array
+    max_burst_length: jax.Array
     window: jax.Array
     max_slow: jax.Array
     period: jax.Array
@@ -53,7 +53,7 @@ class _Bursty:
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
         """Seconds float[W] of the next unit; a round of `period` units begins with a draw of who is slow."""
         state = jax.lax.cond(state.unit % state.period == 0, _next_round, lambda state, key: state, state, rng_key)
-        seconds = state.base * jnp.where(state.slow, state.slowdown, 1)
+        seconds = state.base_seconds * jnp.where(state.is_slow, state.slowdown, 1)
         return seconds, state._replace(unit=state.unit + 1)
 
 
@@ -98,13 +98,13 @@ def bursty(
         """Nobody is slow, and everybody may begin a burst."""
         del rng_key
         _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
-        counts = {"burst": burst, "window": window, "max_slow": max_slow, "period": period}
+        counts = {"max_burst_length": burst, "window": window, "max_slow": max_slow, "period": period}
         return _State(
             rounds_since_slow=jnp.full(num_workers, window, jnp.int32),
             rounds_left=jnp.zeros(num_workers, jnp.int32),
-            slow=jnp.zeros(num_workers, bool),
+            is_slow=jnp.zeros(num_workers, bool),
             unit=jnp.zeros((), jnp.int32),
-            base=per_worker("base", base, num_workers),
+            base_seconds=per_worker("base", base, num_workers),
             slowdown=per_worker("slowdown", slowdown, num_workers),
             probability=jnp.asarray(probability, jnp.result_type(float)),
             **{name: jnp.asarray(value, jnp.int32) for name, value in counts.items()},
@@ -144,8 +144,8 @@ def _next_round(state: _State, rng_key: jax.Array) -> _State:
     random_rank = jnp.argsort(jnp.argsort(random_order)).astype(jnp.int32)  # 0 for the first of those who can begin
     # As many begin as places are left among the `max_slow`.
     begins_burst = can_begin & (random_rank < state.max_slow - jnp.sum(is_counted, dtype=jnp.int32))
-    burst_length = jax.random.randint(length_key, workers_shape, 1, state.burst + 1, jnp.int32)
+    burst_length = jax.random.randint(length_key, workers_shape, 1, state.max_burst_length + 1, jnp.int32)
     rounds_left = jnp.where(begins_burst, burst_length, state.rounds_left)
     is_slow = rounds_left > 0
     rounds_since_slow = jnp.where(is_slow, 0, jnp.minimum(rounds_since_slow, state.window))
-    return state._replace(rounds_since_slow=rounds_since_slow, rounds_left=(rounds_left - 1).clip(0), slow=is_slow)
+    return state._replace(rounds_since_slow=rounds_since_slow, rounds_left=(rounds_left - 1).clip(0), is_slow=is_slow)

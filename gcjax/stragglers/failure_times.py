@@ -21,24 +21,24 @@ class FailureState(NamedTuple):
     """What failures remember.
 
     Attributes:
-      inner: the state of the model that is wrapped.
-      chosen_by: the second argument of `choose`.
+      model_state: the state of the model that is wrapped.
+      failure_parameters: the second argument of `who_fails`.
       rng_key: of the choices, the same in all units.
       unit: int32[], the next unit.
       onset: int32[W], the first unit that may fail.
       period: int32[], units a round.
       forever: bool[], whether failures last.
-      failed: bool[W], who failed in the unit before.
+      failed_before: bool[W], who failed in the unit before.
     """
 
-    inner: Any
-    chosen_by: jax.Array
+    model_state: Any
+    failure_parameters: jax.Array
     rng_key: jax.Array
     unit: jax.Array
     onset: jax.Array
     period: jax.Array
     forever: jax.Array
-    failed: jax.Array
+    failed_before: jax.Array
 
     @property
     def round(self) -> jax.Array:
@@ -55,21 +55,23 @@ class FailureState(NamedTuple):
 class _Failing:
     """The sample function of all failures; equal for equal parts, so that it compiles once."""
 
-    inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
-    choose: Callable[[FailureState, jax.Array], jax.Array]
+    sample_model: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+    who_fails: Callable[[FailureState, jax.Array], jax.Array]
 
     def __call__(self, state: FailureState, rng_key: jax.Array) -> tuple[jax.Array, FailureState]:
         """Seconds float[W] of the inner model's next unit, inf for workers that fail; the next state."""
-        seconds, inner = self.inner(state.inner, rng_key)
-        failed = (state.unit >= state.onset) & self.choose(state, state.chosen_by)
-        failed |= state.forever & state.failed
-        return jnp.where(failed, jnp.inf, seconds), state._replace(inner=inner, unit=state.unit + 1, failed=failed)
+        seconds, model_state = self.sample_model(state.model_state, rng_key)
+        failed = (state.unit >= state.onset) & self.who_fails(state, state.failure_parameters)
+        failed |= state.forever & state.failed_before
+        return jnp.where(failed, jnp.inf, seconds), state._replace(
+            model_state=model_state, unit=state.unit + 1, failed_before=failed
+        )
 
 
 def failing(
     model: StragglerModel,
-    choose: Callable[[FailureState, jax.Array], jax.Array],
-    chosen_by: Callable[[int], jax.Array],
+    who_fails: Callable[[FailureState, jax.Array], jax.Array],
+    failure_parameters: Callable[[int], jax.Array],
     forever: bool,
     onset: Count,
     latest_onset: Count | None,
@@ -79,8 +81,9 @@ def failing(
 
     Args:
       model: the times of units without failures.
-      choose: `(state, chosen_by) -> bool[W]`, who fails in the round of the next unit, from its onset on.
-      chosen_by: `(num_workers) -> array`, what `choose` chooses by: a mask, a range of counts, or probabilities.
+      who_fails: `(state, failure_parameters) -> bool[W]`, who fails in the round of the next unit, from its onset on.
+      failure_parameters: `(num_workers) -> array`, what `who_fails` goes by: a mask, a range of counts, or
+        probabilities.
       forever: whether a worker that has failed stays so.
       onset: the first unit that may fail, or the earliest one that is drawn.
       latest_onset: each worker draws its onset between `onset` and this; None for no draw.
@@ -93,22 +96,22 @@ def failing(
 
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
         """Nobody has failed; each worker's onset is drawn."""
-        inner_key, onset_key, rng_key = jax.random.split(rng_key, 3)
+        model_key, onset_key, rng_key = jax.random.split(rng_key, 3)
         earliest_of_worker, latest_of_worker = (
             per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest)
         )
         return FailureState(
-            inner=model.init(inner_key, num_workers),
-            chosen_by=chosen_by(num_workers),
+            model_state=model.init(model_key, num_workers),
+            failure_parameters=failure_parameters(num_workers),
             rng_key=rng_key,
             unit=jnp.zeros((), jnp.int32),
             onset=jax.random.randint(onset_key, (num_workers,), earliest_of_worker, latest_of_worker + 1, jnp.int32),
             period=jnp.asarray(period, jnp.int32),
             forever=jnp.asarray(forever),
-            failed=jnp.zeros(num_workers, bool),
+            failed_before=jnp.zeros(num_workers, bool),
         )
 
-    return StragglerModel(init, _Failing(model.sample, choose))
+    return StragglerModel(init, _Failing(model.sample, who_fails))
 
 
 def check_range(name: str, low: Any, high_name: str, high: Any) -> None:

@@ -13,7 +13,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.failure_times import Count, FailureState, check_range, failing
-from gcjax.stragglers.heterogeneous import members
+from gcjax.stragglers.heterogeneous import worker_mask
 
 
 @comparable
@@ -40,7 +40,13 @@ def failed_workers(
       ValueError: if there is no such worker, or the onset or period is not a whole number in its range.
     """
     return failing(
-        model, _choose_given, lambda num_workers: members(workers, num_workers), forever, onset, latest_onset, period
+        model,
+        who_fails=_given_workers_fail,
+        failure_parameters=lambda num_workers: worker_mask(workers, num_workers),
+        forever=forever,
+        onset=onset,
+        latest_onset=latest_onset,
+        period=period,
     )
 
 
@@ -73,11 +79,19 @@ def failed_count(
     check_range("count", count, "max_count", largest_count)
 
     def count_range(num_workers: int) -> jax.Array:
-        """int32[2]: the smallest and the largest number of workers that fail; what `_choose_counted` needs."""
+        """int32[2]: the smallest and the largest number of workers that fail; what `_random_workers_fail` needs."""
         _validate.whole("count", largest_count, maximum=num_workers, hint="No more workers can fail than there are.")
         return jnp.stack([jnp.asarray(count, jnp.int32), jnp.asarray(largest_count, jnp.int32)])
 
-    return failing(model, _choose_counted, count_range, forever, onset, latest_onset, period)
+    return failing(
+        model,
+        who_fails=_random_workers_fail,
+        failure_parameters=count_range,
+        forever=forever,
+        onset=onset,
+        latest_onset=latest_onset,
+        period=period,
+    )
 
 
 @comparable
@@ -107,26 +121,34 @@ def failed_probability(
     _validate.probability("probability", probability)
 
     def probabilities(num_workers: int) -> jax.Array:
-        """float[W]: of failing in a round; what `_choose_independently` needs."""
+        """float[W]: of failing in a round; what `_workers_fail_independently` needs."""
         return per_worker("probability", probability, num_workers)
 
-    return failing(model, _choose_independently, probabilities, forever, onset, latest_onset, period)
+    return failing(
+        model,
+        who_fails=_workers_fail_independently,
+        failure_parameters=probabilities,
+        forever=forever,
+        onset=onset,
+        latest_onset=latest_onset,
+        period=period,
+    )
 
 
-def _choose_given(state: FailureState, is_given: jax.Array) -> jax.Array:
+def _given_workers_fail(state: FailureState, is_given: jax.Array) -> jax.Array:
     """bool[W]: the workers with `is_given bool[W]` fail in the round of their onset."""
     return is_given & (state.rounds_since_onset == 0)
 
 
-def _choose_counted(state: FailureState, count_range: jax.Array) -> jax.Array:
+def _random_workers_fail(state: FailureState, count_range: jax.Array) -> jax.Array:
     """bool[W]: a random set, new in each round unless failures last; of at least and at most `count_range int32[2]`."""
     rng_key = jax.random.fold_in(state.rng_key, jnp.where(state.forever, 0, state.round))
     count_key, order_key = jax.random.split(rng_key)
     count = jax.random.randint(count_key, (), count_range[0], count_range[1] + 1, jnp.int32)
-    return jax.random.permutation(order_key, jnp.arange(state.failed.size, dtype=jnp.int32)) < count
+    return jax.random.permutation(order_key, jnp.arange(state.failed_before.size, dtype=jnp.int32)) < count
 
 
-def _choose_independently(state: FailureState, probability: jax.Array) -> jax.Array:
+def _workers_fail_independently(state: FailureState, probability: jax.Array) -> jax.Array:
     """bool[W]: each worker fails in a round with its `probability float[W]`."""
     rng_key = jax.random.fold_in(state.rng_key, state.round)
     return jax.random.uniform(rng_key, probability.shape, probability.dtype) < probability

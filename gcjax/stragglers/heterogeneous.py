@@ -15,23 +15,23 @@ from gcjax.stragglers.iid import Parameter, constant
 
 
 class _State(NamedTuple):
-    """The state of the wrapped model, and each worker's factor or delay, `value float[W]`."""
+    """The state of the wrapped model, and each worker's factor or delay, `worker_value float[W]`."""
 
-    inner: Any
-    value: jax.Array
+    model_state: Any
+    worker_value: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class _PerWorkerOperation:
     """The sample function of times changed by a value of each worker; equal for equal inner models: compiled once."""
 
-    inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+    sample_model: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
     operation: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
         """Seconds float[W] of the inner model's next unit, multiplied by or added to each worker's value; the state."""
-        seconds, inner = self.inner(state.inner, rng_key)
-        return self.operation(state.value, seconds), state._replace(inner=inner)
+        seconds, model_state = self.sample_model(state.model_state, rng_key)
+        return self.operation(state.worker_value, seconds), state._replace(model_state=model_state)
 
 
 def _with_operation(
@@ -48,7 +48,7 @@ def _with_operation(
         """The model's state, and each worker's value."""
         values = per_worker(name, value, num_workers)
         if workers is not None:
-            values = jnp.where(members(workers, num_workers), values, neutral)
+            values = jnp.where(worker_mask(workers, num_workers), values, neutral)
         return _State(model.init(rng_key, num_workers), values)
 
     return StragglerModel(init, _PerWorkerOperation(model.sample, operation))
@@ -108,7 +108,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
     return _with_operation(model, jnp.add, name="seconds", value=seconds, neutral=0.0, workers=workers)
 
 
-def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
+def worker_mask(workers: tuple[int, ...], num_workers: int) -> jax.Array:
     """bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
     is_member = np.zeros(num_workers, bool)
     for worker in np.atleast_1d(np.asarray(workers)).tolist():

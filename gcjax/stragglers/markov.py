@@ -26,15 +26,15 @@ class _State(NamedTuple):
     """The chain of each worker.
 
     Attributes:
-      base: state of the model of the times of fast units.
-      slow: bool[W], who is slow in the next unit.
+      base_state: state of the model of the times of fast units.
+      is_slow: bool[W], who is slow in the next unit.
       enter_probability: float[W], P(slow | fast before).
       persistence: float[W], P(slow | slow before).
       slowdown: float[W], the factor on the time of a slow unit.
     """
 
-    base: Any
-    slow: jax.Array
+    base_state: Any
+    is_slow: jax.Array
     enter_probability: jax.Array
     persistence: jax.Array
     slowdown: jax.Array
@@ -44,15 +44,15 @@ class _State(NamedTuple):
 class _Markov:
     """The sample function of `markov`; equal for equal base models, so that it compiles once."""
 
-    base: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+    sample_base: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
         """Seconds float[W] of the next unit, and the state with who is slow in the one after it."""
         base_key, chain_key = jax.random.split(rng_key)
-        seconds, base = self.base(state.base, base_key)
-        seconds = jnp.where(state.slow, state.slowdown * seconds, seconds)
-        slow = _bernoulli_draws(chain_key, jnp.where(state.slow, state.persistence, state.enter_probability))
-        return seconds, state._replace(base=base, slow=slow)
+        seconds, base_state = self.sample_base(state.base_state, base_key)
+        seconds = jnp.where(state.is_slow, state.slowdown * seconds, seconds)
+        is_slow = _bernoulli_draws(chain_key, jnp.where(state.is_slow, state.persistence, state.enter_probability))
+        return seconds, state._replace(base_state=base_state, is_slow=is_slow)
 
 
 @comparable
@@ -81,8 +81,8 @@ def markov(
         slow_probability = per_worker("probability", probability, num_workers)
         persistences = per_worker("persistence", persistence, num_workers)
         return _State(
-            base=base_model.init(base_key, num_workers),
-            slow=_bernoulli_draws(chain_key, slow_probability),
+            base_state=base_model.init(base_key, num_workers),
+            is_slow=_bernoulli_draws(chain_key, slow_probability),
             enter_probability=_enter_probability(slow_probability, persistences),
             persistence=persistences,
             slowdown=per_worker("slowdown", slowdown, num_workers),

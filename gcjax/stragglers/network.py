@@ -61,7 +61,7 @@ class Network(NamedTuple):
                 )
         return network
 
-    def of(self, params: Any) -> "Network":
+    def network_for(self, params: Any) -> "Network":
         """The network itself: its times do not depend on the model."""
         del params
         return self
@@ -87,7 +87,7 @@ class Network(NamedTuple):
         """Seconds for receiving the parameters while nobody else receives."""
         return self.latency + (self.download if self.server is None else jnp.maximum(self.download, self.server))
 
-    def sent(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
+    def arrivals_at_server(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
         """float[W]: when messages have arrived at the server.
 
         Args:
@@ -97,7 +97,7 @@ class Network(NamedTuple):
         arrivals = self._arrivals(ready, size, self.upload, self.upload_seconds_of_server)
         return arrivals if self.service is None else arrivals + jnp.asarray(self.service, ready.dtype)
 
-    def received(self, ready: jax.Array) -> jax.Array:
+    def arrivals_at_workers(self, ready: jax.Array) -> jax.Array:
         """float[W]: when the parameters have arrived at workers that ask for them at `ready float[W]`."""
         return self._arrivals(ready, 1.0, self.download, self.server)
 
@@ -144,7 +144,7 @@ class Links(NamedTuple):
     shared: bool = True
     service: Seconds | None = None
 
-    def of(self, params: Any) -> Network:
+    def network_for(self, params: Any) -> Network:
         """The network for a model.
 
         Args:

@@ -23,15 +23,15 @@ class _LinkState(NamedTuple):
     arrival: jax.Array
 
 
-def shared_seconds(active: jax.Array, link_seconds: jax.Array, server_seconds: jax.Array) -> jax.Array:
+def shared_seconds(is_sending: jax.Array, link_seconds: jax.Array, server_seconds: jax.Array) -> jax.Array:
     """float[W]: seconds that a message of size 1 takes at the rate of the moment.
 
     Args:
-      active: bool[W], who transfers.
+      is_sending: bool[W], who transfers.
       link_seconds: float[W] seconds on the worker's own link.
       server_seconds: float[] seconds on the shared link for one alone.
     """
-    return jnp.maximum(link_seconds, server_seconds * active.sum().astype(server_seconds.dtype))
+    return jnp.maximum(link_seconds, server_seconds * is_sending.sum().astype(server_seconds.dtype))
 
 
 def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, server_seconds: jax.Array) -> jax.Array:
@@ -46,16 +46,16 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
 
     def to_next_event(_: int, state: _LinkState) -> _LinkState:
         """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same."""
-        is_waiting = (state.size_left > 0) & jnp.isfinite(ready)
-        active = is_waiting & (ready <= state.time)
+        is_unfinished = (state.size_left > 0) & jnp.isfinite(ready)
+        is_sending = is_unfinished & (ready <= state.time)
         unit_size_seconds = shared_seconds(
-            active, link_seconds, server_seconds
+            is_sending, link_seconds, server_seconds
         )  # [W]: for size 1, at the present rates
-        end_if_rate_stays = jnp.where(active, state.time + state.size_left * unit_size_seconds, jnp.inf)
-        begin_times = jnp.where(is_waiting & ~active, ready, jnp.inf)
+        end_if_rate_stays = jnp.where(is_sending, state.time + state.size_left * unit_size_seconds, jnp.inf)
+        begin_times = jnp.where(is_unfinished & ~is_sending, ready, jnp.inf)
         # inf if all transfers are done, or those that are left never begin.
         next_time = jnp.minimum(end_if_rate_stays.min(), begin_times.min())
-        is_done = active & (end_if_rate_stays <= next_time)
+        is_done = is_sending & (end_if_rate_stays <= next_time)
         size_moved = jnp.where(
             unit_size_seconds > 0,
             (next_time - state.time) / jnp.where(unit_size_seconds > 0, unit_size_seconds, 1),
@@ -63,7 +63,7 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
         )
         # Above 0, so that rounding ends no transfer: only `is_done` does.
         size_left = jnp.where(
-            active, jnp.maximum(state.size_left - size_moved, jnp.finfo(ready.dtype).tiny), state.size_left
+            is_sending, jnp.maximum(state.size_left - size_moved, jnp.finfo(ready.dtype).tiny), state.size_left
         )
         return _LinkState(
             time=jnp.where(jnp.isfinite(next_time), next_time, state.time),

@@ -90,7 +90,7 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
 
     param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
     networks_of_runs = [
-        condition.network.of(param_shapes) for condition in conditions.values() for _ in range(study.num_seeds)
+        condition.network.network_for(param_shapes) for condition in conditions.values() for _ in range(study.num_seeds)
     ]
     return Inputs(
         durations=durations,

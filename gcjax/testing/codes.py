@@ -252,7 +252,7 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing_state
     _require_none(decodes_unsent.any(axis=(1, 2)), plans, "a message that is not sent must have the weight 0")
     rule = "a worker that has finished nothing must send nothing"
     _require_none((sends_any & (plans.progress == 0)).any(axis=1), plans, rule)
-    if code.whole_workers:
+    if code.only_whole_loads:
         rule = "with whole_workers, nothing is sent before the whole load is done"
         _require_none((sends_any & (plans.progress < code.assignment.loads)).any(axis=1), plans, rule)
     sent_while_growing = plans.sent[-num_growing_states:]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.stragglers.traces.base import Trace, of_rows
+from gcjax.stragglers.traces.base import Trace, trace_of_rows
 from gcjax.watching.timeline import COLUMNS
 
 
@@ -68,7 +68,7 @@ def joined(rows: np.ndarray) -> Trace:
     steps = steps_of(np.column_stack([worker_index, rows[:, 1:]]), len(worker_numbers))
     step, worker = np.nonzero(~np.isnan(steps.compute))
     has_communication = not np.isnan(steps.communication).all()
-    return of_rows(
+    return trace_of_rows(
         "gcjax.watch",
         worker,
         steps.numbers[step],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gcjax.analysis import heat_map
-from gcjax.stragglers.traces.base import of_array
+from gcjax.stragglers.traces.base import trace_of_array
 
 
 def test_many_cells_are_pooled_by_their_largest():
@@ -24,7 +24,7 @@ def test_a_slow_worker_is_a_red_row(tmp_path):
     seconds = np.ones((60, 4))
     seconds[:, 1] = 3.0
     seconds[20:40, 2] = np.nan
-    heat_map.write_heat_map(of_array(seconds), tmp_path / "map.png")
+    heat_map.write_heat_map(trace_of_array(seconds), tmp_path / "map.png")
     column = matplotlib.image.imread(tmp_path / "map.png")[:, 500, :3]
     is_red = (column[:, 0] > 0.4) & (column[:, 1] < 0.4) & (column[:, 2] < 0.4)
     is_grey = np.isclose(column, 0xBB / 0xFF, atol=0.01).all(axis=1)
@@ -36,5 +36,5 @@ def test_a_slow_worker_is_a_red_row(tmp_path):
 @pytest.mark.slow("shape3")
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (3000, 2), (2, 3000)])
 def test_any_shape_is_drawn(tmp_path, shape):
-    heat_map.write_heat_map(of_array(np.random.default_rng(0).exponential(size=shape)), tmp_path / "map.png")
+    heat_map.write_heat_map(trace_of_array(np.random.default_rng(0).exponential(size=shape)), tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 1000

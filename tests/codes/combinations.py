@@ -19,7 +19,7 @@ SIMPLE = [
     lambda n: codes.uncoded(n, load=2),
     lambda n: codes.fractional_repetition(2 * (n // 2), num_stragglers=1),
     lambda n: codes.one_step(assignments.repetition(2 * (n // 2), load=2)),
-    lambda n: codes.fixed_code(assignments.cyclic(n, load=2), np.ones((n, 2)), needs=np.ones((n, 1), int)),
+    lambda n: codes.fixed_code(assignments.cyclic(n, load=2), np.ones((n, 2)), num_chunks_needed=np.ones((n, 1), int)),
     lambda n: codes.expander(4, load=n - 1, rng_key=KEY),
     lambda n: codes.bibd(3, load=2),
     lambda n: least_squares_frc(),

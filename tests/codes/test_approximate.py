@@ -54,7 +54,7 @@ def test_one_step_weighs_by_the_chunks_in_the_sums():
     )
     whole = codes.whole_workers(codes.one_step(assignments.cyclic(4, load=2)))
     np.testing.assert_allclose(jax.jit(whole.plan)(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [1, 0, 0, 1], rtol=1e-6)
-    assert whole.whole_workers and not code.whole_workers
+    assert whole.only_whole_loads and not code.only_whole_loads
 
 
 def test_expander_stays_below_its_bound(x64):
@@ -94,7 +94,7 @@ def test_coded_messages_end_a_round_at_the_first_level_that_suffices():
 def test_clusters_tolerate_stragglers_each():
     code = codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2)
     np.testing.assert_allclose(completion(code)(jnp.asarray([1, jnp.inf, 2, 1, 1, jnp.inf])), 4.0)
-    assert code.whole_workers and code.assignment.num_chunks == 6
+    assert code.only_whole_loads and code.assignment.num_chunks == 6
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,9 @@ def test_clusters_tolerate_stragglers_each():
         (lambda: codes.fixed_code(assignments.cyclic(5, load=3), np.ones((5, 2))), r"W=5 and K=3; got shape \(5, 2\)"),
         (lambda: codes.fixed_code(assignments.cyclic(2, load=1), np.full((2, 1), np.nan)), "finite; got 2"),
         (
-            lambda: codes.fixed_code(assignments.cyclic(2, load=1), np.ones((2, 1)), needs=np.zeros((2, 1), int)),
+            lambda: codes.fixed_code(
+                assignments.cyclic(2, load=1), np.ones((2, 1)), num_chunks_needed=np.zeros((2, 1), int)
+            ),
             "entry 0",
         ),
     ],

@@ -40,7 +40,11 @@ def test_it_does_not_change_when_messages_are_scaled(x64):
 def test_codes_that_only_add_have_one_and_no_message_has_zero():
     frc = codes.fractional_repetition(6, num_stragglers=2)
     found = diagnostics.conditioning(frc, num_stragglers=2, rng_key=KEY)
-    assert found.worst == found.typical == 1.0 and found.exhaustive and found.num_masks == 15
+    assert (
+        found.worst_condition_number == found.median_condition_number == 1.0
+        and found.are_all_masks
+        and found.num_masks == 15
+    )
     assert diagnostics.condition_number(frc.assignment, jax.jit(frc.plan)(jnp.zeros(6, jnp.int32))) == 0
 
 
@@ -51,14 +55,16 @@ def test_worst_and_typical_are_those_of_all_masks(x64):
         for mask in itertools.combinations(range(8), 2)
     ]
     found = diagnostics.conditioning(CRC, num_stragglers=2, rng_key=KEY)
-    np.testing.assert_allclose([found.worst, found.typical], [max(numbers), np.median(numbers)], rtol=1e-9)
+    np.testing.assert_allclose(
+        [found.worst_condition_number, found.median_condition_number], [max(numbers), np.median(numbers)], rtol=1e-9
+    )
 
 
 def test_errors_are_of_the_size_that_the_condition_number_says():
     for code in (CRC, codes.partial(assignments.cyclic(8, load=3))):
         found = diagnostics.conditioning(code, num_stragglers=2, rng_key=KEY)
         for name, eps in (("float64", 2.0**-53), ("float32", 2.0**-24), ("bfloat16", 2.0**-8)):
-            assert 0.01 * eps < found.errors[name] < 30 * found.worst * eps
+            assert 0.01 * eps < found.errors[name] < 30 * found.worst_condition_number * eps
 
 
 def test_masks_are_all_or_runs_and_random_ones():
@@ -79,7 +85,7 @@ def test_many_workers_are_planned_one_by_one_and_measured_alike():
     found = diagnostics.conditioning(
         codes.cyclic_mds(80, num_stragglers=3), num_stragglers=3, rng_key=KEY, max_masks=16
     )
-    assert found.errors["float64"] < 1e-10 and found.worst * 1e-9 < found.errors["float32"] < 1e-1
+    assert found.errors["float64"] < 1e-10 and found.worst_condition_number * 1e-9 < found.errors["float32"] < 1e-1
 
 
 def test_bad_input():

@@ -84,7 +84,7 @@ def test_the_worst_condition_of_32_workers_over_all_sets_of_stragglers(x64, num_
 def test_messages_may_be_bfloat16():
     code = codes.partial(assignments.cyclic(32, load=4), num_blocks=2, rows="harmonic")
     found = diagnostics.conditioning(code, num_stragglers=2, rng_key=KEY, max_masks=64)
-    assert found.errors["bfloat16"] < 0.005 and found.worst < 2
+    assert found.errors["bfloat16"] < 0.005 and found.worst_condition_number < 2
 
 
 def test_bad_rows():

@@ -16,8 +16,8 @@ def test_every_known_design_is_one():
     assert len(found) > 60
     for design in found:
         designs.incidence(design)
-        assert design.shared * (design.points - 1) == design.replication * (design.size - 1)
-        assert design.blocks * design.size == design.points * design.replication
+        assert design.num_shared_blocks * (design.num_points - 1) == design.replication * (design.block_size - 1)
+        assert design.num_design_blocks * design.block_size == design.num_points * design.replication
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_fields(q):
 def test_constant_decoding_has_the_error_of_the_closed_form_and_is_optimal(x64, v, r):
     code = codes.bibd(v, load=r)
     optimal = codes.whole_workers(codes.optimal_decoding(code.assignment))
-    shared, chunks = designs.smallest_design(v, r).shared, code.assignment.num_chunks
+    shared, chunks = designs.smallest_design(v, r).num_shared_blocks, code.assignment.num_chunks
     masks = np.array(list(itertools.product((0, r), repeat=v)), np.int32)
     ours, best = (np.asarray(jax.jit(jax.vmap(c.plan))(masks).residual) ** 2 for c in (code, optimal))
     f = (masks > 0).sum(axis=1)

@@ -49,7 +49,7 @@ def decoded(decode, messages):
 )  # fmt: skip
 def test_any_so_many_wrong_messages_are_found(num_workers, num_wrong, num_stragglers, x64):
     code = codes.error_correcting(num_workers, num_wrong=num_wrong, num_stragglers=num_stragglers)
-    compare, rng = jax.jit(code.compare), np.random.default_rng(0)
+    compare, rng = jax.jit(code.weights_from_messages), np.random.default_rng(0)
     everybody = range(num_workers)
     for missing in itertools.chain(*(itertools.combinations(everybody, k) for k in range(num_stragglers + 1))):
         coding, right, total = round_of(code, missing, rng)
@@ -71,7 +71,7 @@ def test_any_so_many_wrong_messages_are_found(num_workers, num_wrong, num_stragg
 )
 def test_in_float32_with_many_workers(names):
     code = codes.error_correcting(23, num_wrong=3, num_stragglers=2)
-    rng, compare = np.random.default_rng(1), jax.jit(code.compare)
+    rng, compare = np.random.default_rng(1), jax.jit(code.weights_from_messages)
     for _ in range(5):
         missing, *wrong = rng.permutation(23)[:4].tolist()
         coding, right, total = round_of(code, [missing], rng)
@@ -87,7 +87,7 @@ def test_one_more_is_too_many(x64):
     code = codes.error_correcting(6, num_wrong=1, num_stragglers=1)
     coding, sent, total = round_of(code, [], np.random.default_rng(2))
     sent[1], sent[4] = sent[0] * 2, sent[2] + 3
-    decode = np.asarray(jax.jit(code.compare)(jnp.asarray(sent), coding))
+    decode = np.asarray(jax.jit(code.weights_from_messages)(jnp.asarray(sent), coding))
     assert np.abs(decoded(decode, sent) - total).max() > 0.1
 
 

@@ -13,7 +13,7 @@ from gcjax.codes.ordering.worst_case_search import (
     _candidate_groups,
     _reorder_chunks,
     _without_common_chunks,
-    search,
+    order_with_larger_slack,
 )
 from tests.codes.orders import all_q_max, irregular, small
 
@@ -95,9 +95,9 @@ def test_a_turn_finds_the_best_order_of_the_worker(num_blocks):
         chunks = work.chunks[worker, : assignment.loads[worker]]
         smallest = []
         for order in itertools.permutations(range(1, assignment.loads[worker] + 1)):
-            values = work.flat_values.copy()
+            values = work.flat_works.copy()
             values[held] = order
-            smallest.append(slack(work._replace(flat_values=values), chunks).min())
+            smallest.append(slack(work._replace(flat_works=values), chunks).min())
         _reorder_chunks(work, state, np.array([worker]), np.random.default_rng(0))
         assert state[0, chunks].min() == max(smallest) >= smallest[-1]
         np.testing.assert_array_equal(state[:, :-1], slack_terms(work))
@@ -126,7 +126,7 @@ def test_after_the_sweeps_only_holders_of_the_worst_chunks_have_a_turn():
 @pytest.mark.parametrize("num_blocks", [2, 3])
 def test_a_search_never_makes_a_good_order_worse(num_blocks):
     assignment = assignments.order_chunks(assignments.random_regular(40, load=6, rng_key=KEY), num_blocks=num_blocks)
-    found = search(assignment, codes.holders(assignment), num_blocks=num_blocks, target=INFINITE)
+    found = order_with_larger_slack(assignment, codes.holders(assignment), num_blocks=num_blocks, target=INFINITE)
     assert found != assignment
     assert diagnostics.q_max(found, num_blocks=num_blocks) <= diagnostics.q_max(assignment, num_blocks=num_blocks)
 

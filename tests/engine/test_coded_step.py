@@ -128,7 +128,7 @@ def test_aux_is_averaged_as_the_value_is(name, per_example, x64):
     step = engine.coded_value_and_grad(loss, code, on, has_aux=True)
     plain = engine.coded_value_and_grad(each, code, on)
     batch = engine.shard_chunks(chunks, code, on)
-    progress = np.where(code.whole_workers, code.assignment.loads, 2).astype(np.int32)
+    progress = np.where(code.only_whole_loads, code.assignment.loads, 2).astype(np.int32)
     progress[1] = 0
     for done in (code.assignment.loads, progress):
         (value, aux), gradient, info = step(params(), batch, done)

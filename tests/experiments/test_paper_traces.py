@@ -8,7 +8,7 @@ import pytest
 
 from experiments.paper import __main__, generate, macros, measured, traces
 from gcjax import stragglers
-from gcjax.stragglers.traces.base import of_array
+from gcjax.stragglers.traces.base import trace_of_array
 
 
 def cost(value, low, high):
@@ -105,7 +105,7 @@ def test_a_job_is_described_fitted_and_judged(two_files):
     assert "nan" not in tables["traces"] + "".join(numbers.values())
     assert facts["costs"]["first"]["value"] == pytest.approx(1 / 3, abs=0.05)
     json.dumps(facts)
-    assert of_array(trace.compute).workers == trace.workers
+    assert trace_of_array(trace.compute).workers == trace.workers
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_latency_and_bandwidth_from_two_sizes():
         np.testing.assert_allclose(links.upload, 5e6, rtol=1e-6)
         np.testing.assert_allclose(links.download, 1e7, rtol=1e-6)
         np.testing.assert_allclose(links.latency, 0.05, rtol=1e-4)
-        network = links.of(2_000_000)
+        network = links.network_for(2_000_000)
         np.testing.assert_allclose(network.send_seconds(), 0.45 + SERVICE, rtol=1e-4)
 
 

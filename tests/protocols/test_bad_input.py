@@ -298,7 +298,7 @@ def test_a_tuple_gives_each_worker_its_own_messages():
         of_tuple, of_array = (stragglers.constant_network(**{name: x}) for x in (each, np.float32(each)))
         assert np.shape(getattr(of_tuple, name)) == (3,)
         np.testing.assert_array_equal(P.bsp()(D, of_tuple).time, P.bsp()(D, of_array).time)
-    of_links = LINKS(latency=each, upload=each, download=each).of(1)
+    of_links = LINKS(latency=each, upload=each, download=each).network_for(1)
     np.testing.assert_allclose(of_links.latency, each)
     np.testing.assert_allclose([of_links.upload, of_links.download], [1 / np.float32(each)] * 2, rtol=1e-6)
     np.testing.assert_allclose(P.bsp()(D, stragglers.Network(latency=each)).finish[0], 1 + 2 * np.float32(each))

@@ -22,7 +22,9 @@ SERVER = 0.5
 @functools.cache
 def link():
     """`(ready, size, network) -> when the messages have arrived, when the parameters have`."""
-    return jax.jit(lambda ready, size, network: (network.sent(ready, size), network.received(ready)))
+    return jax.jit(
+        lambda ready, size, network: (network.arrivals_at_server(ready, size), network.arrivals_at_workers(ready))
+    )
 
 
 def arrivals(ready, size, own, server):

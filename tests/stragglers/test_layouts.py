@@ -60,7 +60,7 @@ def test_operations_are_summed_over_a_rank_and_meant_over_its_stages(read, kind)
     assert trace.workers == ("2", "4") and trace.steps.tolist() == [10, 12]
     np.testing.assert_array_equal(trace.compute, [[NAN, 4.0], [4.0, 3.0]])
     np.testing.assert_array_equal(trace.communication, [[NAN, 0.375], [2.0, 0.0]])
-    assert trace.reading == base.Reading("operations", 9, 0, 0, 1, joined=(0,), left=())
+    assert trace.reading == base.Reading("operations", 9, 0, 0, 1, workers_joined_late=(0,), workers_left_early=())
     assert not trace.is_relative
 
 
@@ -172,12 +172,12 @@ def test_gaps_and_workers_that_join_or_leave(read):
     assert trace.workers == ("gappy", "joins", "leaves", "stays", "visits")
     np.testing.assert_array_equal(~np.isnan(trace.compute.T), [[c == "1" for c in present[w]] for w in trace.workers])
     assert trace.reading.num_gaps == 2 + 1
-    assert (trace.reading.joined, trace.reading.left) == ((1, 4), (2, 4))
+    assert (trace.reading.workers_joined_late, trace.reading.workers_left_early) == ((1, 4), (2, 4))
 
 
 def test_a_worker_without_a_time_neither_joins_nor_leaves(read):
     trace = read(named([("a", 0, 1.0), ("b", 0, NAN), ("a", 1, 1.0)]), columns=COLUMNS)
-    assert (trace.reading.joined, trace.reading.left, trace.reading.num_gaps) == ((), (), 0)
+    assert (trace.reading.workers_joined_late, trace.reading.workers_left_early, trace.reading.num_gaps) == ((), (), 0)
 
 
 def test_a_trace_of_hardly_any_cell_is_refused(read):
@@ -206,7 +206,7 @@ TABLES = arrays.arrays(np.float64, arrays.array_shapes(min_dims=2, max_dims=2, m
 @settings(max_examples=60, deadline=None)
 def test_what_is_written_is_read_to_the_bit(tmp_path_factory, seconds, has_communication, first_step):
     path = tmp_path_factory.mktemp("round") / "trace.csv"
-    trace = base.of_array(seconds, seconds[::-1] if has_communication else None)
+    trace = base.trace_of_array(seconds, seconds[::-1] if has_communication else None)
     trace = trace._replace(steps=trace.steps * 3 + first_step)
     stragglers.write_trace(path, trace)
     again = stragglers.read_trace(path)
@@ -215,7 +215,10 @@ def test_what_is_written_is_read_to_the_bit(tmp_path_factory, seconds, has_commu
     if has_communication:
         np.testing.assert_array_equal(again.communication, trace.communication)
     np.testing.assert_array_equal(again.steps, trace.steps)
-    assert (again.reading.joined, again.reading.left) == (trace.reading.joined, trace.reading.left)
+    assert (again.reading.workers_joined_late, again.reading.workers_left_early) == (
+        trace.reading.workers_joined_late,
+        trace.reading.workers_left_early,
+    )
 
 
 @given(TABLES, st.randoms(use_true_random=False), st.sampled_from(["csv", "parquet"]))

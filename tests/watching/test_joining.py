@@ -40,7 +40,7 @@ def test_the_trace_has_gaps_where_a_process_was_not_there():
     assert trace.workers == ("2", "4") and trace.steps.tolist() == [5, 7]
     np.testing.assert_allclose(trace.compute, [[9.0, 10.0], [NAN, 10.0]])
     np.testing.assert_allclose(trace.communication, [[1.0, 0.0], [NAN, 0.0]])
-    assert trace.reading.joined == () and trace.reading.left == (0,)
+    assert trace.reading.workers_joined_late == () and trace.reading.workers_left_early == (0,)
 
 
 def test_no_rows():

@@ -52,7 +52,7 @@ def test_the_file_of_a_process_and_that_of_all_are_traces(path):
     first.close()
     trace = gcjax.stragglers.read_trace(path / "step.csv")
     assert trace.workers == ("0", "1") and trace.steps.tolist() == [1, 2, 3, 4]
-    assert np.isnan(trace.compute[3, 1]) and trace.reading.left == (1,)
+    assert np.isnan(trace.compute[3, 1]) and trace.reading.workers_left_early == (1,)
 
 
 def test_half_a_line_is_left_for_the_next_time(path):

@@ -3,6 +3,8 @@
 from typing import Any
 
 from gcjax.stragglers import Description
+from gcjax.stragglers.traces.description.base import Communication
+from gcjax.stragglers.traces.description.spells import Spell
 
 
 def of_description(description: Description) -> dict[str, Any]:
@@ -22,11 +24,14 @@ def of_description(description: Description) -> dict[str, Any]:
         "is_relative": description.is_relative,
         "statistics": _statistics_json(description),
         "slowdown": _slowdown_json(description),
-        "decomposition": description.decomposition._asdict(),
-        "communication": None if description.communication is None else description.communication._asdict(),
+        "decomposition": _renamed(description.decomposition, ("persistent", "shared", "passing", "seconds")),
+        "communication": _communication_json(description.communication),
         "workers": _workers_json(description),
-        "spells": [_with_worker_name(spell, worker_names) for spell in description.spells],
-        "changes": [_with_worker_name(change, worker_names) for change in description.changes],
+        "spells": [_with_worker_name(_spell_json(spell), worker_names) for spell in description.spells],
+        "changes": [
+            _with_worker_name(_renamed(change, ("worker", "step", "before", "after")), worker_names)
+            for change in description.changes
+        ],
         "slow_steps": [slow._asdict() for slow in description.slow_steps],
         "failures": [{"worker": worker_names[worker], "step": step} for worker, step in description.failures],
         "reading": {
@@ -39,7 +44,7 @@ def of_description(description: Description) -> dict[str, Any]:
 def _statistics_json(description: Description) -> dict[str, Any]:
     """The statistics of all workers together."""
     statistics = description.statistics._asdict()
-    tail, slowest_over_median = statistics.pop("tail"), statistics.pop("slowest_over_median")
+    tail, slowest_over_median = statistics.pop("tail_over_median"), statistics.pop("slowest_over_median")
     of_all_workers = {name: value for name, value in statistics.items() if not name.startswith("worker_")}
     return {
         **of_all_workers,
@@ -52,11 +57,11 @@ def _slowdown_json(description: Description) -> dict[str, Any]:
     """What-if, without the numbers of each worker."""
     slowdown = description.slowdown
     return {
-        "seconds": slowdown.seconds,
+        "seconds": slowdown.total_seconds,
         "ideal_seconds": slowdown.ideal_seconds,
-        "total": slowdown.total,
+        "total": slowdown.total_ratio,
         "slowest": [description.workers[worker] for worker in slowdown.slowest],
-        "explained": slowdown.explained,
+        "explained": slowdown.share_of_slowest,
     }
 
 
@@ -67,23 +72,40 @@ def _workers_json(description: Description) -> list[dict[str, Any]]:
         description.workers,
         statistics.worker_median.tolist(),
         statistics.worker_slow_probability.tolist(),
-        slowdown.without.tolist(),
-        slowdown.alone.tolist(),
+        slowdown.ratio_without_worker.tolist(),
+        slowdown.ratio_of_worker_alone.tolist(),
         strict=True,
     )
     heads = ("worker", "median", "slow_probability", "slowdown_without", "slowdown_alone")
     return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
-def _with_worker_name(spell_or_change: Any, worker_names: tuple[str, ...]) -> dict[str, Any]:
+def _communication_json(communication: Communication | None) -> dict[str, Any] | None:
+    """What workers communicate and wait; null if it is not known."""
+    return None if communication is None else _renamed(communication, ("median", "share", "least_share"))
+
+
+def _spell_json(spell: Spell) -> dict[str, Any]:
+    """A spell, with the number of its worker."""
+    keys = ("worker", "first", "last", "num_steps", "ratio", "peak", "peak_step", "from_start", "to_end")
+    return _renamed(spell, keys)
+
+
+def _renamed(values: tuple[Any, ...], keys: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a named tuple, in their order, by what this command calls them."""
+    return dict(zip(keys, values, strict=True))
+
+
+def _with_worker_name(spell_or_change: dict[str, Any], worker_names: tuple[str, ...]) -> dict[str, Any]:
     """A spell or a change with the name of its worker; null for all workers together."""
-    worker = spell_or_change.worker
-    return {**spell_or_change._asdict(), "worker": None if worker is None else worker_names[worker]}
+    worker = spell_or_change["worker"]
+    return {**spell_or_change, "worker": None if worker is None else worker_names[worker]}
 
 
 def _reading_with_worker_names(description: Description) -> dict[str, Any]:
     """What the reader did, with names of workers."""
     reading = description.reading
-    names_of_joined = [description.workers[worker] for worker in reading.joined]
-    names_of_left = [description.workers[worker] for worker in reading.left]
-    return {**reading._asdict(), "joined": names_of_joined, "left": names_of_left}
+    names_of_joined = [description.workers[worker] for worker in reading.workers_joined_late]
+    names_of_left = [description.workers[worker] for worker in reading.workers_left_early]
+    keys = ("layout", "num_rows", "num_duplicates", "num_gaps", "num_missing_steps", "joined", "left")
+    return {**_renamed(reading, keys), "joined": names_of_joined, "left": names_of_left}

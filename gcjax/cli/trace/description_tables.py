@@ -45,7 +45,7 @@ def _time_rows(description: Description) -> Iterator[tuple[str, str]]:
     """Medians and tails."""
     statistics = description.statistics
     yield "median time", _seconds_text(statistics.median, description)
-    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number_text, statistics.tail))
+    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number_text, statistics.tail_over_median))
     yield "slowest over the step's median: median, 95 %", ", ".join(map(_number_text, statistics.slowest_over_median))
 
 
@@ -66,12 +66,10 @@ def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
     shown_names = ", ".join(description.workers[worker] for worker in slowdown.slowest[:_MAX_SLOWEST_NAMES])
     num_more = len(slowdown.slowest) - _MAX_SLOWEST_NAMES
     worker_names = f"{shown_names} and {num_more:,} more" if num_more > 0 else shown_names
-    yield "slowdown S against everybody at the median", _number_text(slowdown.total)
-    yield f"share that the slowest 3 % explain (worker {worker_names})", _percent_text(slowdown.explained)
-    yield (
-        "time lost: persistent, shared, passing",
-        f"{_percent_text(lost.persistent)}, {_percent_text(lost.shared)}, {_percent_text(lost.passing)}",
-    )
+    yield "slowdown S against everybody at the median", _number_text(slowdown.total_ratio)
+    yield f"share that the slowest 3 % explain (worker {worker_names})", _percent_text(slowdown.share_of_slowest)
+    shares = lost.persistent_share, lost.shared_share, lost.passing_share
+    yield "time lost: persistent, shared, passing", ", ".join(map(_percent_text, shares))
 
 
 def _communication_rows(description: Description) -> Iterator[tuple[str, str]]:
@@ -81,21 +79,21 @@ def _communication_rows(description: Description) -> Iterator[tuple[str, str]]:
         yield "median time of communicating and waiting", _seconds_text(communication.median, description)
         yield (
             "its share of a worker's time, of an iteration without waiting",
-            (f"{_percent_text(communication.share)}, {_percent_text(communication.least_share)}"),
+            (f"{_percent_text(communication.share_of_time)}, {_percent_text(communication.least_share_of_time)}"),
         )
 
 
 def _workers_table(description: Description) -> RichTable:
     """The workers, those first that would slow the job down most by themselves."""
     statistics, slowdown = description.statistics, description.slowdown
-    slowest_first = np.argsort(-slowdown.alone, kind="stable")
+    slowest_first = np.argsort(-slowdown.ratio_of_worker_alone, kind="stable")
     rows = [
         [
             description.workers[worker],
             _seconds_text(statistics.worker_median[worker], description),
             _number_text(statistics.worker_slow_probability[worker]),
-            _number_text(slowdown.without[worker]),
-            _number_text(slowdown.alone[worker]),
+            _number_text(slowdown.ratio_without_worker[worker]),
+            _number_text(slowdown.ratio_of_worker_alone[worker]),
         ]
         for worker in slowest_first[:_MAX_ROWS]
     ]
@@ -105,15 +103,15 @@ def _workers_table(description: Description) -> RichTable:
 
 def _changes_table(description: Description) -> RichTable:
     """The changes, the largest of them, in the order of steps."""
-    sizes = np.array([abs(np.log(change.after / change.before)) for change in description.changes])
+    sizes = np.array([abs(np.log(change.ratio_after / change.ratio_before)) for change in description.changes])
     indices_of_largest = sorted(np.argsort(-sizes, kind="stable")[:_MAX_ROWS].tolist())
     largest_changes = [description.changes[index] for index in indices_of_largest]
     rows = [
         [
             str(change.step),
             "all" if change.worker is None else description.workers[change.worker],
-            _number_text(change.before),
-            _number_text(change.after),
+            _number_text(change.ratio_before),
+            _number_text(change.ratio_after),
         ]
         for change in largest_changes
     ]

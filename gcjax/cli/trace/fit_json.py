@@ -12,14 +12,14 @@ def of_fits(fits: Fits) -> dict[str, Any]:
     """All models, as `gcjax.stragglers.Fits` has them."""
     return {
         "verdict": fits.verdict,
-        "steps": {"fitted": fits.num_fitted, "held_out": fits.num_held_out},
+        "steps": {"fitted": fits.num_fitted_steps, "held_out": fits.num_held_out_steps},
         "workers": fits.workers,
-        "zeros_left_out": fits.num_zeros,
+        "zeros_left_out": fits.num_zero_times,
         "is_relative": fits.is_relative,
-        "measured": _statistics_json(fits.measured),
-        "times": list(map(_fit_json, fits.times)),
-        "patterns": list(map(_fit_json, fits.patterns)),
-        "others": list(map(_fit_json, fits.others)),
+        "measured": _statistics_json(fits.measured_statistics),
+        "times": list(map(_fit_json, fits.time_fits)),
+        "patterns": list(map(_fit_json, fits.pattern_fits)),
+        "others": list(map(_fit_json, fits.unranked_fits)),
         "not_fitted": fits.not_fitted,
     }
 
@@ -30,9 +30,9 @@ def _fit_json(fit: Fit) -> dict[str, Any]:
         "name": fit.name,
         "model": _call_json(fit.call),
         "num_parameters": fit.num_parameters,
-        "held_out": _score_json(fit.held_out),
-        "behind": _score_json(fit.behind),
-        "simulated": None if fit.simulated is None else _statistics_json(fit.simulated),
+        "held_out": _score_json(fit.held_out_score),
+        "behind": _score_json(fit.score_behind_best),
+        "simulated": None if fit.simulated_statistics is None else _statistics_json(fit.simulated_statistics),
         "note": fit.note,
         "gin": fit.gin,
     }
@@ -54,4 +54,4 @@ def _score_json(score: Score | None) -> dict[str, float] | None:
 
 def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:
     """Numbers of times."""
-    return statistics._asdict()
+    return dict(zip(("median", "tail", "slow", "slow_again", "slowest"), statistics, strict=True))

@@ -17,14 +17,16 @@ _STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slo
 def parts(fits: Fits) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(fits.verdict, style="bold")
-    yield Text(f"\nFitted to the first {fits.num_fitted:,} steps, ranked on the {fits.num_held_out:,} after them.")
-    if fits.num_zeros:
-        yield Text(f"{fits.num_zeros:,} times of 0 s are left out.")
+    yield Text(
+        f"\nFitted to the first {fits.num_fitted_steps:,} steps, ranked on the {fits.num_held_out_steps:,} after them."
+    )
+    if fits.num_zero_times:
+        yield Text(f"{fits.num_zero_times:,} times of 0 s are left out.")
     yield Text()
-    yield _ranking_table("Times: log-likelihood of the held-out times", fits.times)
+    yield _ranking_table("Times: log-likelihood of the held-out times", fits.time_fits)
     yield Text()
     yield _ranking_table(
-        "Patterns: log-likelihood of who is slow when, of models whose times are one of two", fits.patterns
+        "Patterns: log-likelihood of who is slow when, of models whose times are one of two", fits.pattern_fits
     )
     yield Text()
     yield _statistics_table(fits)
@@ -39,8 +41,8 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
         [
             fit.name,
             str(fit.num_parameters),
-            _interval_text(fit.held_out),
-            _interval_text(fit.behind) if num_better > 0 else "-",
+            _interval_text(fit.held_out_score),
+            _interval_text(fit.score_behind_best) if num_better > 0 else "-",
         ]
         for num_better, fit in enumerate(best_first)
     ]
@@ -49,9 +51,13 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
 
 def _statistics_table(fits: Fits) -> RichTable:
     """The statistics of the trace, and below it those of the models."""
-    models = [*fits.times, *fits.patterns, *fits.others]
-    rows = [["measured", *_statistics_cells(fits.measured)]]
-    rows += [[fit.name, *_statistics_cells(fit.simulated)] for fit in models if fit.simulated is not None]
+    models = [*fits.time_fits, *fits.pattern_fits, *fits.unranked_fits]
+    rows = [["measured", *_statistics_cells(fits.measured_statistics)]]
+    rows += [
+        [fit.name, *_statistics_cells(fit.simulated_statistics)]
+        for fit in models
+        if fit.simulated_statistics is not None
+    ]
     return rich_table(
         "Measured and simulated", _STATISTICS_HEADS, rows, caption="Slow: over 1.5 times the step's median."
     )
@@ -59,7 +65,7 @@ def _statistics_table(fits: Fits) -> RichTable:
 
 def _remarks(fits: Fits) -> list[str]:
     """Why models have no likelihood, or are not fitted."""
-    others = [f"{fit.name}: {fit.note}." for fit in fits.others]
+    others = [f"{fit.name}: {fit.note}." for fit in fits.unranked_fits]
     return [*others, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
 
 

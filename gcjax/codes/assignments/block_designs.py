@@ -36,7 +36,7 @@ def design(num_workers: int, load: int) -> designs.Design:
         points, replication = points_and_replication
         return abs(points / num_workers - 1) + abs(replication / load - 1)
 
-    available = {(d.points, d.replication) for d in designs.known_designs(2 * num_workers) if d.points > 3}
+    available = {(d.num_points, d.replication) for d in designs.known_designs(2 * num_workers) if d.num_points > 3}
     nearest = sorted(available, key=relative_distance)[:4]
     raise ValueError(
         "a block design needs λ (W - 1) = K (k - 1) with whole λ and k, and at least as many blocks as points, and a "

@@ -17,35 +17,35 @@ class Design(NamedTuple):
     """A design that can be made.
 
     Attributes:
-      points: v.
-      blocks: b.
+      num_points: v.
+      num_design_blocks: b.
       replication: r, the blocks that a point is in.
-      size: k, the points of a block.
-      shared: λ, the blocks that two points share.
-      make: the incidence bool[b, v].
+      block_size: k, the points of a block.
+      num_shared_blocks: λ, the blocks that two points share.
+      make_incidence: the incidence bool[b, v].
     """
 
-    points: int
-    blocks: int
+    num_points: int
+    num_design_blocks: int
     replication: int
-    size: int
-    shared: int
-    make: Callable[[], np.ndarray]
+    block_size: int
+    num_shared_blocks: int
+    make_incidence: Callable[[], np.ndarray]
 
 
-def smallest_design(points: int, replication: int) -> Design | None:
+def smallest_design(num_points: int, replication: int) -> Design | None:
     """The known design with these parameters that has the fewest blocks."""
-    designs = (d for d in known_designs(points) if d.points == points and d.replication == replication)
-    return min(designs, key=lambda design: design.blocks, default=None)
+    designs = (d for d in known_designs(num_points) if d.num_points == num_points and d.replication == replication)
+    return min(designs, key=lambda design: design.num_design_blocks, default=None)
 
 
 def incidence(design: Design) -> np.ndarray:
     """bool[b, v]: which points are in each block; checked: each is in r blocks, any two are in λ of them."""
-    matrix = design.make()
+    matrix = design.make_incidence()
     common_blocks = matrix.astype(np.int64).T @ matrix  # int[v, v]
-    expected_common = np.full((design.points, design.points), design.shared)
+    expected_common = np.full((design.num_points, design.num_points), design.num_shared_blocks)
     np.fill_diagonal(expected_common, design.replication)
-    has_shape, block_sizes = matrix.shape == (design.blocks, design.points), matrix.sum(axis=1)
+    has_shape, block_sizes = matrix.shape == (design.num_design_blocks, design.num_points), matrix.sum(axis=1)
     if not has_shape or not np.array_equal(common_blocks, expected_common) or np.ptp(block_sizes):
         raise AssertionError(f"the construction of {design} is wrong.")
     return matrix
@@ -55,7 +55,7 @@ def known_designs(max_points: int) -> Iterator[Design]:
     """All designs of the list with up to so many points."""
     for design in _direct_designs(max_points):
         yield design
-        complement_size = design.points - design.size
+        complement_size = design.num_points - design.block_size
         if complement_size >= 2:
             yield _complement_design(design)
 
@@ -63,10 +63,10 @@ def known_designs(max_points: int) -> Iterator[Design]:
 def _complement_design(design: Design) -> Design:
     """The design whose blocks have the points that those of another do not have."""
     return design._replace(
-        replication=design.blocks - design.replication,
-        size=design.points - design.size,
-        shared=design.blocks - 2 * design.replication + design.shared,
-        make=lambda: ~design.make(),
+        replication=design.num_design_blocks - design.replication,
+        block_size=design.num_points - design.block_size,
+        num_shared_blocks=design.num_design_blocks - 2 * design.replication + design.num_shared_blocks,
+        make_incidence=lambda: ~design.make_incidence(),
     )
 
 
@@ -107,18 +107,29 @@ def _polynomial_products(coefficients: np.ndarray, modulus: np.ndarray, p: int) 
     return products % p
 
 
-def _symmetric_design(points: int, size: int, shared: int, make: Callable[[], np.ndarray]) -> Design:
+def _symmetric_design(
+    num_points: int, block_size: int, num_shared_blocks: int, make_incidence: Callable[[], np.ndarray]
+) -> Design:
     """A design with as many blocks as points: b = v, and so r = k."""
-    return Design(points=points, blocks=points, replication=size, size=size, shared=shared, make=make)
+    return Design(
+        num_points=num_points,
+        num_design_blocks=num_points,
+        replication=block_size,
+        block_size=block_size,
+        num_shared_blocks=num_shared_blocks,
+        make_incidence=make_incidence,
+    )
 
 
 def _direct_designs(max_points: int) -> Iterator[Design]:
     """The designs that are made directly: all others here are complements of these."""
     for v in range(3, max_points + 1):
         make_missing_one = functools.partial(_missing_one_incidence, v)
-        yield _symmetric_design(points=v, size=v - 1, shared=v - 2, make=make_missing_one)
+        yield _symmetric_design(
+            num_points=v, block_size=v - 1, num_shared_blocks=v - 2, make_incidence=make_missing_one
+        )
     if max_points >= 16:
-        yield _symmetric_design(points=16, size=6, shared=2, make=_grid_incidence)
+        yield _symmetric_design(num_points=16, block_size=6, num_shared_blocks=2, make_incidence=_grid_incidence)
     for q in filter(prime_power, range(2, max_points + 1)):
         yield from _residue_designs(q)
         yield from _geometries(q, max_points)
@@ -128,11 +139,15 @@ def _residue_designs(q: int) -> Iterator[Design]:
     """The designs of q points whose blocks are shifts of the quadratic or quartic residues, for a prime power q."""
     if q % 4 == 3 and q > 3:
         make_quadratic = functools.partial(_residue_incidence, q, power=2)
-        yield _symmetric_design(points=q, size=(q - 1) // 2, shared=(q - 3) // 4, make=make_quadratic)
+        yield _symmetric_design(
+            num_points=q, block_size=(q - 1) // 2, num_shared_blocks=(q - 3) // 4, make_incidence=make_quadratic
+        )
     odd_root = round(((q - 1) / 4) ** 0.5)
     if prime_power(q) == (q, 1) and q > 5 and q == 4 * odd_root**2 + 1 and odd_root % 2:
         make_quartic = functools.partial(_residue_incidence, q, power=4)
-        yield _symmetric_design(points=q, size=(q - 1) // 4, shared=(q - 5) // 16, make=make_quartic)
+        yield _symmetric_design(
+            num_points=q, block_size=(q - 1) // 4, num_shared_blocks=(q - 5) // 16, make_incidence=make_quartic
+        )
 
 
 def _geometries(q: int, max_points: int) -> Iterator[Design]:
@@ -146,17 +161,20 @@ def _geometries(q: int, max_points: int) -> Iterator[Design]:
         )
         make_affine = functools.partial(_affine_incidence, d, q)
         yield Design(
-            points=q**d,
-            blocks=q * points_d_minus_1,
+            num_points=q**d,
+            num_design_blocks=q * points_d_minus_1,
             replication=points_d_minus_1,
-            size=q ** (d - 1),
-            shared=points_d_minus_2,
-            make=make_affine,
+            block_size=q ** (d - 1),
+            num_shared_blocks=points_d_minus_2,
+            make_incidence=make_affine,
         )
         if points_d <= max_points:
             make_projective = functools.partial(_projective_incidence, d, q)
             yield _symmetric_design(
-                points=points_d, size=points_d_minus_1, shared=points_d_minus_2, make=make_projective
+                num_points=points_d,
+                block_size=points_d_minus_1,
+                num_shared_blocks=points_d_minus_2,
+                make_incidence=make_projective,
             )
 
 

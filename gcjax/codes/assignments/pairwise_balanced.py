@@ -40,7 +40,7 @@ def pairwise_balanced(
     chunks_of_worker: list[list[int]] = [[] for _ in range(num_workers)]
     holders_of_chunk: dict[int, list[int]] = {}
     for chunk in rng.permutation(num_chunks).tolist():
-        holders = _holders(rng, chunks_of_worker, holders_of_chunk, int(replications[chunk]))
+        holders = _holders_of_next_chunk(rng, chunks_of_worker, holders_of_chunk, int(replications[chunk]))
         holders_of_chunk[chunk] = holders
         for worker in holders:
             chunks_of_worker[worker].append(chunk)
@@ -50,8 +50,11 @@ def pairwise_balanced(
     return from_pairs(workers, chunks, num_workers=num_workers, num_chunks=num_chunks)
 
 
-def _holders(
-    rng: np.random.Generator, chunks_of_worker: list[list[int]], holders_of_chunk: dict[int, list[int]], count: int
+def _holders_of_next_chunk(
+    rng: np.random.Generator,
+    chunks_of_worker: list[list[int]],
+    holders_of_chunk: dict[int, list[int]],
+    num_holders: int,
 ) -> list[int]:
     """So many workers for the next chunk, one after the other.
 
@@ -60,7 +63,7 @@ def _holders(
     cost = np.array([len(chunks) for chunks in chunks_of_worker], np.float64)
     cost += rng.uniform(0, 0.5, cost.size)  # ties
     holders: list[int] = []
-    for _ in range(count):
+    for _ in range(num_holders):
         worker = int(np.argmin(cost))
         holders.append(worker)
         for chunk in chunks_of_worker[worker]:

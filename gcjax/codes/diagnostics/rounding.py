@@ -34,20 +34,20 @@ class Conditioning(NamedTuple):
     """What rounding does to a code, over sets of stragglers.
 
     Attributes:
-      worst: the largest condition number seen.
-      typical: the median.
+      worst_condition_number: the largest condition number seen.
+      median_condition_number: the median.
       errors: the largest relative error of the estimate of a sum of random gradients against the one that float64
         decodes, by the type of the numbers: "float64", "float32" (plan and messages in it) and "bfloat16" (plan in
         float32, messages sent as bfloat16).
       num_masks: the sets of stragglers that were tried.
-      exhaustive: whether these were all there are.
+      are_all_masks: whether these were all there are.
     """
 
-    worst: float
-    typical: float
+    worst_condition_number: float
+    median_condition_number: float
     errors: dict[str, float]
     num_masks: int
-    exhaustive: bool
+    are_all_masks: bool
 
 
 def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
@@ -105,7 +105,7 @@ def conditioning(
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers)
     _validate.integer("max_masks", max_masks, minimum=1)
     mask_key, gradient_key = jax.random.split(_validate.rng_key(rng_key))
-    masks, exhaustive = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
+    masks, are_all_masks = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
     gradients_shape = (code.assignment.num_chunks, code.num_blocks, width)
     gradients = host_generator(gradient_key).normal(size=gradients_shape)
@@ -117,8 +117,14 @@ def conditioning(
         with jax.enable_x64(name == "float64"):
             estimates = _map_rows(partial(_decoded_estimate, code, jnp.asarray(gradients), message_type), progress)
         errors[name] = float(np.max(np.linalg.norm(estimates - references, axis=(1, 2)) / reference_norms))
-    worst, typical = float(conditions.max()), float(np.median(conditions))
-    return Conditioning(worst=worst, typical=typical, errors=errors, num_masks=len(masks), exhaustive=exhaustive)
+    worst_condition_number, median_condition_number = float(conditions.max()), float(np.median(conditions))
+    return Conditioning(
+        worst_condition_number=worst_condition_number,
+        median_condition_number=median_condition_number,
+        errors=errors,
+        num_masks=len(masks),
+        are_all_masks=are_all_masks,
+    )
 
 
 def _condition_and_reference(
@@ -126,10 +132,10 @@ def _condition_and_reference(
 ) -> tuple[jax.Array, jax.Array]:
     """The condition number float[], and what the plan should decode float[L, width]: the plain sum if it is exact."""
     coding = code.plan(progress)
-    plain_sum = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
-    decoded = chunk_coefficients(code.assignment, coding.encode, coding.decode)
+    plain_sum_coefficients = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
+    decoded_coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)
     is_exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
-    reference_coefficients = jnp.where(is_exact, plain_sum, decoded)
+    reference_coefficients = jnp.where(is_exact, plain_sum_coefficients, decoded_coefficients)
     return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", reference_coefficients, gradients)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Holders
 from gcjax.codes.ordering.mean_time_search import improved_order
-from gcjax.codes.ordering.worst_case import enough_holders, order_chunks
+from gcjax.codes.ordering.worst_case import order_chunks, valid_holders
 
 NUM_SAMPLES = 16  # whose optimal orders the local search may begin with
 
@@ -46,7 +46,7 @@ def order_by_speed(assignment: Assignment, chunk_seconds: Any, *, num_blocks: in
     Raises:
       ValueError: if the shape is another, a time is negative or NaN, or a chunk has fewer holders than `num_blocks`.
     """
-    chunk_holders = enough_holders(assignment, num_blocks)
+    chunk_holders = valid_holders(assignment, num_blocks)
     seconds = _valid_seconds(assignment, chunk_seconds)
     if seconds.ndim == 1:
         return _optimal_order(assignment, chunk_holders, seconds, num_blocks)[0]
@@ -77,7 +77,7 @@ def min_completion_time(assignment: Assignment, chunk_seconds: Any, *, num_block
     Raises:
       ValueError: as in `order_by_speed`.
     """
-    chunk_holders = enough_holders(assignment, num_blocks)
+    chunk_holders = valid_holders(assignment, num_blocks)
     seconds = _valid_seconds(assignment, chunk_seconds)
     samples = np.atleast_2d(seconds)
     times = [_optimal_order(assignment, chunk_holders, sample, num_blocks)[1] for sample in samples]

@@ -15,7 +15,7 @@ def can_be_ordered_by_matchings(assignment: Assignment, chunk_holders: Holders) 
     )
 
 
-def by_matchings(assignment: Assignment, chunk_holders: Holders) -> Assignment:
+def order_by_matchings(assignment: Assignment, chunk_holders: Holders) -> Assignment:
     """Every chunk stands R/K times at each of the K positions.
 
     The holders of a chunk are split into groups of K, as if each group had a chunk of its own; then there are as many

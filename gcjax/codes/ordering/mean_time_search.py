@@ -26,15 +26,15 @@ class Moves(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What the search knows of an order; `chunks`, `slots` and `times` are changed in place.
+    """What the search knows of an order; `chunks`, `slots` and `chunk_times` are changed in place.
 
     Attributes:
       seconds: float[W + 1, S], seconds a chunk of each worker; inf for the W-th, which is none.
       chunks: int[W, K].
       workers: int[N, R], the holders of each chunk; W where there is none.
       slots: int[N, R], where they hold it.
-      times: float[N, S], when each chunk is complete.
-      scale: float[S], the completion times of the first order, or 1 where they are 0.
+      chunk_times: float[N, S], when each chunk is complete.
+      time_scale: float[S], the completion times of the first order, or 1 where they are 0.
       num_blocks: L.
     """
 
@@ -42,8 +42,8 @@ class Search(NamedTuple):
     chunks: np.ndarray
     workers: np.ndarray
     slots: np.ndarray
-    times: np.ndarray
-    scale: np.ndarray
+    chunk_times: np.ndarray
+    time_scale: np.ndarray
     num_blocks: int
 
 
@@ -115,13 +115,13 @@ def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int
         chunks=assignment.chunks.copy(),
         workers=np.where(is_held, chunk_holders.workers, assignment.num_workers),
         slots=np.where(is_held, chunk_holders.slots, 0),
-        times=np.zeros((assignment.num_chunks, num_samples)),
-        scale=np.where(first_completion > 0, first_completion, 1.0),
+        chunk_times=np.zeros((assignment.num_chunks, num_samples)),
+        time_scale=np.where(first_completion > 0, first_completion, 1.0),
         num_blocks=num_blocks,
     )
-    num_batches = 1 + search.times.size // BATCH
+    num_batches = 1 + search.chunk_times.size // BATCH
     for chunk_ids in np.array_split(np.arange(assignment.num_chunks), num_batches):
-        search.times[chunk_ids] = _chunk_times(search, chunk_ids, search.slots[chunk_ids])
+        search.chunk_times[chunk_ids] = _chunk_times(search, chunk_ids, search.slots[chunk_ids])
     return search
 
 
@@ -133,7 +133,7 @@ def _chunk_times(search: Search, chunks: np.ndarray, slots: np.ndarray) -> np.nd
 
 def _candidate_moves(search: Search) -> Moves:
     """The exchanges that bring forward a chunk which is the last to be complete in some sample, to any earlier slot."""
-    last_chunks = np.flatnonzero((search.times >= search.times.max(axis=0)).any(axis=1))
+    last_chunks = np.flatnonzero((search.chunk_times >= search.chunk_times.max(axis=0)).any(axis=1))
     chunk_index, holder_rank = np.nonzero(search.slots[last_chunks] > 0)
     chunk = last_chunks[chunk_index]
     worker, late_slot = search.workers[chunk, holder_rank], search.slots[chunk, holder_rank]
@@ -148,9 +148,9 @@ def _latest_chunks(search: Search) -> tuple[np.ndarray, np.ndarray]:
 
     There is one row if there is one chunk.
     """
-    num_latest = min(2, len(search.times))
-    chunks = np.argpartition(-search.times, np.arange(num_latest), axis=0)[:num_latest]
-    return chunks, np.take_along_axis(search.times, chunks, axis=0)
+    num_latest = min(2, len(search.chunk_times))
+    chunks = np.argpartition(-search.chunk_times, np.arange(num_latest), axis=0)[:num_latest]
+    return chunks, np.take_along_axis(search.chunk_times, chunks, axis=0)
 
 
 def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
@@ -168,7 +168,7 @@ def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Mo
       latest: what `_latest_chunks` says of it; the largest t_c with c != a is one of these two.
       moves: n moves.
     """
-    max_holders, num_samples = search.slots.shape[1], search.times.shape[1]
+    max_holders, num_samples = search.slots.shape[1], search.chunk_times.shape[1]
     num_batches = 1 + moves.worker.size * max_holders * num_samples // BATCH
     gains = [np.zeros((2, 0))]
     for batch in np.array_split(np.arange(moves.worker.size), num_batches):
@@ -180,16 +180,16 @@ def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: M
     """float[2, n]: see `_move_gains`; holds arrays [2, n, S]."""
     worker, early_slot, late_slot = moves
     moved_forward, moved_back = search.chunks[worker, late_slot], search.chunks[worker, early_slot]
-    old_times = np.stack([search.times[moved_forward], search.times[moved_back]])
+    old_times = np.stack([search.chunk_times[moved_forward], search.chunk_times[moved_back]])
     new_forward_times = _times_after(search, worker, moved_forward, early_slot)
     new_times = np.stack([new_forward_times, _times_after(search, worker, moved_back, late_slot)])
     latest_chunks, latest_times = latest
     is_other = latest_chunks[:, None] != moved_forward[:, None]  # [2, n, S]
     latest_other_time = np.where(is_other, latest_times[:, None], 0).max(axis=0)
     new_completion = np.maximum(new_times.max(axis=0), latest_other_time)
-    old_powers, new_powers = (old_times / search.scale) ** POWER, (new_times / search.scale) ** POWER
+    old_powers, new_powers = (old_times / search.time_scale) ** POWER, (new_times / search.time_scale) ** POWER
     power_gains = (old_powers - new_powers).sum(axis=0).mean(axis=-1)
-    return np.stack([(latest_times[0] - new_completion).mean(axis=-1) / search.scale.mean(), power_gains])
+    return np.stack([(latest_times[0] - new_completion).mean(axis=-1) / search.time_scale.mean(), power_gains])
 
 
 def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -207,4 +207,4 @@ def _apply_move(search: Search, move: Moves) -> None:
     for chunk, slot in ((moved_forward, early_slot), (moved_back, late_slot)):
         search.slots[chunk, search.workers[chunk] == worker] = slot
     exchanged_chunks = np.array([moved_forward, moved_back])
-    search.times[exchanged_chunks] = _chunk_times(search, exchanged_chunks, search.slots[exchanged_chunks])
+    search.chunk_times[exchanged_chunks] = _chunk_times(search, exchanged_chunks, search.slots[exchanged_chunks])

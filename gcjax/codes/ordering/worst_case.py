@@ -15,9 +15,9 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Holders, holders
 from gcjax.codes.ordering.bounds import min_slack_bound
-from gcjax.codes.ordering.matchings import by_matchings, can_be_ordered_by_matchings
+from gcjax.codes.ordering.matchings import can_be_ordered_by_matchings, order_by_matchings
 from gcjax.codes.ordering.slack import remaining_work, slack
-from gcjax.codes.ordering.worst_case_search import search
+from gcjax.codes.ordering.worst_case_search import order_with_larger_slack
 
 
 class Ordering(NamedTuple):
@@ -51,7 +51,7 @@ def q_max(assignment: Assignment, *, num_blocks: int = 1) -> int:
       >>> gcjax.codes.diagnostics.q_max(gcjax.codes.assignments.cyclic(4, load=2))
       6
     """
-    return _q_max(assignment, enough_holders(assignment, num_blocks), num_blocks)
+    return _q_max(assignment, valid_holders(assignment, num_blocks), num_blocks)
 
 
 def q_max_bound(assignment: Assignment, *, num_blocks: int = 1) -> int:
@@ -67,7 +67,7 @@ def q_max_bound(assignment: Assignment, *, num_blocks: int = 1) -> int:
     Raises:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    chunk_holders = enough_holders(assignment, num_blocks)
+    chunk_holders = valid_holders(assignment, num_blocks)
     total_work = int(assignment.loads.sum())
     return 1 + total_work - min_slack_bound(assignment, chunk_holders, num_blocks)
 
@@ -105,13 +105,13 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
     Raises:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    chunk_holders = enough_holders(assignment, num_blocks)
+    chunk_holders = valid_holders(assignment, num_blocks)
     if can_be_ordered_by_matchings(assignment, chunk_holders):
-        matched_order = by_matchings(assignment, chunk_holders)
+        matched_order = order_by_matchings(assignment, chunk_holders)
         assignment = min(matched_order, assignment, key=lambda order: _q_max(order, holders(order), num_blocks))
         chunk_holders = holders(assignment)
     target = min_slack_bound(assignment, chunk_holders, num_blocks)
-    return search(assignment, chunk_holders, num_blocks=num_blocks, target=target)
+    return order_with_larger_slack(assignment, chunk_holders, num_blocks=num_blocks, target=target)
 
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
@@ -128,7 +128,7 @@ def _q_max(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> i
     return 1 + total_work - smallest_slack
 
 
-def enough_holders(assignment: Assignment, num_blocks: int) -> Holders:
+def valid_holders(assignment: Assignment, num_blocks: int) -> Holders:
     """The holders of each chunk; raises `ValueError` if a chunk has fewer than `num_blocks`."""
     chunk_holders = holders(assignment)
     fewest_holders = int(chunk_holders.counts.min())

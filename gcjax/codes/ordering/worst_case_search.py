@@ -20,7 +20,9 @@ MAX_REORDERS_PER_WORKER, MAX_FURTHER_REORDERS = 20, 20_000  # in all: so many a 
 MIN_WORKERS_OF_GROUP = 8  # that are drawn from the holders of the worst chunks
 
 
-def search(assignment: Assignment, chunk_holders: Holders, *, num_blocks: int, target: int) -> Assignment:
+def order_with_larger_slack(
+    assignment: Assignment, chunk_holders: Holders, *, num_blocks: int, target: int
+) -> Assignment:
     """Makes the smallest slack as large as it can, from the given order on.
 
     Args:
@@ -67,7 +69,7 @@ def _candidate_groups(
 
 def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
     """Those of the workers that no later one has a chunk in common with."""
-    num_chunks = work.num_counted.size
+    num_chunks = work.num_in_slack.size
     chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
     last_rank_with_chunk = np.full(num_chunks + 1, -1)
     last_rank_with_chunk[chunks] = ranks
@@ -91,9 +93,9 @@ def _reorder_chunks(
       rng: breaks ties.
     """
     chunks, load = work.chunks[workers], work.chunks.shape[1]
-    is_held = chunks < work.num_counted.size
+    is_held = chunks < work.num_in_slack.size
     positions = workers[:, None] * load + np.arange(load)
-    own_work, (slacks, largest, next_larger) = work.flat_values[positions], terms_of_chunk[:, chunks]
+    own_work, (slacks, largest, next_larger) = work.flat_works[positions], terms_of_chunk[:, chunks]
     slack_of_others = slacks - np.minimum(own_work, largest)
     cap = np.where(own_work <= largest, next_larger, largest)
     tie_breaks = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
@@ -103,6 +105,6 @@ def _reorder_chunks(
         rows = np.flatnonzero(work.loads[workers] >= work_left)
         slack_at_position = slack_of_others[rows] + np.minimum(work_left, cap[rows])
         best_column = slack_at_position.argmax(axis=1)
-        work.flat_values[positions[rows, best_column]] = work_left
+        work.flat_works[positions[rows, best_column]] = work_left
         slack_of_others[rows, best_column] = -INFINITE  # it has its position
     terms_of_chunk[:, chunks[is_held]] = slack_terms(work, chunks[is_held])

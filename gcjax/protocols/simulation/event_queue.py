@@ -262,7 +262,7 @@ class Queue(NamedTuple):
         if self.rule.plan is not None:
             plan = self.rule.plan(self.work, current.first, ready_time, state.view.memory)
         elif self.rule.overlaps:
-            compute_began = self.network.received(jnp.zeros_like(self.work.durations[0]))
+            compute_began = self.network.arrivals_at_workers(jnp.zeros_like(self.work.durations[0]))
             plan = overlapping_turn(self.work, current.first, ready_time, compute_began)
         elif self.rule.turn_seconds is not None:
             num_units = self.work.until(current.first, self.rule.turn_seconds(state.view))

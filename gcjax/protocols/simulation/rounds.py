@@ -55,11 +55,11 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         `rule` says what workers do in the round, `work` are the sampled units.
         """
         begin_time, first_unit = state
-        receive_time = network.received(jnp.broadcast_to(begin_time, first_unit.shape))
+        receive_time = network.arrivals_at_workers(jnp.broadcast_to(begin_time, first_unit.shape))
         this_round = rule(work, first_unit, receive_time, begin_time)
         happens = jnp.isfinite(begin_time) & (first_unit + this_round.num_begun <= work.num_units).all()
         send_start = jnp.where((this_round.num_units > 0) & happens, this_round.stop, jnp.inf)
-        arrival_time = network.sent(send_start)
+        arrival_time = network.arrivals_at_server(send_start)
         last_arrival = jnp.max(jnp.where(this_round.num_units > 0, arrival_time, -jnp.inf))
         end_time = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(this_round.stop)), jnp.inf)
         turns = Turns(

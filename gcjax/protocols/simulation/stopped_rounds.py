@@ -33,7 +33,7 @@ def message_seconds(message_size: jax.Array, network: Network) -> jax.Array:
     """
     sends = message_size > 0
     send_begin = jnp.where(sends, 0, jnp.inf).astype(message_size.dtype)
-    return jnp.where(sends, network.sent(send_begin, message_size), 0)
+    return jnp.where(sends, network.arrivals_at_server(send_begin, message_size), 0)
 
 
 def stopped_rounds(
@@ -101,7 +101,7 @@ def timeline_of_rounds(
       begin_time: float[R] seconds, when each round begins.
       horizon: float[] seconds, when the last one ends.
     """
-    receive_seconds = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
+    receive_seconds = network.arrivals_at_workers(jnp.zeros(finish.shape[2:], finish.dtype))
     begin_time = begin_time[:, None, None]
     stop, receive_of_first_unit = stop[:, None, None], jnp.broadcast_to(receive_seconds, finish[:, :1].shape)
     ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed

@@ -24,8 +24,8 @@ class Reading(NamedTuple):
         checkpoint measures some steps again.
       num_gaps: cells without a time between a worker's first and its last; they are NaN.
       num_missing_steps: numbers between the first and the last step that no row has; they get no row of the trace.
-      joined: workers, by number, whose first time is later than the first step.
-      left: workers whose last time is before the last step.
+      workers_joined_late: workers, by number, whose first time is later than the first step.
+      workers_left_early: workers whose last time is before the last step.
     """
 
     layout: str
@@ -33,8 +33,8 @@ class Reading(NamedTuple):
     num_duplicates: int
     num_gaps: int
     num_missing_steps: int
-    joined: tuple[int, ...]
-    left: tuple[int, ...]
+    workers_joined_late: tuple[int, ...]
+    workers_left_early: tuple[int, ...]
 
 
 class Trace(NamedTuple):
@@ -57,7 +57,7 @@ class Trace(NamedTuple):
     reading: Reading
 
 
-def of_array(compute: Any, communication: Any = None, *, layout: str = "array") -> Trace:
+def trace_of_array(compute: Any, communication: Any = None, *, layout: str = "array") -> Trace:
     """The trace of measured times, with numbers from 0 for steps and workers.
 
     Args:
@@ -82,7 +82,7 @@ def of_array(compute: Any, communication: Any = None, *, layout: str = "array") 
     return Trace(compute, communication, steps, worker_names, is_relative=False, reading=reading)
 
 
-def of_rows(
+def trace_of_rows(
     layout: str,
     worker: np.ndarray,
     step: np.ndarray,
@@ -178,8 +178,8 @@ def _reading(
         num_duplicates=num_duplicates,
         num_gaps=num_gaps,
         num_missing_steps=num_missing_steps,
-        joined=tuple(np.flatnonzero((first_measured > 0) & has_time).tolist()),
-        left=tuple(np.flatnonzero((last_measured < num_steps - 1) & has_time).tolist()),
+        workers_joined_late=tuple(np.flatnonzero((first_measured > 0) & has_time).tolist()),
+        workers_left_early=tuple(np.flatnonzero((last_measured < num_steps - 1) & has_time).tolist()),
     )
 
 

@@ -44,7 +44,7 @@ def write_trace(path: str | Path, trace: Any) -> None:
       ValueError: if the array is not of this form.
     """
     if not isinstance(trace, Trace):
-        trace = base.of_array(trace)
+        trace = base.trace_of_array(trace)
     step_index, worker = np.indices(trace.compute.shape)
     columns = {
         "worker": worker.ravel(),
@@ -112,15 +112,15 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
             table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
             names = table.column_names  # refuses text that is not UTF-8
     if is_array:
-        return _scaled(base.of_array(array, layout="NumPy"), scale)
+        return _scaled_trace(base.trace_of_array(array, layout="NumPy"), scale)
     if is_parquet or data.startswith(_PARQUET):
         with source:
-            return _scaled(_of_parquet(path, source, columns), scale)
+            return _scaled_trace(_trace_of_parquet(path, source, columns), scale)
     if layouts.ROWS not in names:
         _warn_if_cut(path, data)
     layout = layouts.layout(str(path), names, columns)
     _check_rows(path, table.num_rows)
-    return _scaled(layout.trace(str(path), [table.select(layout.columns)]), scale)
+    return _scaled_trace(layout.trace_of_parts(str(path), [table.select(layout.columns)]), scale)
 
 
 def _with_fractions(array: np.ndarray) -> np.ndarray:
@@ -128,11 +128,11 @@ def _with_fractions(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind in "iu" else array
 
 
-def _of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None) -> Trace:
+def _trace_of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None) -> Trace:
     """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time."""
     layout = layouts.layout(str(path), file.schema_arrow.names, columns)
     _check_rows(path, file.metadata.num_rows)
-    return layout.trace(str(path), _table_parts(path, file, layout.columns))
+    return layout.trace_of_parts(str(path), _table_parts(path, file, layout.columns))
 
 
 def _table_parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
@@ -169,7 +169,7 @@ _PARQUET = b"PAR1"
 _ROWS_AT_A_TIME = 2**17
 
 
-def _scaled(trace: Trace, scale: float) -> Trace:
+def _scaled_trace(trace: Trace, scale: float) -> Trace:
     """The trace with its times multiplied."""
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale must be a positive number; got {scale!r}.")

@@ -28,12 +28,12 @@ class Layout(NamedTuple):
 
     Attributes:
       columns: the names of those of its columns that are needed.
-      trace: (path of the file for errors, parts of the table with these columns in the order of rows) -> the trace;
-        raises `ValueError` if there are values that no trace has.
+      trace_of_parts: (path of the file for errors, parts of the table with these columns in the order of rows) -> the
+        trace; raises `ValueError` if there are values that no trace has.
     """
 
     columns: list[str]
-    trace: Callable[[str, Iterable[pa.Table]], Trace]
+    trace_of_parts: Callable[[str, Iterable[pa.Table]], Trace]
 
 
 def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> Layout:
@@ -51,16 +51,16 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted_names(names)}.")
     if columns is not None:
         _check_columns(path, names, columns)
-        different_columns = list(dict.fromkeys(columns.values()))
-        return _layout_of_whole_table(different_columns, partial(_named_columns_trace, columns=columns))
+        distinct_columns = list(dict.fromkeys(columns.values()))
+        return _layout_of_whole_table(distinct_columns, partial(_named_columns_trace, columns=columns))
     if set(_OWN) <= set(names):
-        columns_there = [name for name in (*_OWN, COMMUNICATION, ROWS) if name in names]
-        return _layout_of_whole_table(columns_there, _own_trace)
+        present_columns = [name for name in (*_OWN, COMMUNICATION, ROWS) if name in names]
+        return _layout_of_whole_table(present_columns, _own_trace)
     if set(_ALIBABA) <= set(names):
         return _layout_of_whole_table(list(_ALIBABA), _alibaba_trace)
     if set(operations.COLUMNS) <= set(names):
-        columns_there = [name for name in (*operations.COLUMNS, operations.STAGE) if name in names]
-        return Layout(columns_there, operations.trace)
+        present_columns = [name for name in (*operations.COLUMNS, operations.STAGE) if name in names]
+        return Layout(present_columns, operations.trace_of_operations)
     step_column = next((name for name in _STEP_COLUMNS if name in names), None)
     worker_columns = [name for name in names if name != step_column]
     if worker_columns and set(worker_columns) == set(map(str, range(len(worker_columns)))):
@@ -74,9 +74,9 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     )
 
 
-def _layout_of_whole_table(columns: list[str], trace: Callable[[str, pa.Table], Trace]) -> Layout:
+def _layout_of_whole_table(columns: list[str], trace_of_table: Callable[[str, pa.Table], Trace]) -> Layout:
     """A layout whose reader wants the whole table at once."""
-    return Layout(columns, lambda path, parts: trace(path, pa.concat_tables(parts)))
+    return Layout(columns, lambda path, parts: trace_of_table(path, pa.concat_tables(parts)))
 
 
 def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | None) -> Trace:
@@ -85,10 +85,10 @@ def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | Non
     names = tuple(str(worker) for worker in range(num_workers))
     seconds = np.stack([floats(path, table, name) for name in names], axis=1)
     if step_column is None:
-        return base.of_array(seconds, layout="column a worker")
+        return base.trace_of_array(seconds, layout="column a worker")
     step = np.repeat(whole_numbers(path, table, step_column), num_workers)
     worker = np.tile(np.arange(num_workers), len(seconds))
-    return base.of_rows("column a worker", worker, step, seconds.ravel(), workers=names)
+    return base.trace_of_rows("column a worker", worker, step, seconds.ravel(), workers=names)
 
 
 def _own_trace(path: str, table: pa.Table) -> Trace:
@@ -104,7 +104,9 @@ def _own_trace(path: str, table: pa.Table) -> Trace:
         )
     worker_names = tuple(str(number) for number in range(num_workers))
     communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
-    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=worker_names)
+    return base.trace_of_rows(
+        "gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=worker_names
+    )
 
 
 def _alibaba_trace(path: str, table: pa.Table) -> Trace:
@@ -118,7 +120,7 @@ def _alibaba_trace(path: str, table: pa.Table) -> Trace:
     worker_names = tuple(str(number) for number in worker_numbers)
     worker_index = np.searchsorted(worker_numbers, worker)
     compute = relative_time / median
-    return base.of_rows("Alibaba PAI", worker_index, step, compute, workers=worker_names, is_relative=True)
+    return base.trace_of_rows("Alibaba PAI", worker_index, step, compute, workers=worker_names, is_relative=True)
 
 
 def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
@@ -139,7 +141,7 @@ def _named_columns_trace(path: str, table: pa.Table, columns: Mapping[str, str])
     step = whole_numbers(path, table, columns["step"])
     compute = floats(path, table, columns["compute"])
     communication = floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
-    return base.of_rows("named columns", worker_index, step, compute, communication, workers=workers)
+    return base.trace_of_rows("named columns", worker_index, step, compute, communication, workers=workers)
 
 
 def _check_row_count(path: str, row_counts: np.ndarray) -> None:

@@ -30,17 +30,17 @@ class _Cells(NamedTuple):
     """The cells of some rows: a rank and a step each; some may have no row.
 
     Attributes:
-      of_row: int64[rows], the cell of each row.
+      cell_of_row: int64[rows], the cell of each row.
       rank: int64[cells].
       step: int64[cells].
     """
 
-    of_row: np.ndarray
+    cell_of_row: np.ndarray
     rank: np.ndarray
     step: np.ndarray
 
 
-class _Sums(NamedTuple):
+class _CellSums(NamedTuple):
     """What operations take in each cell that has one.
 
     Attributes:
@@ -54,7 +54,7 @@ class _Sums(NamedTuple):
     seconds: np.ndarray
 
 
-def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
+def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
     """The trace of a table of operations: sums over those of a rank in a step, means over its pipeline stages.
 
     Args:
@@ -67,15 +67,15 @@ def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
     num_rows_before, sums_of_parts = 0, []
     stages: set[int] = set()
     for part in parts:
-        sums_of_parts.append(_part_sums(path, part, first_row=num_rows_before))
+        sums_of_parts.append(_part_sums(path, part, num_rows_before=num_rows_before))
         if STAGE in part.column_names:
-            stages.update(base.distinct(whole_numbers(path, part, STAGE, first_row=num_rows_before)).tolist())
+            stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows_before)).tolist())
         num_rows_before += part.num_rows
     num_stages = max(1, len(stages))
     return _trace_of_sums(path, _sums_of_all_parts(sums_of_parts), num_rows_before, num_stages)
 
 
-def _trace_of_sums(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
+def _trace_of_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:
     """The trace of the sums over all operations."""
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
@@ -83,35 +83,35 @@ def _trace_of_sums(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Tr
     worker_names = tuple(str(number) for number in ranks)
     compute, communication = sums.seconds.T / num_stages
     worker_index = np.searchsorted(ranks, sums.rank)
-    trace = base.of_rows("operations", worker_index, sums.step, compute, communication, workers=worker_names)
+    trace = base.trace_of_rows("operations", worker_index, sums.step, compute, communication, workers=worker_names)
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
-def _part_sums(path: str, part: pa.Table, first_row: int) -> _Sums:
+def _part_sums(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
     """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
-    rank, step = (whole_numbers(path, part, name, first_row=first_row) for name in ("dp_rank", "step"))
+    rank, step = (whole_numbers(path, part, name, num_rows_before=num_rows_before) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
-    cell_and_kind = _NUM_KINDS * cells.of_row + _is_communication(path, part)
-    durations = floats(path, part, "duration", first_row=first_row)
+    cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)
+    durations = floats(path, part, "duration", num_rows_before=num_rows_before)
     seconds = np.bincount(cell_and_kind, weights=durations, minlength=_NUM_KINDS * len(cells.rank))
     return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 
 
-def _sums_of_all_parts(sums_of_parts: list[_Sums]) -> _Sums:
+def _sums_of_all_parts(sums_of_parts: list[_CellSums]) -> _CellSums:
     """The sums over all parts."""
     if len(sums_of_parts) == 1:
         return sums_of_parts[0]
     rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*sums_of_parts, strict=True))
     cells = _cells(rank, step)
     num_cells = len(cells.rank)
-    seconds_by_kind = [np.bincount(cells.of_row, weights=of_kind, minlength=num_cells) for of_kind in seconds.T]
+    seconds_by_kind = [np.bincount(cells.cell_of_row, weights=of_kind, minlength=num_cells) for of_kind in seconds.T]
     return _sums_of_cells_with_rows(cells, np.stack(seconds_by_kind, axis=1))
 
 
-def _sums_of_cells_with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
+def _sums_of_cells_with_rows(cells: _Cells, seconds: np.ndarray) -> _CellSums:
     """The sums float64[cells, 2] of the cells that have a row."""
-    has_row = np.bincount(cells.of_row, minlength=len(cells.rank)) > 0
-    return _Sums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
+    has_row = np.bincount(cells.cell_of_row, minlength=len(cells.rank)) > 0
+    return _CellSums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
 
 
 def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:

@@ -28,20 +28,21 @@ class _State(NamedTuple):
 
     Attributes:
       seconds: float[T, columns], the trace.
-      rows: int32[T], the rows in the order in which they are replayed.
-      column: int32[W], of each worker.
-      position: int32[], where in `rows` the next unit of all workers is; int32[W] if each is somewhere else.
-      num_left: int32[], units that are left of the current block.
+      row_order: int32[T], the rows in the order in which they are replayed.
+      worker_column: int32[W], of each worker.
+      position_in_order: int32[], where in `row_order` the next unit of all workers is; int32[W] if each is somewhere
+        else.
+      num_left_of_block: int32[], units that are left of the current block.
       block_size: int32[], units.
       intercept: float[W] seconds.
       slope: float[W].
     """
 
     seconds: jax.Array
-    rows: jax.Array
-    column: jax.Array
-    position: jax.Array
-    num_left: jax.Array
+    row_order: jax.Array
+    worker_column: jax.Array
+    position_in_order: jax.Array
+    num_left_of_block: jax.Array
     block_size: jax.Array
     intercept: jax.Array
     slope: jax.Array
@@ -113,37 +114,37 @@ def _replay_model(
     """`replay` of an array, so that models compare by what a file held when it was read."""
     if not _validate.is_traced(seconds):
         seconds = with_gaps_filled(trace_array(seconds))
-    is_drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
-    is_random = _validate.choice("start", start, STARTS) == "random"
+    has_drawn_workers = _validate.choice("workers", workers, WORKERS) == "drawn"
+    has_random_start = _validate.choice("start", start, STARTS) == "random"
     num_units, num_columns = seconds.shape
-    block_size = _units_of_block(block_size, _validate.choice("order", order, ORDERS), num_units)
+    block_size = _block_size(block_size, _validate.choice("order", order, ORDERS), num_units)
     _validate.number("intercept", intercept, finite=True)
     _validate.number("slope", slope, above=True, finite=True)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         """The trace, the order of its rows, each worker's column and where its first unit is."""
-        if not is_drawn and num_workers != num_columns:
+        if not has_drawn_workers and num_workers != num_columns:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
                 f'Pass num_workers={num_columns}, or workers="drawn", which takes any number of them.'
             )
         columns_key, position_key = jax.random.split(rng_key)
         columns = jnp.arange(num_workers, dtype=jnp.int32)
-        if is_drawn:
+        if has_drawn_workers:
             columns = _random_columns(columns_key, num_columns, num_workers)
         row_order = jnp.arange(num_units, dtype=jnp.int32)
         if order == "permuted":
             row_order_key = jax.random.fold_in(rng_key, 2)
             row_order = jax.random.permutation(row_order_key, row_order)
         # One first row for all recorded workers, so that what happened at the same time still does.
-        position_shape = (num_workers,) if is_drawn and is_random else ()
-        num_first_positions = num_units if is_random else 1
+        position_shape = (num_workers,) if has_drawn_workers and has_random_start else ()
+        num_start_positions = num_units if has_random_start else 1
         return _State(
             seconds=jnp.asarray(seconds, jnp.result_type(float)),
-            rows=row_order,
-            column=columns,
-            position=jax.random.randint(position_key, position_shape, 0, num_first_positions, jnp.int32),
-            num_left=jnp.asarray(block_size, jnp.int32),
+            row_order=row_order,
+            worker_column=columns,
+            position_in_order=jax.random.randint(position_key, position_shape, 0, num_start_positions, jnp.int32),
+            num_left_of_block=jnp.asarray(block_size, jnp.int32),
             block_size=jnp.asarray(block_size, jnp.int32),
             intercept=per_worker("intercept", intercept, num_workers),
             slope=per_worker("slope", slope, num_workers),
@@ -152,7 +153,7 @@ def _replay_model(
     return StragglerModel(init, _next_unit_of_block if order == "blocks" else _next_unit)
 
 
-def _units_of_block(block_size: int | None, order: str, num_units: int) -> int:
+def _block_size(block_size: int | None, order: str, num_units: int) -> int:
     """The units of a block, or of the trace where there are no blocks."""
     if order != "blocks":
         if block_size is not None:
@@ -192,11 +193,13 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
     """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state."""
     del rng_key
-    row = state.rows[state.position]
-    is_shared = state.position.ndim == 0  # then a whole row is copied first, which is faster
-    measured = state.seconds[row][state.column] if is_shared else state.seconds[row, state.column]
-    num_units = jnp.asarray(state.rows.size, jnp.int32)
-    return state.intercept + state.slope * measured, state._replace(position=(state.position + 1) % num_units)
+    row = state.row_order[state.position_in_order]
+    is_shared = state.position_in_order.ndim == 0  # then a whole row is copied first, which is faster
+    measured = state.seconds[row][state.worker_column] if is_shared else state.seconds[row, state.worker_column]
+    num_units = jnp.asarray(state.row_order.size, jnp.int32)
+    return state.intercept + state.slope * measured, state._replace(
+        position_in_order=(state.position_in_order + 1) % num_units
+    )
 
 
 def _next_unit_of_block(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
@@ -204,8 +207,8 @@ def _next_unit_of_block(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _
 
     The first block begins at the first row, which `start` says.
     """
-    is_block_over = state.num_left == 0
-    random_position = jax.random.randint(rng_key, state.position.shape, 0, state.rows.size, jnp.int32)
-    position = jnp.where(is_block_over, random_position, state.position)
-    num_left = jnp.where(is_block_over, state.block_size, state.num_left) - 1
-    return _next_unit(state._replace(position=position, num_left=num_left), rng_key)
+    is_block_over = state.num_left_of_block == 0
+    random_position = jax.random.randint(rng_key, state.position_in_order.shape, 0, state.row_order.size, jnp.int32)
+    position_in_order = jnp.where(is_block_over, random_position, state.position_in_order)
+    num_left_of_block = jnp.where(is_block_over, state.block_size, state.num_left_of_block) - 1
+    return _next_unit(state._replace(position_in_order=position_in_order, num_left_of_block=num_left_of_block), rng_key)

@@ -44,7 +44,7 @@ def _sort_key(column_type: pa.DataType, text: str) -> tuple[int, str]:
 
 
 def whole_numbers(
-    path: str, table: pa.Table, name: str, *, minimum: int | None = None, first_row: int = 0
+    path: str, table: pa.Table, name: str, *, minimum: int | None = None, num_rows_before: int = 0
 ) -> np.ndarray:
     """A column as int64[rows]; raises `ValueError` if it holds anything else, or less than `minimum`.
 
@@ -53,30 +53,30 @@ def whole_numbers(
       table: the rows.
       name: of the column.
       minimum: the least number.
-      first_row: rows of the file before the table, for errors.
+      num_rows_before: rows of the file before the table, for errors.
     """
     column = table[name]
     is_whole = pa.types.is_integer(column.type) and not column.null_count
-    values = column.to_numpy() if is_whole else floats(path, table, name, first_row=first_row)
+    values = column.to_numpy() if is_whole else floats(path, table, name, num_rows_before=num_rows_before)
     lowest = -_MAX_WHOLE if minimum is None else minimum
     is_in_range = values.min() >= lowest and values.max() <= _MAX_WHOLE  # NaN is not
     if not (is_in_range and (is_whole or (values == np.round(values)).all())):
         from_minimum = "" if minimum is None else f" from {minimum}"
         is_allowed = (values >= lowest) & (values <= _MAX_WHOLE) & (values == np.round(values))
         _raise_wrong_cell(
-            path, column, name, f"whole numbers{from_minimum}", first_row, int(np.flatnonzero(~is_allowed)[0])
+            path, column, name, f"whole numbers{from_minimum}", num_rows_before, int(np.flatnonzero(~is_allowed)[0])
         )
     return values.astype(np.int64, copy=False)
 
 
-def floats(path: str, table: pa.Table, name: str, *, first_row: int = 0) -> np.ndarray:
-    """A column as float64[rows], NaN for empty cells; `first_row`: rows of the file before the table, for errors."""
+def floats(path: str, table: pa.Table, name: str, *, num_rows_before: int = 0) -> np.ndarray:
+    """A column as float64[rows], NaN for empty cells; `num_rows_before`: of its file, for errors."""
     column = table[name]
     try:
         return column.cast(pa.float64()).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         row = next((row for row in range(len(column)) if not _is_number(column.slice(row, 1))), 0)
-    _raise_wrong_cell(path, column, name, "numbers", first_row, row)
+    _raise_wrong_cell(path, column, name, "numbers", num_rows_before, row)
 
 
 def _is_number(cell: pa.ChunkedArray) -> bool:
@@ -88,11 +88,13 @@ def _is_number(cell: pa.ChunkedArray) -> bool:
     return True
 
 
-def _raise_wrong_cell(path: str, column: pa.ChunkedArray, name: str, rule: str, first_row: int, row: int) -> NoReturn:
+def _raise_wrong_cell(
+    path: str, column: pa.ChunkedArray, name: str, rule: str, num_rows_before: int, row: int
+) -> NoReturn:
     """Raises the `ValueError` that a cell is not what the rule says."""
     value = column[row].as_py()
     text = "nothing" if value is None else repr(value)
     shown = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
     raise ValueError(
-        f"the column {name} of a trace must hold {rule}; that of {path} has {shown} in row {first_row + row + 1}."
+        f"the column {name} of a trace must hold {rule}; that of {path} has {shown} in row {num_rows_before + row + 1}."
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from gcjax.stragglers.traces.fitting import bursts, chains, failed
-from gcjax.stragglers.traces.fitting.bursts import Burst
+from gcjax.stragglers.traces.fitting.bursts import BurstParameters
 from gcjax.stragglers.traces.fitting.families import FAMILIES, log_density
 
 
@@ -18,7 +18,7 @@ def all_patterns(num_steps, num_workers):
 
 @pytest.mark.parametrize(("burst", "window", "max_slow"), [(1, 1, 1), (2, 2, 2), (2, 3, 1), (3, 4, 2), (1, 2, 1)])
 def test_the_probabilities_of_all_patterns_of_bursts_sum_to_one(burst, window, max_slow):
-    parameters = Burst(burst, window, max_slow, 0.3)
+    parameters = BurstParameters(burst, window, max_slow, 0.3)
     total = sum(np.exp(bursts.log_probability(slow, parameters).sum()) for slow in all_patterns(5, 2))
     assert total == pytest.approx(1, rel=1e-9)
 
@@ -27,7 +27,7 @@ def test_the_probabilities_of_all_failures_sum_to_one():
     """With the parameters that fit each of several patterns."""
     for last in ([np.inf, 2.0], [np.inf, np.inf], [1.0, np.inf]):
         seconds = np.array([[1.0, 1.0], [np.inf, 2.0], last])
-        for model in failed.models(seconds):
+        for model in failed.failure_models(seconds):
             patterns = (np.where(x, np.inf, 1.0) for x in all_patterns(3, 2))
             total = sum(np.exp(model.log_likelihood(pattern).sum()) for pattern in patterns)
             assert total == pytest.approx(1, rel=1e-9), model.name
@@ -39,9 +39,9 @@ def test_the_forward_algorithm_is_the_sum_over_all_states():
     chain, rng = chains.Chain(0.3, 0.8), np.random.default_rng(0)
     log_fast, log_slow = rng.normal(size=(2, 6, 1))
     log_fast[2] = log_slow[2] = np.nan  # not measured
-    predicted = chains.predicted(log_fast, log_slow, chain)
-    actual = np.nansum(chains.mixed(log_fast, log_slow, predicted))
-    transitions = np.array([[1 - chain.enter, chain.enter], [0.2, 0.8]])
+    slow_given_past = chains.slow_given_past(log_fast, log_slow, chain)
+    actual = np.nansum(chains.mixture_log_density(log_fast, log_slow, slow_given_past))
+    transitions = np.array([[1 - chain.enter_probability, chain.enter_probability], [0.2, 0.8]])
     total, slow = 0.0, np.zeros(6)
     for states in itertools.product([0, 1], repeat=6):
         probability = (0.7, 0.3)[states[0]] * np.prod([transitions[pair] for pair in itertools.pairwise(states)])
@@ -49,9 +49,12 @@ def test_the_forward_algorithm_is_the_sum_over_all_states():
         total += probability * np.exp(density)
         slow += probability * np.exp(density) * np.array(states)
     assert actual == pytest.approx(np.log(total), rel=1e-5)
-    smoothed = chains.smoothed(log_fast, log_slow, chain)
-    np.testing.assert_allclose(smoothed.slow[:, 0], slow / total, rtol=1e-4)
-    assert smoothed.stayed.shape == (5, 1) and (smoothed.stayed <= smoothed.slow[1:] + 1e-6).all()
+    state_probabilities = chains.state_probabilities(log_fast, log_slow, chain)
+    np.testing.assert_allclose(state_probabilities.slow_given_all[:, 0], slow / total, rtol=1e-4)
+    assert (
+        state_probabilities.stayed_given_all.shape == (5, 1)
+        and (state_probabilities.stayed_given_all <= state_probabilities.slow_given_all[1:] + 1e-6).all()
+    )
 
 
 def test_densities_are_those_of_scipy():

@@ -7,7 +7,7 @@ import pytest
 from gcjax import stragglers
 from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses
 from gcjax.stragglers.traces.fitting.calls import Call
-from gcjax.stragglers.traces.fitting.expectation import Kind
+from gcjax.stragglers.traces.fitting.expectation import ModelKind
 from gcjax.stragglers.traces.fitting.families import FAMILIES
 
 T, W = 1500, 8
@@ -100,8 +100,8 @@ SHARP = ("shifted_exponential", "pareto")  # slow units have a shortest time, so
 def test_hidden_states(name):
     base, expected, slowdown = BASES[name]
     model = stragglers.markov(probability=0.3, persistence=0.9, slowdown=slowdown, base=base)
-    kind = Kind(FAMILIES[name], is_scaled=False, has_memory=True)
-    actual = parameters(hidden.candidate(kind, simulated(model)).call)
+    kind = ModelKind(FAMILIES[name], is_scaled=False, has_memory=True)
+    actual = parameters(hidden.hidden_candidate(kind, simulated(model)).call)
     assert actual["markov.slowdown"] == pytest.approx(slowdown, rel=0.002 if name in SHARP else 0.08)
     assert actual["markov.probability"] == pytest.approx(0.3, abs=0.04)
     assert actual["markov.persistence"] == pytest.approx(0.9, abs=0.02)
@@ -112,8 +112,8 @@ def test_hidden_states(name):
 def test_hidden_states_of_workers_that_differ():
     markov = stragglers.markov(probability=0.3, persistence=0.9, slowdown=3.0, base=BASES["weibull"][0])
     seconds = simulated(stragglers.scaled(markov, factor=FACTOR))
-    kind = Kind(FAMILIES["weibull"], is_scaled=True, has_memory=True)
-    actual = parameters(hidden.candidate(kind, seconds).call)
+    kind = ModelKind(FAMILIES["weibull"], is_scaled=True, has_memory=True)
+    actual = parameters(hidden.hidden_candidate(kind, seconds).call)
     np.testing.assert_allclose(actual["scaled.factor"], FACTOR / np.median(FACTOR), rtol=0.03)
     assert actual["markov.slowdown"] == pytest.approx(3.0, rel=0.03)
     assert actual["markov.persistence"] == pytest.approx(0.9, abs=0.02)
@@ -123,8 +123,8 @@ def test_hidden_states_of_workers_that_differ():
 def test_states_that_are_forgotten_at_once():
     model = stragglers.markov(probability=0.3, persistence=0.3, slowdown=3.0, base=BASES["weibull"][0])
     seconds = simulated(model)
-    kinds = [Kind(FAMILIES["weibull"], is_scaled=False, has_memory=has_memory) for has_memory in (True, False)]
-    with_memory, without = (parameters(hidden.candidate(kind, seconds).call) for kind in kinds)
+    kinds = [ModelKind(FAMILIES["weibull"], is_scaled=False, has_memory=has_memory) for has_memory in (True, False)]
+    with_memory, without = (parameters(hidden.hidden_candidate(kind, seconds).call) for kind in kinds)
     assert with_memory["markov.persistence"] == pytest.approx(0.3, abs=0.03)
     assert without["markov.persistence"] == without["markov.probability"] == pytest.approx(0.3, abs=0.02)
 
@@ -162,26 +162,26 @@ def test_slow_units_at_random_are_bursts_of_one():
 
 def test_failures_in_each_round():
     seconds = simulated(stragglers.failed_probability(MEAN, probability=0.2))
-    best = failed.models(seconds)[0]
+    best = failed.failure_models(seconds)[0]
     assert (best.name, best.arguments["forever"]) == ("failed_probability", False)
     assert best.arguments["probability"] == pytest.approx(0.2, abs=0.01)
 
 
 def test_failures_for_good():
     seconds = simulated(stragglers.failed_probability(MEAN, probability=0.001, forever=True), num_workers=300)
-    best = next(model for model in failed.models(seconds) if model.name == "failed_probability")
+    best = next(model for model in failed.failure_models(seconds) if model.name == "failed_probability")
     assert best.arguments["forever"] and best.arguments["probability"] == pytest.approx(0.001, rel=0.15)
 
 
 def test_a_number_of_failures():
     seconds = simulated(stragglers.failed_count(MEAN, count=2, max_count=4))
-    best = failed.models(seconds)[0]
+    best = failed.failure_models(seconds)[0]
     assert (best.name, best.arguments) == ("failed_count", {"count": 2, "max_count": 4, "forever": False})
 
 
 def test_failures_of_given_workers():
     seconds = simulated(stragglers.failed_workers(MEAN, workers=(1, 3, 6), onset=500, latest_onset=600))
-    best = failed.models(seconds)[0]
+    best = failed.failure_models(seconds)[0]
     assert (best.name, best.arguments["workers"]) == ("failed_workers", (1, 3, 6))
     assert 500 <= best.arguments["onset"] <= best.arguments["latest_onset"] <= 600
 
@@ -199,8 +199,10 @@ def test_one_time_a_worker():
 
 def test_of_a_large_trace_hidden_states_are_fitted_to_the_last_steps(monkeypatch):
     monkeypatch.setattr(hidden, "_MAX_TIMES", 200 * W)
-    kind = Kind(FAMILIES["exponential"], is_scaled=False, has_memory=True)
+    kind = ModelKind(FAMILIES["exponential"], is_scaled=False, has_memory=True)
     last = simulated(stragglers.markov(probability=0.3, persistence=0.9, slowdown=20.0, base=MEAN), 200)
-    assert hidden.candidate(kind, np.concatenate([last * 9, last])).call == hidden.candidate(kind, last).call
+    assert (
+        hidden.hidden_candidate(kind, np.concatenate([last * 9, last])).call == hidden.hidden_candidate(kind, last).call
+    )
     gone = np.full_like(last, np.nan)
-    assert hidden.candidate(kind, np.concatenate([last, gone])).call.arguments["base"].arguments["mean"] < 1
+    assert hidden.hidden_candidate(kind, np.concatenate([last, gone])).call.arguments["base"].arguments["mean"] < 1

@@ -35,8 +35,8 @@ def test_a_worker_that_is_slow_from_the_start_is_persistent():
     assert (verdict.severity, verdict.kind, verdict.workers) == ("critical", "persistent", (5,))
     assert verdict.cost == pytest.approx(1 / 3, abs=0.02) and verdict.cost == verdict.cost_of_computing
     assert description.sentence.startswith("Critical: worker f (1.5 times the median, from its first step on) is pers")
-    assert description.slowdown.slowest == (5,) and description.slowdown.explained > 0.9
-    assert description.decomposition.persistent > 0.9 and description.changes == ()
+    assert description.slowdown.slowest == (5,) and description.slowdown.share_of_slowest > 0.9
+    assert description.decomposition.persistent_share > 0.9 and description.changes == ()
 
 
 def test_a_worker_that_becomes_slow_is_named_with_its_step():
@@ -49,7 +49,7 @@ def test_a_worker_that_becomes_slow_is_named_with_its_step():
     assert description.sentence.endswith("of the iteration while it lasts.")
     change = description.changes[0]
     assert (change.worker, change.step) == (2, 705)
-    assert (change.before, change.after) == pytest.approx((1, 2), rel=0.03)
+    assert (change.ratio_before, change.ratio_after) == pytest.approx((1, 2), rel=0.03)
 
 
 def test_a_spell_that_ended_is_passing():
@@ -89,7 +89,7 @@ def test_nobody_is_slow_where_nobody_is():
     description = described(quiet())
     assert (description.verdict.severity, description.verdict.kind) == ("ok", "nobody")
     assert description.verdict.workers == () and description.spells == ()
-    assert description.verdict.cost == pytest.approx(1 - 1 / description.slowdown.total)
+    assert description.verdict.cost == pytest.approx(1 - 1 / description.slowdown.total_ratio)
 
 
 def test_false_names_of_quiet_traces_are_few():
@@ -102,7 +102,7 @@ def test_delays_of_single_steps_are_passing():
     rng = np.random.default_rng(0)
     description = described(rng.exponential(size=(200, 8)))
     assert (description.verdict.severity, description.verdict.kind) == ("critical", "passing")
-    assert description.verdict.workers == () and description.decomposition.passing > 0.9
+    assert description.verdict.workers == () and description.decomposition.passing_share > 0.9
 
 
 def test_slowness_of_all_is_shared():
@@ -111,7 +111,7 @@ def test_slowness_of_all_is_shared():
     description = described(seconds)
     assert (description.verdict.severity, description.verdict.kind) == ("critical", "shared")
     assert [(change.worker, change.step) for change in description.changes] == [(None, 100), (None, 200)]
-    assert description.decomposition.shared > 0.8 and description.statistics.correlation > 0.9
+    assert description.decomposition.shared_share > 0.8 and description.statistics.correlation > 0.9
 
 
 def test_a_warning_begins_at_a_tenth_and_a_critical_verdict_at_a_fifth():
@@ -130,8 +130,8 @@ def test_what_is_communicated_is_part_of_the_iteration():
     assert description.verdict.cost_of_computing == pytest.approx(0.5 / 1.5)
     assert "14.3 % of the iteration (33.3 % of its computing)" in description.sentence
     assert description.communication.median == 2.5
-    assert description.communication.least_share == pytest.approx(2 / 3.5)
-    assert description.communication.share == pytest.approx((3 * 2.5 + 2) / 14)
+    assert description.communication.least_share_of_time == pytest.approx(2 / 3.5)
+    assert description.communication.share_of_time == pytest.approx((3 * 2.5 + 2) / 14)
 
 
 def test_the_statistics_are_those_of_plain_loops():
@@ -158,7 +158,7 @@ def test_the_statistics_are_those_of_plain_loops():
     assert statistics.slowest_over_median == pytest.approx((np.quantile(ratios, 0.5), np.quantile(ratios, 0.95)))
     assert statistics.median == np.nanmedian(seconds)
     np.testing.assert_array_equal(statistics.worker_median, np.nanmedian(seconds, axis=0))
-    assert statistics.tail[2] == max(ratios)
+    assert statistics.tail_over_median[2] == max(ratios)
 
 
 def test_the_correlation_is_the_mean_over_pairs():
@@ -178,27 +178,27 @@ def test_the_slowdown_is_that_of_jobs_with_other_times():
     seconds[20:40, 6] = NAN
     slowdown = described(seconds).slowdown
     median = np.nanmedian(seconds, axis=1)
-    assert slowdown.total == pytest.approx(np.nanmax(seconds, axis=1).sum() / median.sum())
+    assert slowdown.total_ratio == pytest.approx(np.nanmax(seconds, axis=1).sum() / median.sum())
     for worker in range(7):
         without, alone = seconds.copy(), np.tile(median[:, None], 7)
         without[:, worker], alone[:, worker] = median, seconds[:, worker]
-        assert slowdown.without[worker] == pytest.approx(np.nanmax(without, axis=1).sum() / median.sum())
-        assert slowdown.alone[worker] == pytest.approx(np.nanmax(alone, axis=1).sum() / median.sum())
+        assert slowdown.ratio_without_worker[worker] == pytest.approx(np.nanmax(without, axis=1).sum() / median.sum())
+        assert slowdown.ratio_of_worker_alone[worker] == pytest.approx(np.nanmax(alone, axis=1).sum() / median.sum())
 
 
 def test_the_slowest_three_percent_are_one_worker_at_least():
     seconds = np.ones((30, 34))
     seconds[:, [4, 9]] = 3.0
     slowdown = described(seconds).slowdown
-    assert slowdown.slowest == (4, 9) and slowdown.explained == pytest.approx(1)
+    assert slowdown.slowest == (4, 9) and slowdown.share_of_slowest == pytest.approx(1)
     slowdown = described(seconds[:, :33]).slowdown
-    assert slowdown.slowest == (4,) and slowdown.explained == pytest.approx(0)  # the other one is as slow
+    assert slowdown.slowest == (4,) and slowdown.share_of_slowest == pytest.approx(0)  # the other one is as slow
 
 
 def test_nobody_is_faster_than_the_median_in_what_if():
     """Of two workers the median is between them, also for the job without the slow one."""
     description = described(np.tile([1.0, 2.0], (30, 1)))
-    assert (description.slowdown.total, description.slowdown.explained) == pytest.approx((2 / 1.5, 1))
+    assert (description.slowdown.total_ratio, description.slowdown.share_of_slowest) == pytest.approx((2 / 1.5, 1))
     assert description.verdict.cost == pytest.approx(0.25)
 
 
@@ -221,7 +221,9 @@ def test_cells_that_are_not_there_count_nowhere():
     seconds = np.append(seconds, np.full((101, 1), NAN), axis=1)  # a worker without a time
     seconds = np.append(seconds, np.full((101, 1), INF), axis=1)  # and one that failed at once
     description = described(seconds)
-    assert description.verdict == reference.verdict and description.slowdown.total == reference.slowdown.total
+    assert (
+        description.verdict == reference.verdict and description.slowdown.total_ratio == reference.slowdown.total_ratio
+    )
     assert description.failures == ((9, 0),) and np.isnan(description.statistics.worker_median[8:]).all()
     assert description.sentence == f"{reference.sentence} Failed: worker 9 (step 0)."
     assert "Failed: worker 9 (step 0)." in description.reading_sentences
@@ -231,7 +233,7 @@ def test_cells_that_are_not_there_count_nowhere():
 def test_equal_times_cost_nothing(shape):
     description = described(np.full(shape, 2.5))
     assert (description.verdict.kind, description.verdict.cost) == ("nobody", 0)
-    assert description.slowdown.total == 1 and np.isnan(description.slowdown.explained)
+    assert description.slowdown.total_ratio == 1 and np.isnan(description.slowdown.share_of_slowest)
     assert np.isnan(description.decomposition[:3]).all() and description.decomposition.seconds == 0
 
 
@@ -299,7 +301,7 @@ def test_any_array_is_described_or_refused(seconds):
     shares = description.decomposition[:3]
     assert np.isnan(shares).all() or (sum(shares) == pytest.approx(1) and min(shares) >= -1e-9)
     assert description.sentence.split(":")[0] in ("OK", "Warning", "Critical")
-    assert 0 <= description.verdict.cost <= 1 and not description.slowdown.total < 1 - 1e-9
+    assert 0 <= description.verdict.cost <= 1 and not description.slowdown.total_ratio < 1 - 1e-9
 
 
 def test_the_worker_whose_passing_delays_cost_most_is_named():

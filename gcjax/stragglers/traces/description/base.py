@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.stragglers.traces.base import Reading, Trace, of_array
+from gcjax.stragglers.traces.base import Reading, Trace, trace_of_array
 from gcjax.stragglers.traces.description import words
 from gcjax.stragglers.traces.description.decomposition import Decomposition, decomposition
 from gcjax.stragglers.traces.description.levels import Level, levels, shared_levels
@@ -27,15 +27,15 @@ class Change(NamedTuple):
     Attributes:
       worker: its number; None if the median of all workers changes.
       step: the number of the first step after the change.
-      before: the median of the worker's times over their step's median, since its last change; for all workers the
-        median of the steps' medians over that of all steps.
-      after: the same up to its next change.
+      ratio_before: the median of the worker's times over their step's median, since its last change; for all workers
+        the median of the steps' medians over that of all steps.
+      ratio_after: the same up to its next change.
     """
 
     worker: int | None
     step: int
-    before: float
-    after: float
+    ratio_before: float
+    ratio_after: float
 
 
 class Communication(NamedTuple):
@@ -43,14 +43,14 @@ class Communication(NamedTuple):
 
     Attributes:
       median: seconds, over all times.
-      share: of communicating and waiting in the time of computing, communicating and waiting, over all workers.
-      least_share: the same where in each step only the shortest time of communicating counts, that of a worker that
-        waits for nobody, and the longest time of computing.
+      share_of_time: of communicating and waiting in the time of computing, communicating and waiting, over all workers.
+      least_share_of_time: the same where in each step only the shortest time of communicating counts, that of a worker
+        that waits for nobody, and the longest time of computing.
     """
 
     median: float
-    share: float
-    least_share: float
+    share_of_time: float
+    least_share_of_time: float
 
 
 class Description(NamedTuple):
@@ -110,25 +110,25 @@ def describe(trace: Trace | np.ndarray) -> Description:
       (3,)
     """
     if not isinstance(trace, Trace):
-        trace = of_array(trace)
+        trace = trace_of_array(trace)
     times = step_times(trace)
     worker_levels = levels(times)
     lost_time = decomposition(times, worker_levels)
     all_spells = spells(worker_levels, times.steps)
-    judgement = verdict(times, all_spells, lost_time)
-    levels_of_all = shared_levels(times)
-    slow_for_all = slow_steps(times, levels_of_all)
+    trace_verdict = verdict(times, all_spells, lost_time)
+    step_levels = shared_levels(times)
+    steps_slow_for_all = slow_steps(times, step_levels)
     failures = _failures(trace)
-    if_at_median = slowdown(times)
+    trace_slowdown = slowdown(times)
     return Description(
-        sentence=words.sentence(judgement, all_spells, slow_for_all, failures, trace.workers, if_at_median),
-        verdict=judgement,
+        sentence=words.sentence(trace_verdict, all_spells, steps_slow_for_all, failures, trace.workers, trace_slowdown),
+        verdict=trace_verdict,
         statistics=statistics(times),
-        slowdown=if_at_median,
+        slowdown=trace_slowdown,
         decomposition=lost_time,
         spells=tuple(all_spells),
-        changes=_changes([*levels_of_all, *worker_levels], times.steps),
-        slow_steps=slow_for_all,
+        changes=_changes([*step_levels, *worker_levels], times.steps),
+        slow_steps=steps_slow_for_all,
         communication=_communication(trace),
         failures=failures,
         steps=(int(trace.steps[0]), int(trace.steps[-1])),
@@ -145,9 +145,9 @@ def _changes(all_levels: Sequence[Level], steps: np.ndarray) -> tuple[Change, ..
     changes = [
         Change(
             worker=level_after.worker,
-            step=int(steps[level_after.first]),
-            before=level_before.ratio,
-            after=level_after.ratio,
+            step=int(steps[level_after.first_row]),
+            ratio_before=level_before.median_ratio,
+            ratio_after=level_after.median_ratio,
         )
         for level_before, level_after in pairwise(all_levels)
         if level_before.worker == level_after.worker
@@ -175,11 +175,11 @@ def _communication(trace: Trace) -> Communication | None:
     longest_compute = np.where(is_known, trace.compute, 0).max(axis=1)[is_known_step].sum()
     return Communication(
         median=float(np.median(communication)),
-        share=_share(communication.sum(), compute.sum()),
-        least_share=_share(shortest_communication, longest_compute),
+        share_of_time=_share_of_communicating(communication.sum(), compute.sum()),
+        least_share_of_time=_share_of_communicating(shortest_communication, longest_compute),
     )
 
 
-def _share(communicating: float, computing: float) -> float:
+def _share_of_communicating(communicating: float, computing: float) -> float:
     """The share of communicating, NaN of nothing."""
     return float(communicating / (communicating + computing)) if communicating + computing > 0 else np.nan

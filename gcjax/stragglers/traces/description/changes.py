@@ -57,24 +57,24 @@ def _series_that_may_change(values: np.ndarray) -> np.ndarray:
     may_change = np.isnan(values).any(axis=0)
     if len(values) < 2 * MIN_STEPS:
         return np.zeros_like(may_change)
-    threshold, series_without_gaps = _threshold(*values.shape), np.flatnonzero(~may_change)
+    threshold, series_without_gaps = _difference_threshold(*values.shape), np.flatnonzero(~may_change)
     for first_of_batch in range(0, len(series_without_gaps), _SERIES_AT_ONCE):
         batch = series_without_gaps[first_of_batch : first_of_batch + _SERIES_AT_ONCE]
         scores = normal_scores(values[:, batch])
         differences = [_strongest_difference(scores, window)[0] for window in _window_sizes(len(scores))]
-        may_change[batch] = np.max(differences, axis=0) > threshold * _noise(scores)
+        may_change[batch] = np.max(differences, axis=0) > threshold * _noise_of_means(scores)
     return may_change
 
 
 def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
     """The changes of one series float64[n] without gaps, of so many series."""
-    divisions = _divisions(values, _threshold(len(values), num_series))
-    changes = _refined(values, _without_small_changes(values, divisions))
+    divisions = _divisions(values, _difference_threshold(len(values), num_series))
+    changes = _refined_changes(values, _without_small_changes(values, divisions))
     changes_apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
     return _without_small_changes(values, changes_apart)
 
 
-def _threshold(num_values: int, num_series: int) -> float:
+def _difference_threshold(num_values: int, num_series: int) -> float:
     """What the difference of two means must exceed, in standard deviations."""
     num_windows = max(1, len(_window_sizes(num_values)))
     num_tests = max(1, num_values * num_windows * num_series)
@@ -109,10 +109,10 @@ def _strongest_division(values: np.ndarray, threshold: float) -> int | None:
         return None
     scores = normal_scores(values)
     strength, index = max(_strongest_difference(scores, window) for window in _window_sizes(len(scores)))
-    return int(index) if strength > threshold * _noise(scores) else None
+    return int(index) if strength > threshold * _noise_of_means(scores) else None
 
 
-def _noise(scores: np.ndarray) -> np.ndarray:
+def _noise_of_means(scores: np.ndarray) -> np.ndarray:
     """float64[...]: the noise of a mean of n scores float64[n, ...], times the root of n.
 
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
@@ -145,7 +145,7 @@ def _strongest_difference(scores: np.ndarray, window: int, *, margin: int = MIN_
     return strength.max(axis=0), split_index[strength.argmax(axis=0)]
 
 
-def _refined(values: np.ndarray, changes: list[int]) -> list[int]:
+def _refined_changes(values: np.ndarray, changes: list[int]) -> list[int]:
     """The changes, each where the parts beside it differ most, if no value counts for more than their medians."""
     edges = [0, *changes, len(values)]
     for edge in range(1, len(edges) - 1):

@@ -24,16 +24,16 @@ class Decomposition(NamedTuple):
     """The parts of the seconds lost, and their shares, which sum to one (NaN if nothing is lost).
 
     Attributes:
-      persistent: because a worker is slow for long.
-      shared: because all workers are slow at once.
-      passing: because a worker is slow for a moment.
-      seconds: lost in all.
+      persistent_share: because a worker is slow for long.
+      shared_share: because all workers are slow at once.
+      passing_share: because a worker is slow for a moment.
+      lost_seconds: lost in all.
     """
 
-    persistent: float
-    shared: float
-    passing: float
-    seconds: float
+    persistent_share: float
+    shared_share: float
+    passing_share: float
+    lost_seconds: float
 
 
 def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
@@ -43,19 +43,21 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
       times: of the trace.
       levels: of all workers.
     """
-    excess = times.slowest - times.median
-    excess_of_slow_levels = (_largest_ratio(levels, len(excess)) - 1) * times.median
+    excess = times.step_longest - times.step_median
+    excess_of_slow_levels = (_largest_ratio(levels, len(excess)) - 1) * times.step_median
     persistent_seconds = np.minimum(excess_of_slow_levels, excess).sum()
-    shared_seconds = np.maximum(times.median - np.median(times.median), 0).sum()
+    shared_seconds = np.maximum(times.step_median - np.median(times.step_median), 0).sum()
     lost_seconds = excess.sum() + shared_seconds
-    is_nothing_lost = lost_seconds <= 1e-12 * times.slowest.sum()
+    is_nothing_lost = lost_seconds <= 1e-12 * times.step_longest.sum()
     if is_nothing_lost:
-        return Decomposition(persistent=np.nan, shared=np.nan, passing=np.nan, seconds=float(lost_seconds))
+        return Decomposition(
+            persistent_share=np.nan, shared_share=np.nan, passing_share=np.nan, lost_seconds=float(lost_seconds)
+        )
     return Decomposition(
-        persistent=float(persistent_seconds / lost_seconds),
-        shared=float(shared_seconds / lost_seconds),
-        passing=float((excess.sum() - persistent_seconds) / lost_seconds),
-        seconds=float(lost_seconds),
+        persistent_share=float(persistent_seconds / lost_seconds),
+        shared_share=float(shared_seconds / lost_seconds),
+        passing_share=float((excess.sum() - persistent_seconds) / lost_seconds),
+        lost_seconds=float(lost_seconds),
     )
 
 
@@ -64,6 +66,6 @@ def _largest_ratio(levels: Sequence[Level], num_steps: int) -> np.ndarray:
     largest = np.ones(num_steps)
     for level in levels:
         if level.is_slow:
-            steps = slice(level.first, level.last + 1)
-            largest[steps] = np.maximum(largest[steps], level.ratio)
+            steps = slice(level.first_row, level.last_row + 1)
+            largest[steps] = np.maximum(largest[steps], level.median_ratio)
     return largest

@@ -20,16 +20,16 @@ class Level(NamedTuple):
 
     Attributes:
       worker: its number; None for all together, whose level is the step's median over that of all steps.
-      first: the index of the first step.
-      last: that of the last step, which belongs to it.
-      ratio: the median over its steps of the time over the step's median.
+      first_row: the index of the first step.
+      last_row: that of the last step, which belongs to it.
+      median_ratio: the median over its steps of the time over the step's median.
       is_slow: whether more of its times are above their step's median than chance explains (a sign test).
     """
 
     worker: int | None
-    first: int
-    last: int
-    ratio: float
+    first_row: int
+    last_row: int
+    median_ratio: float
     is_slow: bool
 
 
@@ -47,7 +47,7 @@ def levels(times: StepTimes) -> list[Level]:
 
 def shared_levels(times: StepTimes) -> list[Level]:
     """The levels of the steps' medians, which all workers share."""
-    log_ratios = log_ratio(times.median, float(np.median(times.median)))
+    log_ratios = log_ratio(times.step_median, float(np.median(times.step_median)))
     (changes,) = change_points(log_ratios[:, None])
     return list(_levels_of_series(log_ratios, worker=None, changes=changes, num_workers=1))
 
@@ -63,7 +63,13 @@ def _levels_of_series(
         level_log_ratios = log_ratios[level_steps]
         median_ratio = float(np.exp(np.median(level_log_ratios)))
         is_slow = bool(_sign_test_p_value(level_log_ratios) <= SIGNIFICANCE / num_workers)
-        yield Level(worker, first=int(level_steps[0]), last=int(level_steps[-1]), ratio=median_ratio, is_slow=is_slow)
+        yield Level(
+            worker,
+            first_row=int(level_steps[0]),
+            last_row=int(level_steps[-1]),
+            median_ratio=median_ratio,
+            is_slow=is_slow,
+        )
 
 
 def _sign_test_p_value(values: np.ndarray) -> float:

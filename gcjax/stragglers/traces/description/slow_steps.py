@@ -36,8 +36,8 @@ def slow_steps(times: StepTimes, levels_of_all: Sequence[Level]) -> tuple[SlowSt
     """
     usual_seconds = np.full(len(times.steps), np.nan)
     for level in levels_of_all:
-        rows = slice(level.first, level.last + 1)
-        usual_seconds[rows] = np.median(times.median[rows])
+        rows = slice(level.first_row, level.last_row + 1)
+        usual_seconds[rows] = np.median(times.step_median[rows])
     fastest = np.fmin.reduce(times.seconds, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(usual_seconds > 0, fastest / usual_seconds, np.nan)

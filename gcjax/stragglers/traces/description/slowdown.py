@@ -4,8 +4,9 @@ The job waits for the slowest worker in each step, so it takes T = sum over step
 everybody at the median of the step it would take T_ideal.
 
 Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (2025), define S, S_w with all but
-worker w ideal (here `alone`), and M_W, the share of the slowdown that the slowest 3 % of the workers explain. They
-simulate the operations of pipeline stages; here a worker is a data-parallel rank.
+worker w ideal (here `ratio_of_worker_alone`), and M_W, the share of the slowdown that the slowest 3 % of the workers
+explain (here `share_of_slowest`). They simulate the operations of pipeline stages; here a worker is a data-parallel
+rank.
 
 Letters: T steps, W workers.
 """
@@ -22,56 +23,56 @@ SLOWEST_PERCENT = 3
 
 
 class Slowdown(NamedTuple):
-    """What-if.
+    """What the job takes, and what it would take if some workers were at the median of each step.
 
     Attributes:
-      seconds: T, the sum over steps of the longest time.
+      total_seconds: T, the sum over steps of the longest time.
       ideal_seconds: T_ideal, the sum of the medians.
-      total: S = T / T_ideal.
-      without: float64[W], S_w: the same if worker w were at the median. Of two workers that are equally slow, neither
-        makes a difference by itself.
-      alone: float64[W], the same if all but worker w were at the median.
-      slowest: the 3 % of the workers with the largest `alone`, rounded up, the slowest first.
-      explained: (T - T with the slowest 3 % at the median) / (T - T_ideal); NaN if T is T_ideal.
+      total_ratio: S = T / T_ideal.
+      ratio_without_worker: float64[W]: the same if worker w were at the median. Of two workers that are equally slow,
+        neither makes a difference by itself.
+      ratio_of_worker_alone: float64[W], the same if all but worker w were at the median.
+      slowest: the 3 % of the workers with the largest `ratio_of_worker_alone`, rounded up, the slowest first.
+      share_of_slowest: (T - T with the slowest 3 % at the median) / (T - T_ideal); NaN if T is T_ideal.
     """
 
-    seconds: float
+    total_seconds: float
     ideal_seconds: float
-    total: float
-    without: np.ndarray
-    alone: np.ndarray
+    total_ratio: float
+    ratio_without_worker: np.ndarray
+    ratio_of_worker_alone: np.ndarray
     slowest: tuple[int, ...]
-    explained: float
+    share_of_slowest: float
 
 
 def slowdown(times: StepTimes) -> Slowdown:
     """What the job would take if some workers were at the median."""
-    total_seconds, ideal_seconds = float(times.slowest.sum()), float(times.median.sum())
-    excess = np.fmax(times.seconds - times.median[:, None], 0)  # [T, W], over the median
+    total_seconds, ideal_seconds = float(times.step_longest.sum()), float(times.step_median.sum())
+    excess = np.fmax(times.seconds - times.step_median[:, None], 0)  # [T, W], over the median
     excess_of_worker = excess.sum(axis=0)
     num_slowest = math.ceil(SLOWEST_PERCENT * len(excess_of_worker) / 100)
     slowest = tuple(np.argsort(-excess_of_worker, kind="stable")[:num_slowest].tolist())
     lost_seconds = total_seconds - ideal_seconds
     ideal_or_nan = ideal_seconds if ideal_seconds > 0 else np.nan
-    saved_seconds = total_seconds - seconds_without(times, slowest)
+    saved_seconds = total_seconds - seconds_without_delays_of(times, slowest)
     return Slowdown(
-        seconds=total_seconds,
+        total_seconds=total_seconds,
         ideal_seconds=ideal_seconds,
-        total=total_seconds / ideal_or_nan,
-        without=(total_seconds - _saved_by_each(excess)) / ideal_or_nan,
-        alone=(ideal_seconds + excess_of_worker) / ideal_or_nan,
+        total_ratio=total_seconds / ideal_or_nan,
+        ratio_without_worker=(total_seconds - _seconds_saved_by_worker(excess)) / ideal_or_nan,
+        ratio_of_worker_alone=(ideal_seconds + excess_of_worker) / ideal_or_nan,
         slowest=slowest,
-        explained=saved_seconds / lost_seconds if lost_seconds > 1e-12 * total_seconds else np.nan,
+        share_of_slowest=saved_seconds / lost_seconds if lost_seconds > 1e-12 * total_seconds else np.nan,
     )
 
 
-def seconds_without(times: StepTimes, workers: Sequence[int]) -> float:
+def seconds_without_delays_of(times: StepTimes, workers: Sequence[int]) -> float:
     """What the job would take if these workers were at the median of each step."""
     others = np.delete(times.seconds, list(workers), axis=1)
-    return float(np.fmax(times.median, np.fmax.reduce(others, axis=1, initial=0.0)).sum())
+    return float(np.fmax(times.step_median, np.fmax.reduce(others, axis=1, initial=0.0)).sum())
 
 
-def _saved_by_each(excess: np.ndarray) -> np.ndarray:
+def _seconds_saved_by_worker(excess: np.ndarray) -> np.ndarray:
     """float64[W]: the seconds that the job would take less if a worker were at the median.
 
     In a step only the slowest worker can save something: down to the second longest time or the median.

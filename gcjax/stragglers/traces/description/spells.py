@@ -21,25 +21,25 @@ class Spell(NamedTuple):
 
     Attributes:
       worker: its number.
-      first: the number of the first step.
-      last: that of the last step.
+      first_step: the number of the first step.
+      last_step: that of the last step.
       num_steps: of the trace, from the first to the last.
-      ratio: the mean over these steps of its level.
-      peak: its largest level in them.
+      mean_ratio: the mean over these steps of its level.
+      peak_ratio: its largest level in them.
       peak_step: the number of the first step of that level.
-      from_start: whether it is slow from its first step on.
-      to_end: whether it is slow up to its last step.
+      is_slow_from_start: whether it is slow from its first step on.
+      is_slow_to_end: whether it is slow up to its last step.
     """
 
     worker: int
-    first: int
-    last: int
+    first_step: int
+    last_step: int
     num_steps: int
-    ratio: float
-    peak: float
+    mean_ratio: float
+    peak_ratio: float
     peak_step: int
-    from_start: bool
-    to_end: bool
+    is_slow_from_start: bool
+    is_slow_to_end: bool
 
 
 def spells(levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
@@ -59,28 +59,30 @@ def spells(levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
 
 def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
     """The spells of a worker: its slow levels, where those that follow one another are one."""
-    runs_of_one_kind = itertools.groupby(levels, lambda level: level.is_slow and level.ratio >= SLOW_LEVEL)
+    runs_of_one_kind = itertools.groupby(levels, lambda level: level.is_slow and level.median_ratio >= SLOW_LEVEL)
     slow_runs = [list(run) for is_slow, run in runs_of_one_kind if is_slow]
     first_level, last_level = levels[0], levels[-1]
     return [
-        _spell_of_levels(worker, run, steps)._replace(from_start=run[0] is first_level, to_end=run[-1] is last_level)
+        _spell_of_levels(worker, run, steps)._replace(
+            is_slow_from_start=run[0] is first_level, is_slow_to_end=run[-1] is last_level
+        )
         for run in slow_runs
     ]
 
 
 def _spell_of_levels(worker: int, levels: Sequence[Level], steps: np.ndarray) -> Spell:
     """The spell of these levels."""
-    peak_level = max(levels, key=lambda level: level.ratio)
-    num_steps_of_level = [level.last + 1 - level.first for level in levels]
-    first_index, last_index = levels[0].first, levels[-1].last
+    peak_level = max(levels, key=lambda level: level.median_ratio)
+    num_steps_of_level = [level.last_row + 1 - level.first_row for level in levels]
+    first_index, last_index = levels[0].first_row, levels[-1].last_row
     return Spell(
         worker=worker,
-        first=int(steps[first_index]),
-        last=int(steps[last_index]),
+        first_step=int(steps[first_index]),
+        last_step=int(steps[last_index]),
         num_steps=last_index + 1 - first_index,
-        ratio=float(np.average([level.ratio for level in levels], weights=num_steps_of_level)),
-        peak=peak_level.ratio,
-        peak_step=int(steps[peak_level.first]),
-        from_start=False,
-        to_end=False,
+        mean_ratio=float(np.average([level.median_ratio for level in levels], weights=num_steps_of_level)),
+        peak_ratio=peak_level.median_ratio,
+        peak_step=int(steps[peak_level.first_row]),
+        is_slow_from_start=False,
+        is_slow_to_end=False,
     )

@@ -22,7 +22,7 @@ class Statistics(NamedTuple):
     Attributes:
       median: seconds, over all times.
       worker_median: float64[W] seconds; NaN for a worker without a time.
-      tail: the 95th and 99th percentile and the largest of all times over the median of their step.
+      tail_over_median: the 95th and 99th percentile and the largest of all times over the median of their step.
       slowest_over_median: the median and the 95th percentile over steps of the longest time over the step's median.
       slow_probability: P(slow), over all times.
       slow_again_probability: P(slow | slow in the step before), over workers with a time in two successive rows.
@@ -35,7 +35,7 @@ class Statistics(NamedTuple):
 
     median: float
     worker_median: np.ndarray
-    tail: tuple[float, float, float]
+    tail_over_median: tuple[float, float, float]
     slowest_over_median: tuple[float, float]
     slow_probability: float
     slow_again_probability: float
@@ -46,41 +46,41 @@ class Statistics(NamedTuple):
 
 def statistics(times: StepTimes) -> Statistics:
     """The statistics of the times of a trace."""
-    is_time = ~np.isnan(times.seconds)
-    is_slow = times.seconds > SLOW_RATIO * times.median[:, None]
-    slow_probability, slow_again_probability = slow_probabilities(is_slow, is_time)
+    has_time = ~np.isnan(times.seconds)
+    is_slow = times.seconds > SLOW_RATIO * times.step_median[:, None]
+    slow_probability, slow_again_probability = slow_probabilities(is_slow, has_time)
     ratios_or_nan = _over_median(times.seconds, times)
     ratios = ratios_or_nan[~np.isnan(ratios_or_nan)]
     return Statistics(
-        median=float(np.median(times.seconds[is_time])),
+        median=float(np.median(times.seconds[has_time])),
         worker_median=median_of_rows(times.seconds.T),
-        tail=(*_quantiles(ratios, (0.95, 0.99)), float(ratios.max(initial=1.0))),
-        slowest_over_median=_quantiles(_over_median(times.slowest[:, None], times), (0.5, 0.95)),
+        tail_over_median=(*_quantiles(ratios, (0.95, 0.99)), float(ratios.max(initial=1.0))),
+        slowest_over_median=_quantiles(_over_median(times.step_longest[:, None], times), (0.5, 0.95)),
         slow_probability=slow_probability,
         slow_again_probability=slow_again_probability,
-        worker_slow_probability=_share(is_slow.sum(axis=0), is_time.sum(axis=0)),
+        worker_slow_probability=_share_or_nan(is_slow.sum(axis=0), has_time.sum(axis=0)),
         correlation=_mean_correlation(times.seconds),
         serial_correlation=_serial_correlation(relative_log_times(times)),
     )
 
 
-def slow_probabilities(is_slow: np.ndarray, is_time: np.ndarray) -> tuple[float, float]:
+def slow_probabilities(is_slow: np.ndarray, has_time: np.ndarray) -> tuple[float, float]:
     """P(slow), and P(slow | slow in the step before), over the times that there are; NaN over none.
 
     Args:
       is_slow: bool[T, W]; False where there is no time.
-      is_time: bool[T, W], whether there is a time, which can be that of a failed worker.
+      has_time: bool[T, W], whether there is a time, which can be that of a failed worker.
     """
-    was_slow = is_slow[:-1] & is_time[1:]
+    was_slow = is_slow[:-1] & has_time[1:]
     slow_again = was_slow & is_slow[1:]
-    return float(_share(is_slow.sum(), is_time.sum())), float(_share(slow_again.sum(), was_slow.sum()))
+    return float(_share_or_nan(is_slow.sum(), has_time.sum())), float(_share_or_nan(slow_again.sum(), was_slow.sum()))
 
 
 def _over_median(seconds: np.ndarray, times: StepTimes) -> np.ndarray:
     """float64[steps, columns]: times float64[T, columns] over the median of each step with a median above zero."""
-    is_positive = times.median > 0
+    is_positive = times.step_median > 0
     with np.errstate(over="ignore"):
-        return np.minimum(seconds[is_positive] / times.median[is_positive, None], _MAX_RATIO)
+        return np.minimum(seconds[is_positive] / times.step_median[is_positive, None], _MAX_RATIO)
 
 
 def _quantiles(values: np.ndarray, probabilities: tuple[float, float]) -> tuple[float, float]:
@@ -89,7 +89,7 @@ def _quantiles(values: np.ndarray, probabilities: tuple[float, float]) -> tuple[
     return float(low), float(high)
 
 
-def _share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+def _share_or_nan(count: np.ndarray, total: np.ndarray) -> np.ndarray:
     """The count over the total, NaN where that is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return count / total

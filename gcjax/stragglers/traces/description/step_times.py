@@ -15,19 +15,19 @@ class StepTimes(NamedTuple):
 
     Attributes:
       seconds: float64[T, W], NaN where not measured or failed.
-      median: float64[T], over the workers of a step, of which there is a time.
-      slowest: float64[T], the longest time of a step.
-      communication: float64[T], the shortest time of communicating and waiting of a step, 0 where none is known.
+      step_median: float64[T], over the workers of a step, of which there is a time.
+      step_longest: float64[T], the longest time of a step.
+      step_communication: float64[T], the shortest time of communicating and waiting of a step, 0 where none is known.
       steps: int64[T], the numbers of the steps.
     """
 
     seconds: np.ndarray
-    median: np.ndarray
-    slowest: np.ndarray
-    communication: np.ndarray
+    step_median: np.ndarray
+    step_longest: np.ndarray
+    step_communication: np.ndarray
     steps: np.ndarray
 
-    def part(self, rows: np.ndarray) -> "StepTimes":
+    def of_steps(self, rows: np.ndarray) -> "StepTimes":
         """The times of some of the steps: bool[T]."""
         return StepTimes(*(values[rows] for values in self))
 
@@ -42,9 +42,9 @@ def step_times(trace: Trace) -> StepTimes:
     seconds = np.where(has_finite_time, trace.compute, np.nan)[step_has_time] if has_gaps else trace.compute
     return StepTimes(
         seconds=seconds,
-        median=median_of_rows(seconds),
-        slowest=np.fmax.reduce(seconds, axis=1),
-        communication=_least_communication(trace)[step_has_time],
+        step_median=median_of_rows(seconds),
+        step_longest=np.fmax.reduce(seconds, axis=1),
+        step_communication=_least_communication(trace)[step_has_time],
         steps=trace.steps[step_has_time],
     )
 
@@ -74,7 +74,7 @@ def relative_log_times(times: StepTimes) -> np.ndarray:
     A time below a millionth of the step's median, or above a million of them, counts as that; steps with a median of
     zero have none.
     """
-    return log_ratio(times.seconds, times.median[:, None])
+    return log_ratio(times.seconds, times.step_median[:, None])
 
 
 def log_ratio(seconds: np.ndarray, reference: np.ndarray | float) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax.stragglers.traces.description.decomposition import Decomposition
-from gcjax.stragglers.traces.description.slowdown import seconds_without
+from gcjax.stragglers.traces.description.slowdown import seconds_without_delays_of
 from gcjax.stragglers.traces.description.spells import Spell
 from gcjax.stragglers.traces.description.step_times import StepTimes
 
@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
       kind: the first of these that is so. "persistent": a worker is slow up to its last step, or for half of the steps;
         "passing": workers were slow for a while, or single steps were, and that costs 10 % or more; "shared": all are
         slow at once, and that costs 10 % or more; "nobody".
-      workers: who is slow, for `persistent` and `passing`, what costs most first; none if only single steps are.
+      workers: who is slow, for "persistent" and "passing", what costs most first; none if only single steps are.
       cost: the share of the iterations that would be saved: for workers if they were at the median of each step, for
         single steps if these did not pass it, for shared slowness if the medians did not pass their own median; for
         "nobody" what waiting for the slowest costs in all. If a worker is slow at the end, this is over the steps in
@@ -44,13 +44,13 @@ class Verdict(NamedTuple):
     cost_of_computing: float
 
 
-def verdict(times: StepTimes, spells: Sequence[Spell], parts: Decomposition) -> Verdict:
+def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition) -> Verdict:
     """Who is slow, and what it costs.
 
     Args:
       times: of the trace.
       spells: of all workers.
-      parts: of the time that is lost.
+      lost_time: the shares of what makes it so long.
     """
     persistent_workers = _persistent_workers(spells, len(times.steps))
     if persistent_workers:
@@ -58,39 +58,42 @@ def verdict(times: StepTimes, spells: Sequence[Spell], parts: Decomposition) -> 
     workers_with_spells = _workers_by_excess(spells)
     if workers_with_spells and _is_worth_a_warning(_seconds_saved(times, workers_with_spells), times):
         return _verdict_on_workers("passing", workers_with_spells, times, spells)
-    passing_seconds, shared_seconds = parts.passing * parts.seconds, parts.shared * parts.seconds
+    passing_seconds, shared_seconds = (
+        lost_time.passing_share * lost_time.lost_seconds,
+        lost_time.shared_share * lost_time.lost_seconds,
+    )
     if _is_worth_a_warning(passing_seconds, times):
         return _verdict_with_cost("passing", workers=(), saved_seconds=passing_seconds, times=times)
     if _is_worth_a_warning(shared_seconds, times):
         return _verdict_with_cost("shared", workers=(), saved_seconds=shared_seconds, times=times)
-    waiting_seconds = float((times.slowest - times.median).sum())
-    waiting = _verdict_with_cost("nobody", workers=(), saved_seconds=waiting_seconds, times=times)
-    return waiting._replace(severity="ok")
+    waiting_seconds = float((times.step_longest - times.step_median).sum())
+    verdict_on_nobody = _verdict_with_cost("nobody", workers=(), saved_seconds=waiting_seconds, times=times)
+    return verdict_on_nobody._replace(severity="ok")
 
 
 def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spells: Sequence[Spell]) -> Verdict:
     """The verdict that these workers are slow."""
     own_spells = [spell for spell in spells if spell.worker in set(workers)]
-    if any(spell.to_end for spell in own_spells):
+    if any(spell.is_slow_to_end for spell in own_spells):
         is_slow_step = np.zeros(len(times.steps), bool)
         for spell in own_spells:
-            is_slow_step |= (times.steps >= spell.first) & (times.steps <= spell.last)
-        times = times.part(is_slow_step)  # what counts is what it costs while it lasts
+            is_slow_step |= (times.steps >= spell.first_step) & (times.steps <= spell.last_step)
+        times = times.of_steps(is_slow_step)  # what counts is what it costs while it lasts
     return _verdict_with_cost(kind, tuple(workers), _seconds_saved(times, workers), times)
 
 
 def _verdict_with_cost(kind: str, workers: tuple[int, ...], saved_seconds: float, times: StepTimes) -> Verdict:
     """The verdict, if so many seconds would be saved."""
-    cost = _cost(saved_seconds, times)
+    cost = _share_of_iterations(saved_seconds, times)
     severity = "critical" if cost >= CRITICAL else "warning" if cost >= WARNING else "ok"
-    computing_seconds = float(times.slowest.sum())
+    computing_seconds = float(times.step_longest.sum())
     cost_of_computing = saved_seconds / computing_seconds if computing_seconds > 0 else 0.0
     return Verdict(severity, kind, workers, cost, cost_of_computing)
 
 
 def _persistent_workers(spells: Sequence[Spell], num_steps: int) -> list[int]:
     """Workers that are slow up to their last step, or for half of all steps, what costs most first."""
-    slow_at_end = {spell.worker for spell in spells if spell.to_end}
+    slow_at_end = {spell.worker for spell in spells if spell.is_slow_to_end}
     num_slow_steps: Counter[int] = Counter()
     for spell in spells:
         num_slow_steps[spell.worker] += spell.num_steps
@@ -102,21 +105,23 @@ def _workers_by_excess(spells: Sequence[Spell]) -> list[int]:
     """The workers with spells, the one with the most excess over the median in its spells first."""
     excess_of_worker: dict[int, float] = {}
     for spell in spells:
-        excess_of_worker[spell.worker] = excess_of_worker.get(spell.worker, 0.0) + (spell.ratio - 1) * spell.num_steps
+        excess_of_worker[spell.worker] = (
+            excess_of_worker.get(spell.worker, 0.0) + (spell.mean_ratio - 1) * spell.num_steps
+        )
     return sorted(excess_of_worker, key=lambda worker: (-excess_of_worker[worker], worker))
 
 
 def _seconds_saved(times: StepTimes, workers: Sequence[int]) -> float:
     """The seconds that would be saved if these workers were at the median."""
-    return float(times.slowest.sum()) - seconds_without(times, workers)
+    return float(times.step_longest.sum()) - seconds_without_delays_of(times, workers)
 
 
-def _is_worth_a_warning(saved: float, times: StepTimes) -> bool:
+def _is_worth_a_warning(saved_seconds: float, times: StepTimes) -> bool:
     """Whether so many seconds are worth a warning; not if they are NaN."""
-    return _cost(saved, times) >= WARNING
+    return _share_of_iterations(saved_seconds, times) >= WARNING
 
 
-def _cost(saved: float, times: StepTimes) -> float:
+def _share_of_iterations(saved_seconds: float, times: StepTimes) -> float:
     """Seconds as a share of the iterations."""
-    iterations = float((times.slowest + times.communication).sum())
-    return saved / iterations if iterations > 0 else 0.0
+    iterations = float((times.step_longest + times.step_communication).sum())
+    return saved_seconds / iterations if iterations > 0 else 0.0

@@ -26,7 +26,7 @@ def sentence(
     spells: Sequence[Spell],
     slow_steps: Sequence[SlowStep],
     failures: Sequence[tuple[int, int]],
-    names: Sequence[str],
+    worker_names: Sequence[str],
     slowdown: Slowdown,
 ) -> str:
     """The verdict in words, the steps in which all were slow, and who failed.
@@ -36,69 +36,72 @@ def sentence(
       spells: of all workers.
       slow_steps: in which all are slow.
       failures: (worker, step) of each worker that failed.
-      names: of the workers.
+      worker_names: of the workers.
       slowdown: what-if.
     """
-    cost = f"{100 * verdict.cost:.3g} % of the iteration"
+    cost_text = f"{100 * verdict.cost:.3g} % of the iteration"
     is_other_when_rounded = verdict.cost_of_computing > 1.005 * verdict.cost
     if is_other_when_rounded:
-        cost += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
-    failed_sentence = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
+        cost_text += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
+    failed_sentence = (
+        f" {_workers_with_steps_sentence('Failed', failures, len(failures), worker_names)}" if failures else ""
+    )
     if verdict.kind == "passing" and not verdict.workers:
-        cost += _main_cause_clause(slowdown, names)
-    clause = _verdict_sentence(verdict, cost, spells, names)
-    return f"{_SEVERITIES[verdict.severity]}: {clause}{_slow_for_all(slow_steps)}{failed_sentence}"
+        cost_text += _main_cause_clause(slowdown, worker_names)
+    clause = _verdict_sentence(verdict, cost_text, spells, worker_names)
+    return f"{_SEVERITIES[verdict.severity]}: {clause}{_slow_steps_sentence(slow_steps)}{failed_sentence}"
 
 
-def _slow_for_all(slow_steps: Sequence[SlowStep]) -> str:
+def _slow_steps_sentence(slow_steps: Sequence[SlowStep]) -> str:
     """The steps in which all were slow, the slowest of them, as a sentence of its own; empty if there are none."""
     if not slow_steps:
         return ""
-    slowest = sorted(slow_steps, key=lambda slow: -slow.ratio)[:_MAX_STEPS]
-    texts = [f"{slow.step} ({slow.ratio:.3g} times as long as usual)" for slow in sorted(slowest)]
+    slowest = sorted(slow_steps, key=lambda slow_step: -slow_step.ratio)[:_MAX_STEPS]
+    texts = [f"{slow_step.step} ({slow_step.ratio:.3g} times as long as usual)" for slow_step in sorted(slowest)]
     noun = "step" if len(slow_steps) == 1 else "steps"
-    return f" In {noun} {_listed(texts, len(slow_steps))} even the fastest worker was slow."
+    return f" In {noun} {_text_list(texts, len(slow_steps))} even the fastest worker was slow."
 
 
-def _main_cause_clause(slowdown: Slowdown, names: Sequence[str]) -> str:
+def _main_cause_clause(slowdown: Slowdown, worker_names: Sequence[str]) -> str:
     """The worker without whose delays at least half of the cost would be gone, if there is one; not for two workers."""
-    worker = int(slowdown.without.argmin())
-    lost_share = slowdown.total - 1
-    saved_share = slowdown.total - slowdown.without[worker]
-    share_of_lost = saved_share / lost_share if lost_share > 0 else 0.0
-    if len(names) < 3 or not share_of_lost >= _MAIN_SHARE:
+    worker = int(slowdown.ratio_without_worker.argmin())
+    lost_ratio = slowdown.total_ratio - 1
+    saved_ratio = slowdown.total_ratio - slowdown.ratio_without_worker[worker]
+    saved_share_of_lost = saved_ratio / lost_ratio if lost_ratio > 0 else 0.0
+    if len(worker_names) < 3 or not saved_share_of_lost >= _MAIN_SHARE:
         return ""
-    return f"; {100 * share_of_lost:.3g} % of that would be gone with worker {names[worker]} at the median"
+    return f"; {100 * saved_share_of_lost:.3g} % of that would be gone with worker {worker_names[worker]} at the median"
 
 
-def _verdict_sentence(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequence[str]) -> str:
+def _verdict_sentence(verdict: Verdict, cost_text: str, spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
     """What follows the severity."""
     if verdict.kind == "persistent":
         own_spells = [spell for spell in spells if spell.worker in set(verdict.workers)]
-        is_slow_throughout = any(spell.from_start and spell.to_end for spell in own_spells)
-        is_slow_at_end = any(spell.to_end for spell in own_spells)
-        workers_since = _slow_workers_since(verdict.workers, spells, names)
+        is_slow_throughout = any(spell.is_slow_from_start and spell.is_slow_to_end for spell in own_spells)
+        is_slow_at_end = any(spell.is_slow_to_end for spell in own_spells)
+        workers_since = _slow_workers_since(verdict.workers, spells, worker_names)
         if not is_slow_at_end:
             verb = _past_verb(verdict.workers)
-            return f"{workers_since} {verb} slow for half of the steps or more; this costs {cost}."
+            return f"{workers_since} {verb} slow for half of the steps or more; this costs {cost_text}."
         verb, while_slow = "is" if len(verdict.workers) == 1 else "are", "" if is_slow_throughout else " while it lasts"
-        return f"{workers_since} {verb} persistently slow; this costs {cost}{while_slow}."
+        return f"{workers_since} {verb} persistently slow; this costs {cost_text}{while_slow}."
     if verdict.workers:
-        workers_since = _slow_workers_since(verdict.workers, spells, names)
-        return f"{workers_since} {_past_verb(verdict.workers)} slow, which passed; this costs {cost}."
+        workers_since = _slow_workers_since(verdict.workers, spells, worker_names)
+        return f"{workers_since} {_past_verb(verdict.workers)} slow, which passed; this costs {cost_text}."
     if verdict.kind == "passing":
-        return f"nobody is slow for long, but delays that pass cost {cost}."
+        return f"nobody is slow for long, but delays that pass cost {cost_text}."
     if verdict.kind == "shared":
-        return f"nobody is slower than the others, but at times all are slow at once; this costs {cost}."
-    return f"nobody is slow; waiting for the slowest of each step costs {cost}.{_was_slow_sentence(spells, names)}"
+        return f"nobody is slower than the others, but at times all are slow at once; this costs {cost_text}."
+    was_slow_sentence = _was_slow_sentence(spells, worker_names)
+    return f"nobody is slow; waiting for the slowest of each step costs {cost_text}.{was_slow_sentence}"
 
 
-def _was_slow_sentence(spells: Sequence[Spell], names: Sequence[str]) -> str:
+def _was_slow_sentence(spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
     """Who was slow for a while, at little cost, as a sentence of its own; empty if nobody was."""
     if not spells:
         return ""
     workers = sorted({spell.worker for spell in spells})
-    subject = _slow_workers_since(workers, spells, names)
+    subject = _slow_workers_since(workers, spells, worker_names)
     return f" {subject[0].upper()}{subject[1:]} {_past_verb(workers)} slow for a while."
 
 
@@ -107,33 +110,33 @@ def _past_verb(workers: Sequence[int]) -> str:
     return "was" if len(workers) == 1 else "were"
 
 
-def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], names: Sequence[str]) -> str:
+def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
     """Some workers with how slow and since when."""
     texts = []
     for worker in workers[:_MAX_WORKERS]:
         own_spells = [spell for spell in spells if spell.worker == worker]
-        texts.append(f"{names[worker]} ({_how_slow_and_when(own_spells)})")
-    return f"{'worker' if len(workers) == 1 else 'workers'} {_listed(texts, len(workers))}"
+        texts.append(f"{worker_names[worker]} ({_how_slow_and_when(own_spells)})")
+    return f"{'worker' if len(workers) == 1 else 'workers'} {_text_list(texts, len(workers))}"
 
 
 def _how_slow_and_when(spells: Sequence[Spell]) -> str:
     """How slow a worker is and since when; of several spells, the longest and how many there are."""
     longest = max(spells, key=lambda spell: spell.num_steps)
-    if longest.to_end:
-        when = "from its first step on" if longest.from_start else f"since step {longest.first}"
+    if longest.is_slow_to_end:
+        when = "from its first step on" if longest.is_slow_from_start else f"since step {longest.first_step}"
     else:
-        when = f"from step {longest.first} to step {longest.last}"
-    text = f"{longest.ratio:.3g} times the median, {when}"
-    if longest.peak >= _PEAK_RATIO * longest.ratio:
-        text += f", {longest.peak:.3g} times from step {longest.peak_step}"
+        when = f"from step {longest.first_step} to step {longest.last_step}"
+    text = f"{longest.mean_ratio:.3g} times the median, {when}"
+    if longest.peak_ratio >= _PEAK_RATIO * longest.mean_ratio:
+        text += f", {longest.peak_ratio:.3g} times from step {longest.peak_step}"
     return text if len(spells) == 1 else f"{text}, the longest of {len(spells)} spells"
 
 
-def _listed(texts: Sequence[str], number: int) -> str:
-    """Texts with commas, and how many more there are than these."""
-    if number > len(texts):
-        return f"{', '.join(texts)} and {number - len(texts):,} more"
-    return texts[0] if number == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+def _text_list(texts: Sequence[str], num_in_all: int) -> str:
+    """Texts with commas, and how many more there are in all than these."""
+    if num_in_all > len(texts):
+        return f"{', '.join(texts)} and {num_in_all - len(texts):,} more"
+    return texts[0] if num_in_all == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iterator[str]:
@@ -152,20 +155,26 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
     if reading.num_gaps:
         yield f"{reading.num_gaps:,} times between the first and the last of a worker are missing."
     if reading.num_missing_steps:
-        yield _missing_steps(trace.steps, reading.num_missing_steps)
-    is_time = ~np.isnan(trace.compute)
-    if reading.joined:
-        first_steps = ((worker, trace.steps[is_time[:, worker].argmax()]) for worker in reading.joined)
-        yield _with_steps("Joined after the first step", first_steps, len(reading.joined), trace.workers)
-    if reading.left:
-        is_time_from_end, steps_from_end = is_time[::-1], trace.steps[::-1]
-        last_steps = ((worker, steps_from_end[is_time_from_end[:, worker].argmax()]) for worker in reading.left)
-        yield _with_steps("Left, with their last step", last_steps, len(reading.left), trace.workers)
+        yield _missing_steps_sentence(trace.steps, reading.num_missing_steps)
+    has_time = ~np.isnan(trace.compute)
+    if reading.workers_joined_late:
+        first_steps = ((worker, trace.steps[has_time[:, worker].argmax()]) for worker in reading.workers_joined_late)
+        yield _workers_with_steps_sentence(
+            "Joined after the first step", first_steps, len(reading.workers_joined_late), trace.workers
+        )
+    if reading.workers_left_early:
+        has_time_from_end, steps_from_end = has_time[::-1], trace.steps[::-1]
+        last_steps = (
+            (worker, steps_from_end[has_time_from_end[:, worker].argmax()]) for worker in reading.workers_left_early
+        )
+        yield _workers_with_steps_sentence(
+            "Left, with their last step", last_steps, len(reading.workers_left_early), trace.workers
+        )
     if failures:
-        yield _with_steps("Failed", failures, len(failures), trace.workers)
+        yield _workers_with_steps_sentence("Failed", failures, len(failures), trace.workers)
 
 
-def _missing_steps(steps: np.ndarray, num_missing: int) -> str:
+def _missing_steps_sentence(steps: np.ndarray, num_missing: int) -> str:
     """That steps have no row: all but every so many, or how many."""
     distances = np.diff(steps)
     is_every_so_many = (distances == distances[0]).all()
@@ -174,7 +183,9 @@ def _missing_steps(steps: np.ndarray, num_missing: int) -> str:
     return f"{num_missing:,} numbers between the first and the last step have no row."
 
 
-def _with_steps(what: str, worker_steps: Iterable[tuple[int, int]], number: int, names: Sequence[str]) -> str:
-    """Workers, each with a step."""
-    texts = [f"worker {names[worker]} (step {step})" for worker, step in list(worker_steps)[:_MAX_WORKERS]]
-    return f"{what}: {_listed(texts, number)}."
+def _workers_with_steps_sentence(
+    what: str, worker_steps: Iterable[tuple[int, int]], num_workers: int, worker_names: Sequence[str]
+) -> str:
+    """`what`, and then the first of so many workers, each with a step, as a sentence."""
+    texts = [f"worker {worker_names[worker]} (step {step})" for worker, step in list(worker_steps)[:_MAX_WORKERS]]
+    return f"{what}: {_text_list(texts, num_workers)}."

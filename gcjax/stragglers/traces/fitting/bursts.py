@@ -16,13 +16,13 @@ import numpy as np
 
 from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
-from gcjax.stragglers.traces.fitting.patterns import split
+from gcjax.stragglers.traces.fitting.patterns import speed_groups
 
-_NUM_WINDOWS = 8
-_NUM_BOUNDS = 3
+_NUM_WINDOWS = 8  # the widest that is possible, and narrower ones
+_NUM_MAX_SLOW = 3  # values of `max_slow`: the least that is possible, and larger ones
 
 
-class Burst(NamedTuple):
+class BurstParameters(NamedTuple):
     """The parameters of bursts, as in `gcjax.stragglers.bursty`."""
 
     burst: int
@@ -31,132 +31,150 @@ class Burst(NamedTuple):
     probability: float
 
 
-class Rounds(NamedTuple):
+class BurstHistory(NamedTuple):
     """What happened in each step, for one window.
 
     Attributes:
-      counted: int64[T], workers that are in a burst, or were less than a window ago.
-      begun: int64[T], bursts that begin.
-      is_wrong: bool[T], whether a worker began one that could not.
+      num_in_window: int64[T], workers that are in a burst, or were less than a window ago.
+      num_begun: int64[T], bursts that begin.
+      is_impossible: bool[T], whether a worker began one that could not.
     """
 
-    counted: np.ndarray
-    begun: np.ndarray
-    is_wrong: np.ndarray
+    num_in_window: np.ndarray
+    num_begun: np.ndarray
+    is_impossible: np.ndarray
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """The bursty model, unless nobody is slow, of float64[T, W] finite seconds above 0, NaN where not measured."""
-    groups = split(seconds)
-    is_slow = groups.states(seconds) == 1
+    groups = speed_groups(seconds)
+    is_slow = groups.slow_states(seconds) == 1
     if not is_slow.any():
         return
-    burst = _likeliest_burst(is_slow)
-    base_and_slowdown = {"base": groups.fast, "slowdown": groups.slow / groups.fast}
-    parameters = base_and_slowdown | burst._asdict()
+    burst_parameters = _likeliest_burst(is_slow)
+    base_and_slowdown = {"base": groups.fast_median, "slowdown": groups.slow_median / groups.fast_median}
+    parameters = base_and_slowdown | burst_parameters._asdict()
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of who is slow: an equal part of each step's for each worker, and that of its burst."""
-        states = groups.states(times)
-        return np.where(np.isnan(states), np.nan, log_probability(states == 1, burst))
+        """float64[T, W]: the log-likelihood of who is slow: an equal part of each step's, and that of its burst."""
+        slow_states = groups.slow_states(times)
+        return np.where(np.isnan(slow_states), np.nan, log_probability(slow_states == 1, burst_parameters))
 
     yield Candidate(call("bursty", **parameters), len(parameters), log_likelihood)
 
 
-def log_probability(slow: np.ndarray, burst: Burst) -> np.ndarray:
+def log_probability(is_slow: np.ndarray, burst_parameters: BurstParameters) -> np.ndarray:
     """float64[T, W], the sum of which is the logarithm of the probability of a pattern bool[T, W]."""
-    num_workers = slow.shape[1]
-    log_probability_of_steps = _log_probability_of_begun(rounds(slow, burst.window), burst, num_workers)
+    num_workers = is_slow.shape[1]
+    log_probability_of_steps = _log_probability_of_begun_bursts(
+        burst_history(is_slow, burst_parameters.window), burst_parameters, num_workers
+    )
     equal_parts = log_probability_of_steps[:, None] / num_workers
-    return equal_parts + _log_probability_of_lengths(slow, burst)
+    return equal_parts + _log_probability_of_lengths(is_slow, burst_parameters)
 
 
-def steps_slow_so_far(slow: np.ndarray) -> np.ndarray:
+def steps_slow_so_far(is_slow: np.ndarray) -> np.ndarray:
     """int64[T, W]: for how many steps a worker has been slow, this one among them; 0 if it is not."""
-    num_steps = np.zeros(slow.shape, np.int64)
-    for step, is_slow in enumerate(slow):
+    num_steps = np.zeros(is_slow.shape, np.int64)
+    for step, is_slow_in_step in enumerate(is_slow):
         num_steps_before = num_steps[step - 1] if step else 0
-        num_steps[step] = np.where(is_slow, num_steps_before + 1, 0)
+        num_steps[step] = np.where(is_slow_in_step, num_steps_before + 1, 0)
     return num_steps
 
 
-def _steps_since_slow(slow: np.ndarray) -> np.ndarray:
+def _steps_since_slow(is_slow: np.ndarray) -> np.ndarray:
     """int64[T, W]: steps since a worker was last slow, before this one; very large if never."""
-    steps, never = np.arange(len(slow))[:, None], -(2**40)
-    last_slow_step = np.maximum.accumulate(np.where(slow, steps, never), axis=0)
+    steps, never = np.arange(len(is_slow))[:, None], -(2**40)
+    last_slow_step = np.maximum.accumulate(np.where(is_slow, steps, never), axis=0)
     return steps - np.concatenate([np.full_like(last_slow_step[:1], never), last_slow_step[:-1]])
 
 
-def _least_gap(slow: np.ndarray) -> int:
+def _least_steps_between_bursts(is_slow: np.ndarray) -> int:
     """Steps from the last of a burst to the first of the worker's next, the least; T if no worker has two."""
-    gaps = _steps_since_slow(slow)
-    begins_burst = slow & (gaps > 1)
-    return int(np.where(begins_burst, gaps, len(slow)).min())
+    steps_since_slow = _steps_since_slow(is_slow)
+    begins_burst = is_slow & (steps_since_slow > 1)
+    return int(np.where(begins_burst, steps_since_slow, len(is_slow)).min())
 
 
-def rounds(slow: np.ndarray, window: int) -> Rounds:
-    """What happened in each step of a pattern bool[T, W]."""
-    gaps = _steps_since_slow(slow)
-    is_counted = gaps < window
-    begins = slow & ((gaps > 1) | np.asarray(window == 1))
-    is_wrong = np.any(begins & is_counted, axis=1)
-    return Rounds(counted=is_counted.sum(axis=1), begun=begins.sum(axis=1), is_wrong=is_wrong)
+def burst_history(is_slow: np.ndarray, window: int) -> BurstHistory:
+    """What happened in each step of `is_slow bool[T, W]`; no burst may begin within `window` steps of the last one."""
+    steps_since_slow = _steps_since_slow(is_slow)
+    is_in_window = steps_since_slow < window
+    begins_burst = is_slow & ((steps_since_slow > 1) | np.asarray(window == 1))
+    is_impossible = np.any(begins_burst & is_in_window, axis=1)
+    return BurstHistory(
+        num_in_window=is_in_window.sum(axis=1), num_begun=begins_burst.sum(axis=1), is_impossible=is_impossible
+    )
 
 
-def _log_probability_of_begun(history: Rounds, burst: Burst, num_workers: int) -> np.ndarray:
+def _log_probability_of_begun_bursts(
+    history: BurstHistory, burst_parameters: BurstParameters, num_workers: int
+) -> np.ndarray:
     """float64[T]: the logarithm of the probability that these workers begin, of those that could."""
     from scipy.special import gammaln
     from scipy.stats import binom
 
-    num_able, num_places = num_workers - history.counted, burst.max_slow - history.counted
-    num_begun = history.begun
+    num_able, num_places = num_workers - history.num_in_window, burst_parameters.max_slow - history.num_in_window
+    num_begun = history.num_begun
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_if_unbounded = num_begun * np.log(burst.probability) + (num_able - num_begun) * np.log1p(-burst.probability)
+        log_if_unbounded = num_begun * np.log(burst_parameters.probability) + (num_able - num_begun) * np.log1p(
+            -burst_parameters.probability
+        )
         log_num_sets = gammaln(num_able + 1) - gammaln(num_begun + 1) - gammaln(num_able - num_begun + 1)
-        log_at_least_as_many = binom.logsf(num_places - 1, num_able, burst.probability)  # more may not have been let
+        log_at_least_as_many = binom.logsf(num_places - 1, num_able, burst_parameters.probability)  # not all may be let
         log_if_at_bound = log_at_least_as_many - log_num_sets
         log_if_possible = np.where(num_begun < num_places, log_if_unbounded, log_if_at_bound)
-    is_impossible = history.is_wrong | (num_begun > num_places) | (num_begun > num_able)
+    is_impossible = history.is_impossible | (num_begun > num_places) | (num_begun > num_able)
     return np.where(is_impossible, -np.inf, log_if_possible)
 
 
-def _log_probability_of_lengths(slow: np.ndarray, burst: Burst) -> np.ndarray:
-    """float64[T, W]: of whether a burst goes on, where a worker was slow in the step before; 0 elsewhere."""
-    if burst.window == 1:
-        return np.zeros(slow.shape)
-    slow_so_far = steps_slow_so_far(slow)
-    slow_before = np.concatenate([np.zeros_like(slow_so_far[:1]), slow_so_far[:-1]])
+def _log_probability_of_lengths(is_slow: np.ndarray, burst_parameters: BurstParameters) -> np.ndarray:
+    """float64[T, W]: the log-probability of a burst going on or ending, where a worker was slow before; else 0."""
+    if burst_parameters.window == 1:
+        return np.zeros(is_slow.shape)
+    steps_slow = steps_slow_so_far(is_slow)
+    steps_slow_before = np.concatenate([np.zeros_like(steps_slow[:1]), steps_slow[:-1]])
     with np.errstate(divide="ignore", invalid="ignore"):
-        num_longer_lengths = burst.burst - slow_before  # that are possible if it goes on; one more if it ends
-        log_if_possible = np.log(np.where(slow, num_longer_lengths, 1) / (num_longer_lengths + 1))
-    was_slow, is_too_long = slow_before > 0, num_longer_lengths < 0
+        num_longer_lengths = burst_parameters.burst - steps_slow_before  # one more if it ends
+        log_if_possible = np.log(np.where(is_slow, num_longer_lengths, 1) / (num_longer_lengths + 1))
+    was_slow, is_too_long = steps_slow_before > 0, num_longer_lengths < 0
     return np.where(~was_slow, 0, np.where(is_too_long, -np.inf, log_if_possible))
 
 
-def _likeliest_burst(slow: np.ndarray) -> Burst:
+def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
     """The parameters of the largest likelihood."""
-    num_workers, longest_burst, widest_window = slow.shape[1], int(steps_slow_so_far(slow).max()), _least_gap(slow)
+    num_workers, longest_burst, widest_window = (
+        is_slow.shape[1],
+        int(steps_slow_so_far(is_slow).max()),
+        _least_steps_between_bursts(is_slow),
+    )
     is_every_slow_unit_a_burst = longest_burst > widest_window
     if is_every_slow_unit_a_burst:
         longest_burst, widest_window = 1, 1
     likelihoods_and_bursts = []
     for window in range(max(longest_burst, widest_window - _NUM_WINDOWS + 1), widest_window + 1):
-        history = rounds(slow, window)
-        most_at_once = max(int((history.counted + history.begun).max()), 1)
-        for max_slow in range(most_at_once, min(most_at_once + _NUM_BOUNDS, num_workers + 1)):
-            any_probability = Burst(longest_burst, window, max_slow, probability=0.5)
-            likelihoods_and_bursts.append(_likelihood_and_burst(history, any_probability, num_workers))
+        history = burst_history(is_slow, window)
+        most_in_window = max(int((history.num_in_window + history.num_begun).max()), 1)
+        for max_slow in range(most_in_window, min(most_in_window + _NUM_MAX_SLOW, num_workers + 1)):
+            with_any_probability = BurstParameters(longest_burst, window, max_slow, probability=0.5)
+            likelihoods_and_bursts.append(_likelihood_and_burst(history, with_any_probability, num_workers))
     _, likeliest = max(likelihoods_and_bursts)
     return likeliest
 
 
-def _likelihood_and_burst(history: Rounds, burst: Burst, num_workers: int) -> tuple[float, Any]:
+def _likelihood_and_burst(
+    history: BurstHistory, burst_parameters: BurstParameters, num_workers: int
+) -> tuple[float, Any]:
     """The largest likelihood of steps, and the parameters with the probability that has it."""
     from scipy.optimize import minimize_scalar
 
     def loss(probability: float) -> float:
         """Minus the likelihood."""
-        return -float(_log_probability_of_begun(history, burst._replace(probability=probability), num_workers).sum())
+        return -float(
+            _log_probability_of_begun_bursts(
+                history, burst_parameters._replace(probability=probability), num_workers
+            ).sum()
+        )
 
     optimum = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
-    return -float(optimum.fun), burst._replace(probability=float(optimum.x))
+    return -float(optimum.fun), burst_parameters._replace(probability=float(optimum.x))

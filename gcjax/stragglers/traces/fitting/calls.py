@@ -61,17 +61,17 @@ class Call(NamedTuple):
         return _GIN_NAMES.get(self.name, self.name)
 
     @property
-    def names(self) -> str:
+    def nested_names(self) -> str:
         """The factory and those that it is given, as in `scaled(markov(weibull))`."""
-        inner = [value.names for value in self.arguments.values() if isinstance(value, Call)]
+        inner = [value.nested_names for value in self.arguments.values() if isinstance(value, Call)]
         return f"{self.name}({inner[0]})" if inner else self.name
 
-    def lines(self) -> Iterator[str]:
+    def gin_lines(self) -> Iterator[str]:
         """The lines of a config file that bind all parameters; `@gin_name()` is then the model."""
         for parameter, value in self.arguments.items():
             if isinstance(value, Call):
                 yield f"{self.gin_name}.{parameter} = @{value.gin_name}()"
-                yield from value.lines()
+                yield from value.gin_lines()
             else:
                 yield f"{self.gin_name}.{parameter} = {value!r}"
 

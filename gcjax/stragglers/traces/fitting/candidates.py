@@ -34,4 +34,4 @@ class Candidate(NamedTuple):
     @property
     def name(self) -> str:
         """The factories and the suffix."""
-        return self.call.names + self.suffix
+        return self.call.nested_names + self.suffix

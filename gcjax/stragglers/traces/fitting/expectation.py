@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.stragglers.traces.fitting.chains import Chain, mixed, predicted, smoothed
+from gcjax.stragglers.traces.fitting.chains import Chain, mixture_log_density, slow_given_past, state_probabilities
 from gcjax.stragglers.traces.fitting.families import Family, log_density, maximum_likelihood
-from gcjax.stragglers.traces.fitting.independent import weighted
-from gcjax.stragglers.traces.fitting.patterns import PSEUDO_COUNT, threshold
+from gcjax.stragglers.traces.fitting.independent import seconds_and_weights
+from gcjax.stragglers.traces.fitting.patterns import PSEUDO_COUNT, slow_threshold
 
-_NUM_TRIALS = 8  # passes from each beginning
+_PASSES_PER_TRIAL = 8  # passes from each beginning
 _MAX_PASSES = 60
 _TOLERANCE = 1e-6  # nats a time that a pass must win
-_STEPS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
+_SLOWDOWN_FACTORS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
 """Factors on the slowdown that are tried; the first only where there is no shortest time."""
-_MAX_STEPS = 8  # with each factor
+_MAX_TRIALS_PER_FACTOR = 8  # with each factor
 _NEGLIGIBLE = 1e-9  # a weight that counts as none
-_RATIOS = (1.3, 2.0)
+_SLOW_RATIOS = (1.3, 2.0)
 """Beginnings: what is slower than so many times the median of its worker. Another is the best threshold for all."""
 
 
@@ -43,7 +43,7 @@ class Parameters(NamedTuple):
     slowdown: float
 
 
-class Kind(NamedTuple):
+class ModelKind(NamedTuple):
     """What is fitted.
 
     Attributes:
@@ -57,27 +57,27 @@ class Kind(NamedTuple):
     has_memory: bool
 
 
-def fitted(kind: Kind, seconds: np.ndarray) -> Parameters:
+def fitted_parameters(kind: ModelKind, seconds: np.ndarray) -> Parameters:
     """The parameters of the largest likelihood that EM finds."""
-    initial_states = [seconds > ratio * medians(seconds) for ratio in _RATIOS]
-    initial_states.append(seconds > threshold(seconds))
+    initial_states = [seconds > ratio * worker_medians(seconds) for ratio in _SLOW_RATIOS]
+    initial_states.append(seconds > slow_threshold(seconds))
     initial_parameters = [_parameters_of_states(kind, seconds, is_slow) for is_slow in initial_states]
-    improved = [_after_passes(kind, seconds, parameters, _NUM_TRIALS) for parameters in initial_parameters]
+    improved = [_after_em_passes(kind, seconds, parameters, _PASSES_PER_TRIAL) for parameters in initial_parameters]
     best = max(improved, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
-    return _after_passes(kind, seconds, _best_of_other_slowdowns(kind, seconds, best), _MAX_PASSES)
+    return _after_em_passes(kind, seconds, _best_of_other_slowdowns(kind, seconds, best), _MAX_PASSES)
 
 
-def _best_of_other_slowdowns(kind: Kind, seconds: np.ndarray, best: Parameters) -> Parameters:
+def _best_of_other_slowdowns(kind: ModelKind, seconds: np.ndarray, best: Parameters) -> Parameters:
     """The best of this and of what comes from larger and smaller slowdowns.
 
     EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
     """
     likelihood = _mean_log_likelihood(kind, best, seconds)
-    factors = _STEPS if kind.family.has_shortest else _STEPS[:1]
+    factors = _SLOWDOWN_FACTORS if kind.family.has_shortest_time else _SLOWDOWN_FACTORS[:1]
     for factor in [direction for factor_up in factors for direction in (factor_up, 1 / factor_up)]:
-        for _ in range(_MAX_STEPS):
+        for _ in range(_MAX_TRIALS_PER_FACTOR):
             with_other_slowdown = best._replace(slowdown=best.slowdown * factor)
-            trial = _after_passes(kind, seconds, with_other_slowdown, _NUM_TRIALS)
+            trial = _after_em_passes(kind, seconds, with_other_slowdown, _PASSES_PER_TRIAL)
             trial_likelihood = _mean_log_likelihood(kind, trial, seconds)
             if trial_likelihood < likelihood + _TOLERANCE:
                 break
@@ -85,40 +85,43 @@ def _best_of_other_slowdowns(kind: Kind, seconds: np.ndarray, best: Parameters) 
     return best
 
 
-def _after_passes(kind: Kind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
+def _after_em_passes(kind: ModelKind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
     """The parameters after so many passes, or fewer if they win nothing more."""
     likelihood = -np.inf
     for _ in range(num_passes):
-        log_fast, log_slow = log_densities(kind, parameters, seconds)
-        states = smoothed(log_fast, log_slow, parameters.chain)
-        likelihood_before, likelihood = likelihood, float(np.nanmean(mixed(log_fast, log_slow, states.predicted)))
+        log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
+        states = state_probabilities(log_density_fast, log_density_slow, parameters.chain)
+        likelihood_before, likelihood = (
+            likelihood,
+            float(np.nanmean(mixture_log_density(log_density_fast, log_density_slow, states.slow_given_past))),
+        )
         if likelihood - likelihood_before < _TOLERANCE:
             break
-        is_surely_fast, is_surely_slow = np.isneginf(log_slow), np.isneginf(log_fast)
-        slow_probability = np.where(is_surely_fast, 0, np.where(is_surely_slow, 1, states.slow))
-        chain = _chain_of_states(kind, states.slow, states.stayed)
+        is_surely_fast, is_surely_slow = np.isneginf(log_density_slow), np.isneginf(log_density_fast)
+        slow_probability = np.where(is_surely_fast, 0, np.where(is_surely_slow, 1, states.slow_given_all))
+        chain = _chain_of_states(kind, states.slow_given_all, states.stayed_given_all)
         parameters = _likeliest_parameters(kind, seconds, slow_probability, chain, parameters)
     return parameters
 
 
-def _parameters_of_states(kind: Kind, seconds: np.ndarray, is_slow: np.ndarray) -> Parameters:
+def _parameters_of_states(kind: ModelKind, seconds: np.ndarray, is_slow: np.ndarray) -> Parameters:
     """The parameters as if these states bool[T, W] had been seen."""
     slow_probability = is_slow.astype(np.float64)
     chain = _chain_of_states(kind, slow_probability, slow_probability[1:] * slow_probability[:-1])
-    scale = medians(seconds) if kind.is_scaled else np.ones(seconds.shape[1])
+    scale = worker_medians(seconds) if kind.is_scaled else np.ones(seconds.shape[1])
     only_scale_is_used = Parameters(chain, scale=scale / np.median(scale), shape=np.nan, slowdown=1.0)
     return _likeliest_parameters(kind, seconds, slow_probability, chain, only_scale_is_used)
 
 
-def medians(seconds: np.ndarray) -> np.ndarray:
+def worker_medians(seconds: np.ndarray) -> np.ndarray:
     """float64[W]: of each worker; that of all for a worker without a time."""
     is_measured = ~np.isnan(seconds).all(axis=0)
-    worker_medians = np.full(seconds.shape[1], np.nanmedian(seconds))
-    worker_medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
-    return worker_medians
+    medians = np.full(seconds.shape[1], np.nanmedian(seconds))
+    medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
+    return medians
 
 
-def _chain_of_states(kind: Kind, slow_probability: np.ndarray, stayed_probability: np.ndarray) -> Chain:
+def _chain_of_states(kind: ModelKind, slow_probability: np.ndarray, stayed_probability: np.ndarray) -> Chain:
     """The chain of these expected states, P(slow) float64[T, W], and transitions from slow to slow [T - 1, W]."""
     if not kind.has_memory or len(slow_probability) < 2:
         with_one_more_of_each = (slow_probability.sum() + 1) / (slow_probability.size + 2.0)
@@ -127,18 +130,18 @@ def _chain_of_states(kind: Kind, slow_probability: np.ndarray, stayed_probabilit
     num_from_fast = slow_probability[:-1].size - num_from_slow
     num_entered = slow_probability[1:].sum() - num_stayed
     persistence = (num_stayed + PSEUDO_COUNT) / (num_from_slow + 2 * PSEUDO_COUNT)
-    enter = (num_entered + PSEUDO_COUNT) / (num_from_fast + 2 * PSEUDO_COUNT)
-    return Chain(probability=enter / (enter + 1 - persistence), persistence=persistence)
+    enter_probability = (num_entered + PSEUDO_COUNT) / (num_from_fast + 2 * PSEUDO_COUNT)
+    return Chain(probability=enter_probability / (enter_probability + 1 - persistence), persistence=persistence)
 
 
 def _likeliest_parameters(
-    kind: Kind, seconds: np.ndarray, slow_probability: np.ndarray, chain: Chain, parameters_before: Parameters
+    kind: ModelKind, seconds: np.ndarray, slow_probability: np.ndarray, chain: Chain, parameters_before: Parameters
 ) -> Parameters:
     """The best parameters for states of these probabilities float64[T, W].
 
     With a scale a worker, the slowdown is improved for the scales of before, and then the scales for it.
     """
-    seconds_or_one, is_measured = weighted(seconds)
+    seconds_or_one, is_measured = seconds_and_weights(seconds)
     weights = np.stack([(1 - slow_probability) * is_measured, slow_probability * is_measured])  # [2, T, W]
     weights = np.where(weights < _NEGLIGIBLE, 0, weights)
     relative_seconds = seconds_or_one / parameters_before.scale if kind.is_scaled else seconds_or_one
@@ -152,14 +155,22 @@ def _likeliest_parameters(
     return Parameters(chain, scale_of_worker, shape, slowdown)
 
 
-def log_densities(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def log_densities(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The logarithms float64[T, W] of the densities of the times of fast units, and of slow ones."""
     scale, shape = parameters.scale, parameters.shape
     fast = log_density(kind.family, seconds, scale, shape)
     return fast, log_density(kind.family, seconds, scale * parameters.slowdown, shape)
 
 
-def _mean_log_likelihood(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> float:
+def _mean_log_likelihood(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) -> float:
     """Nats a time."""
-    log_fast, log_slow = log_densities(kind, parameters, seconds)
-    return float(np.nanmean(mixed(log_fast, log_slow, predicted(log_fast, log_slow, parameters.chain))))
+    log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
+    return float(
+        np.nanmean(
+            mixture_log_density(
+                log_density_fast,
+                log_density_slow,
+                slow_given_past(log_density_fast, log_density_slow, parameters.chain),
+            )
+        )
+    )

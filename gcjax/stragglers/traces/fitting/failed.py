@@ -12,7 +12,7 @@ from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 
 
-class Failures(NamedTuple):
+class FailureModel(NamedTuple):
     """A model of failures.
 
     Attributes:
@@ -27,59 +27,61 @@ class Failures(NamedTuple):
     num_parameters: int
     log_likelihood: Callable[[np.ndarray], np.ndarray]
 
-    def around(self, inner: Candidate) -> Candidate:
+    def candidate_around(self, time_candidate: Candidate) -> Candidate:
         """A model of the times, which has a density, of those that have not failed, with these failures."""
-        log_likelihood_of_times = inner.log_likelihood
+        log_likelihood_of_times = time_candidate.log_likelihood
         assert log_likelihood_of_times is not None
 
         def log_likelihood(seconds: np.ndarray) -> np.ndarray:
-            """Of whether each unit failed, and of its time if not."""
+            """float64[T, W]: the log-likelihood of whether each unit failed, and of its time if not."""
             finite_or_nan = np.where(np.isinf(seconds), np.nan, seconds)
             return self.log_likelihood(seconds) + np.where(np.isinf(seconds), 0, log_likelihood_of_times(finite_or_nan))
 
-        return inner._replace(
-            call=call(self.name, model=inner.call, **self.arguments),
-            num_parameters=inner.num_parameters + self.num_parameters,
+        return time_candidate._replace(
+            call=call(self.name, model=time_candidate.call, **self.arguments),
+            num_parameters=time_candidate.num_parameters + self.num_parameters,
             log_likelihood=log_likelihood,
         )
 
 
-def models(seconds: np.ndarray) -> list[Failures]:
+def failure_models(seconds: np.ndarray) -> list[FailureModel]:
     """All models of the failures in float64[T, W] seconds, the likeliest first; none if nobody failed."""
     if not np.isinf(seconds).any():
         return []
-    all_failures = [_in_each_round(seconds), *_counted(seconds), *_for_good(seconds)]
+    all_failures = [_independent_failures(seconds), *_failures_by_count(seconds), *_permanent_failures(seconds)]
     return sorted(all_failures, key=lambda failures: -float(np.nansum(failures.log_likelihood(seconds))))
 
 
-def _failed_and_had_failed(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _failed_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float64[T, W] twice: 1 for a failed unit, NaN where not measured; and 1 for a worker that had failed before."""
-    failed = np.where(np.isnan(seconds), np.nan, np.isinf(seconds))
-    had_failed = np.maximum.accumulate(np.concatenate([np.zeros_like(failed[:1]), np.nan_to_num(failed)[:-1]]))
-    return failed, had_failed
+    failed_or_nan = np.where(np.isnan(seconds), np.nan, np.isinf(seconds))
+    failed_before = np.maximum.accumulate(
+        np.concatenate([np.zeros_like(failed_or_nan[:1]), np.nan_to_num(failed_or_nan)[:-1]])
+    )
+    return failed_or_nan, failed_before
 
 
-def _log_probability(probability: np.ndarray, failed: np.ndarray) -> np.ndarray:
+def _log_probability_of_failures(probability: np.ndarray, failed_or_nan: np.ndarray) -> np.ndarray:
     """The logarithm of the probability of what happened, if a unit fails with this one."""
     with np.errstate(divide="ignore"):
-        return np.log(np.where(failed == 1, probability, np.where(failed == 0, 1 - probability, np.nan)))
+        return np.log(np.where(failed_or_nan == 1, probability, np.where(failed_or_nan == 0, 1 - probability, np.nan)))
 
 
-def _in_each_round(seconds: np.ndarray) -> Failures:
+def _independent_failures(seconds: np.ndarray) -> FailureModel:
     """Each unit fails with the same probability."""
-    failed, _ = _failed_and_had_failed(seconds)
-    probability = float(np.nanmean(failed))
+    failed_or_nan, _ = _failed_and_failed_before(seconds)
+    probability = float(np.nanmean(failed_or_nan))
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of whether each unit failed."""
-        failed, _ = _failed_and_had_failed(times)
-        return _log_probability(np.asarray(probability), failed)
+        """float64[T, W]: the log-likelihood of whether each unit failed."""
+        failed_or_nan, _ = _failed_and_failed_before(times)
+        return _log_probability_of_failures(np.asarray(probability), failed_or_nan)
 
     arguments = {"probability": probability, "forever": False}
-    return Failures("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
+    return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
 
 
-def _counted(seconds: np.ndarray) -> Iterator[Failures]:
+def _failures_by_count(seconds: np.ndarray) -> Iterator[FailureModel]:
     """In each round a number of workers between two bounds fail, any set as likely as any other.
 
     There is no such model where not all workers of a step were measured.
@@ -89,59 +91,64 @@ def _counted(seconds: np.ndarray) -> Iterator[Failures]:
     from scipy.special import gammaln
 
     num_failed_of_step, num_workers = np.isinf(seconds).sum(axis=1), seconds.shape[1]
-    fewest, most = int(num_failed_of_step.min()), int(num_failed_of_step.max())
+    min_failed, max_failed = int(num_failed_of_step.min()), int(num_failed_of_step.max())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of the set of each round, an equal part for each worker."""
+        """float64[T, W]: the log-likelihood of the set of each round, an equal part for each worker."""
         num_failed = np.isinf(times).sum(axis=1)
         log_num_sets = gammaln(num_workers + 1) - gammaln(num_failed + 1) - gammaln(num_workers - num_failed + 1)
-        is_possible, log_num_counts = (num_failed >= fewest) & (num_failed <= most), np.log(most - fewest + 1)
+        is_possible, log_num_counts = (
+            (num_failed >= min_failed) & (num_failed <= max_failed),
+            np.log(max_failed - min_failed + 1),
+        )
         log_probability_of_set = np.where(is_possible, -log_num_counts - log_num_sets, -np.inf)
         equal_parts = (log_probability_of_set / num_workers)[:, None]
         return np.where(np.isnan(times), np.nan, equal_parts)
 
-    arguments = {"count": fewest, "max_count": most, "forever": False}
-    yield Failures("failed_count", arguments, num_parameters=2, log_likelihood=log_likelihood)
+    arguments = {"count": min_failed, "max_count": max_failed, "forever": False}
+    yield FailureModel("failed_count", arguments, num_parameters=2, log_likelihood=log_likelihood)
 
 
-def _for_good(seconds: np.ndarray) -> Iterator[Failures]:
+def _permanent_failures(seconds: np.ndarray) -> Iterator[FailureModel]:
     """Failures that last; none if a worker came back."""
-    failed, had_failed = _failed_and_had_failed(seconds)
-    comes_back = (had_failed == 1) & (failed == 0)
+    failed_or_nan, failed_before = _failed_and_failed_before(seconds)
+    comes_back = (failed_before == 1) & (failed_or_nan == 0)
     if comes_back.any():
         return
-    fails_now = (failed == 1) & (had_failed == 0)
-    yield _for_good_at_random(fails_now, can_fail=(had_failed == 0) & ~np.isnan(failed))
-    yield _for_good_of_workers(fails_now)
+    is_first_failed_unit = (failed_or_nan == 1) & (failed_before == 0)
+    yield _permanent_random_failures(
+        is_first_failed_unit, has_not_failed_before=(failed_before == 0) & ~np.isnan(failed_or_nan)
+    )
+    yield _permanent_failures_of_workers(is_first_failed_unit)
 
 
-def _for_good_at_random(fails_now: np.ndarray, can_fail: np.ndarray) -> Failures:
+def _permanent_random_failures(is_first_failed_unit: np.ndarray, has_not_failed_before: np.ndarray) -> FailureModel:
     """Every worker that has not failed does so with the same probability, the share of the units bool[T, W]."""
-    hazard = float(fails_now.sum() / can_fail.sum())
+    hazard = float(is_first_failed_unit.sum() / has_not_failed_before.sum())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of whether each unit failed, given those before; a worker that has failed stays so."""
-        failed, had_failed = _failed_and_had_failed(times)
-        return _log_probability(np.where(had_failed == 1, 1.0, hazard), failed)
+        """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so."""
+        failed_or_nan, failed_before = _failed_and_failed_before(times)
+        return _log_probability_of_failures(np.where(failed_before == 1, 1.0, hazard), failed_or_nan)
 
     arguments = {"probability": hazard, "forever": True}
-    return Failures("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
+    return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
 
 
-def _for_good_of_workers(fails_now: np.ndarray) -> Failures:
+def _permanent_failures_of_workers(is_first_failed_unit: np.ndarray) -> FailureModel:
     """The workers of bool[T, W] fail, each at a step between the first and the last that is as likely as any other."""
-    workers = np.flatnonzero(fails_now.any(axis=0))
-    onsets = np.flatnonzero(fails_now.any(axis=1))
+    workers = np.flatnonzero(is_first_failed_unit.any(axis=0))
+    onsets = np.flatnonzero(is_first_failed_unit.any(axis=1))
     first_onset, last_onset = int(onsets.min()), int(onsets.max())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of whether each unit failed, given those before; a worker that has failed stays so."""
-        failed, had_failed = _failed_and_had_failed(times)
+        """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so."""
+        failed_or_nan, failed_before = _failed_and_failed_before(times)
         steps = np.arange(len(times))[:, None]
         num_onsets_left = np.maximum(last_onset - steps + 1, 1)
         hazards = np.where((steps >= first_onset) & (steps <= last_onset), 1 / num_onsets_left, 0)
         hazards = np.where(np.isin(np.arange(times.shape[1]), workers), hazards, 0)
-        return _log_probability(np.where(had_failed == 1, 1.0, hazards), failed)
+        return _log_probability_of_failures(np.where(failed_before == 1, 1.0, hazards), failed_or_nan)
 
     arguments = {"workers": tuple(workers.tolist()), "forever": True, "onset": first_onset, "latest_onset": last_onset}
-    return Failures("failed_workers", arguments, num_parameters=len(workers) + 2, log_likelihood=log_likelihood)
+    return FailureModel("failed_workers", arguments, num_parameters=len(workers) + 2, log_likelihood=log_likelihood)

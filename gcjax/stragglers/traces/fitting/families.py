@@ -27,14 +27,14 @@ class Family(NamedTuple):
       log_density: `(z, shape) -> ` the logarithm of the density at `z = seconds / scale`, for a scale of 1.
       call: `(scale, shape) ->` the factory's call; the scale may be one a worker.
       num_shapes: parameters besides the scale.
-      has_shortest: whether no time is below a multiple of the scale that is above 0.
+      has_shortest_time: whether no time is below a multiple of the scale that is above 0.
     """
 
     fit: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, float]]
     log_density: Callable[[np.ndarray, float], np.ndarray]
     call: Callable[[Any, float], Call]
     num_shapes: int
-    has_shortest: bool
+    has_shortest_time: bool
 
 
 def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
@@ -53,7 +53,7 @@ def log_density(family: Family, seconds: np.ndarray, scale: np.ndarray | float, 
     return np.where(np.isnan(seconds), np.nan, np.where(np.isnan(values), -np.inf, np.minimum(values, 700)))
 
 
-def _means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _weights_and_means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float64[G] twice: the weight of each group, and its mean time."""
     totals = weights.sum(axis=0)
     return totals, (weights * seconds).sum(axis=0) / np.maximum(totals, _TINY)
@@ -66,7 +66,7 @@ def _minima(seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _fit_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
     """The mean of each group."""
-    return _means(seconds, weights)[1], math.nan
+    return _weights_and_means(seconds, weights)[1], math.nan
 
 
 def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
@@ -84,7 +84,7 @@ def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[
     """
     from scipy.optimize import minimize_scalar
 
-    (total_weights, means), minima = _means(seconds, weights), _minima(seconds, weights)
+    (total_weights, means), minima = _weights_and_means(seconds, weights), _minima(seconds, weights)
     best_shapes = minima / np.maximum(means - minima, _TINY * means)  # the best shape of each group alone
     shape = float(best_shapes[0])
     has_several_shapes = len(best_shapes) > 1 and best_shapes.max() > best_shapes.min() * (1 + _TINY)
@@ -131,27 +131,27 @@ FAMILIES = {
         lambda z, shape: np.where(z >= 0, -z, -np.inf),
         lambda scale, shape: call("exponential", mean=scale),
         num_shapes=0,
-        has_shortest=False,
+        has_shortest_time=False,
     ),
     "shifted_exponential": Family(
         _fit_shifted_exponential,
         lambda z, shape: np.where(z >= shape * (1 - _TINY), shape - z, -np.inf),
         lambda scale, shape: call("shifted_exponential", shift=shape * scale, mean=scale),
         num_shapes=1,
-        has_shortest=True,
+        has_shortest_time=True,
     ),
     "pareto": Family(
         _fit_pareto,
         lambda z, shape: np.where(z >= 1 - _TINY, math.log(shape) - (shape + 1) * np.log(z), -np.inf),
         lambda scale, shape: call("pareto", minimum=scale, shape=shape),
         num_shapes=1,
-        has_shortest=True,
+        has_shortest_time=True,
     ),
     "weibull": Family(
         _fit_weibull,
         lambda z, shape: math.log(shape) + (shape - 1) * np.log(z) - z**shape,
         lambda scale, shape: call("weibull", scale=scale, shape=shape),
         num_shapes=1,
-        has_shortest=False,
+        has_shortest_time=False,
     ),
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.stragglers.base import sample_durations
-from gcjax.stragglers.traces.base import Trace, check_single_precision, of_array
+from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_of_array
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses, scores
 from gcjax.stragglers.traces.fitting.candidates import Candidate
@@ -67,55 +67,68 @@ def fit(
       >>> model = gcjax.stragglers.exponential(mean=2.0)
       >>> seconds = gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=200, num_workers=4)
       >>> fits = gcjax.stragglers.fit(np.asarray(seconds))
-      >>> {fit.name: fit for fit in fits.times}["exponential"].gin.splitlines()[0]
+      >>> {fit.name: fit for fit in fits.time_fits}["exponential"].gin.splitlines()[0]
       'compare.stragglers = @exponential()'
     """
     from gcjax.progress import silent  # here, since it draws and `import gcjax` is to be quick
 
     progress = progress or silent()
-    trace = _trace(trace)
+    trace = _as_trace(trace)
     check_single_precision(trace.compute)
     seconds = np.where(trace.compute == 0, np.nan, trace.compute)
-    num_fitted = _num_fitted(len(seconds), _validate.single_number("held_out", held_out, above=True, maximum=1.0))
-    fitted_seconds = _valid_part(seconds[:num_fitted], "fitted")
-    _valid_part(seconds[num_fitted:], "held-out")
-    finite = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
-    ranking = _Ranking(seconds, num_fitted, _validate.integer("num_simulated", num_simulated), seed)
-    without_memory = _fitted(independent.candidates(finite), "independent times", progress.portion(0.0, 0.05))
-    with_memory = _fitted(hidden.candidates(finite), "hidden states", progress.portion(0.05, 0.6))
-    of_patterns = _fitted(patterns.candidates(finite), "patterns", progress.portion(0.6, 0.62))
-    of_bursts = _fitted(bursts.candidates(finite), "bursts", progress.portion(0.62, 0.65))
+    num_fitted_steps = _num_fitted_steps(
+        len(seconds), _validate.single_number("held_out", held_out, above=True, maximum=1.0)
+    )
+    fitted_seconds = _valid_part(seconds[:num_fitted_steps], "fitted")
+    _valid_part(seconds[num_fitted_steps:], "held-out")
+    finite_or_nan = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
+    ranking = _Ranking(seconds, num_fitted_steps, _validate.integer("num_simulated", num_simulated), seed)
+    independent_candidates = _candidates_with_progress(
+        independent.candidates(finite_or_nan), "independent times", progress.portion(0.0, 0.05)
+    )
+    hidden_candidates = _candidates_with_progress(
+        hidden.candidates(finite_or_nan), "hidden states", progress.portion(0.05, 0.6)
+    )
+    pattern_candidates = _candidates_with_progress(
+        patterns.candidates(finite_or_nan), "patterns", progress.portion(0.6, 0.62)
+    )
+    burst_candidates = _candidates_with_progress(
+        bursts.candidates(finite_or_nan), "bursts", progress.portion(0.62, 0.65)
+    )
     progress.update("likelihoods, simulated times", 0.65)
     return Fits(
-        times=ranking.of_times(_candidates_with_failures(fitted_seconds, without_memory + with_memory)),
-        patterns=ranking.of_patterns(of_patterns + of_bursts),
-        others=ranking.unranked(list(point_masses.candidates(finite))),
-        not_fitted=_not_fitted(fitted_seconds),
-        measured=statistics_with_failures(seconds),
+        time_fits=ranking.ranked_time_fits(
+            _candidates_with_failures(fitted_seconds, independent_candidates + hidden_candidates)
+        ),
+        pattern_fits=ranking.ranked_pattern_fits(pattern_candidates + burst_candidates),
+        unranked_fits=ranking.unranked_fits(list(point_masses.candidates(finite_or_nan))),
+        not_fitted=_reasons_not_fitted(fitted_seconds),
+        measured_statistics=statistics_with_failures(seconds),
         workers=trace.workers,
-        num_fitted=num_fitted,
-        num_held_out=len(seconds) - num_fitted,
-        num_zeros=int((trace.compute == 0).sum()),
+        num_fitted_steps=num_fitted_steps,
+        num_held_out_steps=len(seconds) - num_fitted_steps,
+        num_zero_times=int((trace.compute == 0).sum()),
         is_relative=trace.is_relative,
     )
 
 
-def _trace(trace: str | Path | Trace | np.ndarray) -> Trace:
+def _as_trace(trace: str | Path | Trace | np.ndarray) -> Trace:
     """The trace in a file, or of an array."""
     if isinstance(trace, (str, Path)):
         return read_trace(trace)
-    return trace if isinstance(trace, Trace) else of_array(trace)
+    return trace if isinstance(trace, Trace) else trace_of_array(trace)
 
 
-def _num_fitted(num_steps: int, held_out: float) -> int:
-    """The steps of the first part."""
-    num_fitted = num_steps - math.ceil(held_out * num_steps)
-    if min(num_fitted, num_steps - num_fitted) < _MIN_STEPS:
+def _num_fitted_steps(num_steps: int, held_out_share: float) -> int:
+    """How many of the steps are fitted to: all but the last `held_out_share` of them."""
+    num_fitted_steps = num_steps - math.ceil(held_out_share * num_steps)
+    if min(num_fitted_steps, num_steps - num_fitted_steps) < _MIN_STEPS:
         raise ValueError(
-            f"models must be fitted to at least {_MIN_STEPS} steps and ranked on as many; got {num_fitted} and "
-            f"{num_steps - num_fitted} of {num_steps} steps. Measure more steps, or change held_out={held_out:g}."
+            f"models must be fitted to at least {_MIN_STEPS} steps and ranked on as many; got {num_fitted_steps} and "
+            f"{num_steps - num_fitted_steps} of {num_steps} steps. Measure more steps, or change "
+            f"held_out={held_out_share:g}."
         )
-    return num_fitted
+    return num_fitted_steps
 
 
 def _valid_part(seconds: np.ndarray, name: str) -> np.ndarray:
@@ -125,90 +138,101 @@ def _valid_part(seconds: np.ndarray, name: str) -> np.ndarray:
     return seconds
 
 
-def _fitted(candidates: Iterable[Candidate], label: str, progress: "Progress") -> list[Candidate]:
+def _candidates_with_progress(candidates: Iterable[Candidate], label: str, progress: "Progress") -> list[Candidate]:
     """The models that are fitted one after the other; the share that is done is a guess from `_MAX_MODELS`."""
     progress.update(label, 0.0)
-    models = []
-    for model in candidates:
-        models.append(model)
-        progress.update(label, min(1.0, len(models) / _MAX_MODELS), model.name)
-    return models
+    candidates_so_far = []
+    for candidate in candidates:
+        candidates_so_far.append(candidate)
+        progress.update(label, min(1.0, len(candidates_so_far) / _MAX_MODELS), candidate.name)
+    return candidates_so_far
 
 
 def _candidates_with_failures(fitted_seconds: np.ndarray, candidates: list[Candidate]) -> list[Candidate]:
     """The models of times, with the likeliest model of failures around each, and all others around the likeliest."""
-    failure_models = failed.models(fitted_seconds)
+    failure_models = failed.failure_models(fitted_seconds)
     if not failure_models:
         return candidates
-    finite = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
+    finite_or_nan = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
     mean_log_likelihoods = [
-        float(np.nanmean(candidate.log_likelihood(finite))) for candidate in candidates if candidate.log_likelihood
+        float(np.nanmean(candidate.log_likelihood(finite_or_nan)))
+        for candidate in candidates
+        if candidate.log_likelihood
     ]
     likeliest_candidate = candidates[int(np.argmax(mean_log_likelihoods))]
     likeliest_failures, *other_failures = failure_models
-    around_all = [likeliest_failures.around(candidate) for candidate in candidates]
-    return around_all + [failures.around(likeliest_candidate) for failures in other_failures]
+    with_likeliest_failures = [likeliest_failures.candidate_around(candidate) for candidate in candidates]
+    return with_likeliest_failures + [failures.candidate_around(likeliest_candidate) for failures in other_failures]
 
 
 class _Ranking:
     """Scores of models on the steps of a trace that they were not fitted to."""
 
-    def __init__(self, seconds: np.ndarray, num_fitted: int, num_simulated: int, seed: int) -> None:
+    def __init__(self, seconds: np.ndarray, num_fitted_steps: int, num_simulated: int, seed: int) -> None:
         """For times float64[T, W], of which the first rows were fitted."""
-        self._seconds, self._num_fitted, self._num_simulated = seconds, num_fitted, num_simulated
-        fitted, held_out, num_workers = seconds[:num_fitted], seconds[num_fitted:], seconds.shape[1]
-        num_fitted_times = int((~np.isnan(fitted)).sum())
+        self._seconds, self._num_fitted_steps, self._num_simulated = seconds, num_fitted_steps, num_simulated
+        fitted_seconds, held_out_seconds, num_workers = (
+            seconds[:num_fitted_steps],
+            seconds[num_fitted_steps:],
+            seconds.shape[1],
+        )
+        num_fitted_times = int((~np.isnan(fitted_seconds)).sum())
         self._background_share = 1 / (1 + num_fitted_times)
         self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
-        fitted_median = float(np.median(fitted[np.isfinite(fitted)]))
-        self._background_density = scores.background_density(held_out, fitted_median)
+        fitted_median = float(np.median(fitted_seconds[np.isfinite(fitted_seconds)]))
+        self._background_density = scores.background_density(held_out_seconds, fitted_median)
         num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED // num_workers))
         self._simulated_shape = num_simulated_steps, num_workers
 
-    def of_times(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+    def ranked_time_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of the times."""
         return self._ranked_fits(candidates, self._background_density)
 
-    def of_patterns(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+    def ranked_pattern_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of who is slow when."""
         return self._ranked_fits(candidates, np.full_like(self._background_density, 0.5))
 
-    def unranked(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+    def unranked_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Models without a likelihood."""
         return tuple(self._fit_without_scores(candidate, index) for index, candidate in enumerate(candidates))
 
-    def _ranked_fits(self, candidates: Sequence[Candidate], background: np.ndarray) -> tuple[Fit, ...]:
+    def _ranked_fits(self, candidates: Sequence[Candidate], background_density: np.ndarray) -> tuple[Fit, ...]:
         """The best first."""
-        log_densities = [self._log_densities(candidate, background) for candidate in candidates]
+        log_densities = [self._log_densities(candidate, background_density) for candidate in candidates]
         ranking = sorted(range(len(log_densities)), key=lambda index: -float(np.nanmean(log_densities[index])))
         best_log_densities = log_densities[ranking[0]]
         return tuple(
             self._fit_without_scores(candidates[index], rank)._replace(
-                held_out=scores.score(log_densities[index], self._block_key),
-                behind=scores.score(best_log_densities - log_densities[index], self._block_key),
+                held_out_score=scores.score(log_densities[index], self._block_key),
+                score_behind_best=scores.score(best_log_densities - log_densities[index], self._block_key),
             )
             for rank, index in enumerate(ranking)
         )
 
-    def _log_densities(self, candidate: Candidate, background: np.ndarray) -> np.ndarray:
+    def _log_densities(self, candidate: Candidate, background_density: np.ndarray) -> np.ndarray:
         """float64[held-out steps, W]: the logarithm of the density of each time, given all before."""
         assert candidate.log_likelihood is not None
-        log_likelihoods = candidate.log_likelihood(self._seconds)[self._num_fitted :]
-        return scores.with_background(log_likelihoods, background, self._background_share)
+        log_likelihoods = candidate.log_likelihood(self._seconds)[self._num_fitted_steps :]
+        return scores.with_background(log_likelihoods, background_density, self._background_share)
 
     def _fit_without_scores(self, candidate: Candidate, rank: int) -> Fit:
         """The model without scores, and what it simulates if it is among the first."""
-        simulated = None
+        simulated_statistics = None
         if rank < self._num_simulated:
             seconds = sample_durations(candidate.call.model, self._sample_key, *self._simulated_shape)
-            simulated = statistics_with_failures(np.asarray(seconds, np.float64))
+            simulated_statistics = statistics_with_failures(np.asarray(seconds, np.float64))
         return Fit(
-            candidate.name, candidate.call, candidate.num_parameters, held_out=None, behind=None, simulated=simulated,
+            name=candidate.name,
+            call=candidate.call,
+            num_parameters=candidate.num_parameters,
+            held_out_score=None,
+            score_behind_best=None,
+            simulated_statistics=simulated_statistics,
             note=candidate.note,
-        )  # fmt: skip
+        )
 
 
-def _not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
+def _reasons_not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
     """Model -> why it is not fitted."""
     reasons = {"replay": "it is the trace itself"}
     if not np.isinf(fitted_seconds).any():

@@ -12,8 +12,8 @@ import numpy as np
 
 from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
-from gcjax.stragglers.traces.fitting.chains import Chain, mixed, predicted
-from gcjax.stragglers.traces.fitting.expectation import Kind, Parameters, fitted, log_densities
+from gcjax.stragglers.traces.fitting.chains import Chain, mixture_log_density, slow_given_past
+from gcjax.stragglers.traces.fitting.expectation import ModelKind, Parameters, fitted_parameters, log_densities
 from gcjax.stragglers.traces.fitting.families import FAMILIES
 
 _MAX_TIMES, _MIN_STEPS = 40_000, 100  # that are fitted
@@ -25,19 +25,21 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     for family in FAMILIES.values():
         for is_scaled in (False, True) if has_several_workers else (False,):
             for has_memory in (True, False):
-                yield candidate(Kind(family, is_scaled, has_memory), seconds)
+                yield hidden_candidate(ModelKind(family, is_scaled, has_memory), seconds)
 
 
-def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
+def hidden_candidate(kind: ModelKind, seconds: np.ndarray) -> Candidate:
     """The model of one kind."""
-    parameters = _with_slow_states(fitted(kind, _last_steps(seconds)))
+    parameters = _with_slow_states(fitted_parameters(kind, _last_steps(seconds)))
     probability, persistence = parameters.chain
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of each time, given those of its worker before it."""
-        log_fast, log_slow = log_densities(kind, parameters, times)
-        slow_probability = predicted(log_fast, log_slow, parameters.chain) if kind.has_memory else probability
-        return mixed(log_fast, log_slow, slow_probability)
+        """float64[T, W]: the log-likelihood of each time, given those of its worker before it."""
+        log_density_fast, log_density_slow = log_densities(kind, parameters, times)
+        slow_probability = (
+            slow_given_past(log_density_fast, log_density_slow, parameters.chain) if kind.has_memory else probability
+        )
+        return mixture_log_density(log_density_fast, log_density_slow, slow_probability)
 
     median_scale = np.median(parameters.scale)
     base = kind.family.call(median_scale, parameters.shape)
@@ -61,6 +63,6 @@ def _with_slow_states(parameters: Parameters) -> Parameters:
     is_slow_slower = parameters.slowdown >= 1
     if is_slow_slower:
         return parameters
-    chain = Chain(probability=1 - parameters.chain.probability, persistence=1 - parameters.chain.enter)
+    chain = Chain(probability=1 - parameters.chain.probability, persistence=1 - parameters.chain.enter_probability)
     scale = parameters.scale * parameters.slowdown
     return parameters._replace(chain=chain, scale=scale, slowdown=1 / parameters.slowdown)

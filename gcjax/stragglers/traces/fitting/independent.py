@@ -14,7 +14,7 @@ from gcjax.stragglers.traces.fitting.families import FAMILIES, Family, log_densi
 _TINY = 1e-9  # relative to a delay
 
 
-def weighted(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def seconds_and_weights(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The times, with 1 for those that are NaN, and their weights, with 0 for those."""
     is_measured = ~np.isnan(seconds)
     return np.where(is_measured, seconds, 1.0), is_measured.astype(np.float64)
@@ -23,32 +23,32 @@ def weighted(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """All models of independent times, fitted to float64[T, W] finite seconds above 0, NaN where not measured."""
     for family in FAMILIES.values():
-        yield _pooled(family, seconds)
+        yield _pooled_candidate(family, seconds)
         if seconds.shape[1] > 1:
-            yield _scaled(family, seconds)
+            yield _scaled_candidate(family, seconds)
     if seconds.shape[1] > 1:
-        yield _delayed(seconds)
+        yield _delayed_candidate(seconds)
 
 
-def _pooled(family: Family, seconds: np.ndarray) -> Candidate:
+def _pooled_candidate(family: Family, seconds: np.ndarray) -> Candidate:
     """One distribution for all workers."""
-    seconds_or_one, weights = weighted(seconds.reshape(-1, 1))
+    seconds_or_one, weights = seconds_and_weights(seconds.reshape(-1, 1))
     (scale,), shape = maximum_likelihood(family, seconds_or_one, weights)
     return Candidate(
         family.call(scale, shape), 1 + family.num_shapes, lambda times: log_density(family, times, scale, shape)
     )
 
 
-def _scaled(family: Family, seconds: np.ndarray) -> Candidate:
+def _scaled_candidate(family: Family, seconds: np.ndarray) -> Candidate:
     """One distribution, times a factor of each worker; the median factor is 1."""
-    scale_of_worker, shape = maximum_likelihood(family, *weighted(seconds))
+    scale_of_worker, shape = maximum_likelihood(family, *seconds_and_weights(seconds))
     median_scale = np.median(scale_of_worker)
     model = call("scaled", model=family.call(median_scale, shape), factor=scale_of_worker / median_scale)
     num_parameters = len(scale_of_worker) + family.num_shapes
     return Candidate(model, num_parameters, lambda times: log_density(family, times, scale_of_worker, shape))
 
 
-def _delayed(seconds: np.ndarray) -> Candidate:
+def _delayed_candidate(seconds: np.ndarray) -> Candidate:
     """Exponential times of one mean, after a delay of each worker: its shortest time."""
     delays = np.where(np.isnan(seconds), np.inf, seconds).min(axis=0)
     delays = np.where(np.isinf(delays), np.median(delays[np.isfinite(delays)]), delays)
@@ -56,7 +56,7 @@ def _delayed(seconds: np.ndarray) -> Candidate:
     model = call("delayed", model=call("exponential", mean=mean), seconds=delays)
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """Of each time; the shortest of a worker must not be below its delay by rounding."""
+        """float64[T, W]: the log-likelihood of each time; no shortest one may be below its delay by rounding."""
         return log_density(FAMILIES["exponential"], times - delays * (1 - _TINY), scale=mean, shape=np.nan)
 
     return Candidate(model, len(delays) + 1, log_likelihood)

@@ -19,25 +19,25 @@ PSEUDO_COUNT = 0.5
 """Transitions of each sort that are added to those counted, so that none is certain."""
 
 
-class Split(NamedTuple):
+class SpeedGroups(NamedTuple):
     """Fast and slow units.
 
     Attributes:
       threshold: seconds; slower units are slow.
-      fast: the median of the fast ones, seconds.
-      slow: the median of the slow ones, or that of the fast ones if there is none.
+      fast_median: the median of the fast ones, seconds.
+      slow_median: the median of the slow ones, or that of the fast ones if there is none.
     """
 
     threshold: float
-    fast: float
-    slow: float
+    fast_median: float
+    slow_median: float
 
-    def states(self, seconds: np.ndarray) -> np.ndarray:
+    def slow_states(self, seconds: np.ndarray) -> np.ndarray:
         """float64[T, W]: 1 for slow units, 0 for fast ones, NaN where not measured."""
         return np.where(np.isnan(seconds), np.nan, seconds > self.threshold)
 
 
-def threshold(seconds: np.ndarray) -> float:
+def slow_threshold(seconds: np.ndarray) -> float:
     """The seconds that best split the logarithms of all times into two groups; inf if all are equal."""
     sorted_logarithms = np.sort(np.log(seconds[~np.isnan(seconds)]))
     sum_fast, num_fast = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
@@ -50,53 +50,55 @@ def threshold(seconds: np.ndarray) -> float:
     return float(np.exp((sorted_logarithms[last_fast] + sorted_logarithms[last_fast + 1]) / 2))
 
 
-def split(seconds: np.ndarray) -> Split:
+def speed_groups(seconds: np.ndarray) -> SpeedGroups:
     """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
-    threshold_seconds = threshold(seconds)
+    threshold_seconds = slow_threshold(seconds)
     is_slow = seconds > threshold_seconds
     fast_median = float(np.nanmedian(np.where(is_slow, np.nan, seconds)))
     has_slow = np.isfinite(threshold_seconds)
     slow_median = float(np.nanmedian(np.where(is_slow, seconds, np.nan))) if has_slow else fast_median
-    return Split(threshold_seconds, fast_median, slow_median)
+    return SpeedGroups(threshold_seconds, fast_median, slow_median)
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """The models of patterns, fitted to float64[T, W] finite seconds above 0, NaN where not measured."""
-    groups = split(seconds)
-    yield _bimodal(groups, groups.states(seconds))
-    yield _markov(groups, groups.states(seconds))
+    groups = speed_groups(seconds)
+    yield _bimodal_candidate(groups, groups.slow_states(seconds))
+    yield _markov_candidate(groups, groups.slow_states(seconds))
 
 
-def _bimodal(groups: Split, slow: np.ndarray) -> Candidate:
+def _bimodal_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate:
     """Each unit is slow with the same probability, the share of the slow ones."""
-    probability = float(np.nanmean(slow))
-    model = call("bimodal", fast=groups.fast, slow=groups.slow, probability=probability)
-    return Candidate(model, 3, lambda seconds: _bernoulli(groups.states(seconds), probability))
+    probability = float(np.nanmean(slow_states))
+    model = call("bimodal", fast=groups.fast_median, slow=groups.slow_median, probability=probability)
+    return Candidate(model, 3, lambda seconds: _log_probability_of_states(groups.slow_states(seconds), probability))
 
 
-def _markov(groups: Split, states: np.ndarray) -> Candidate:
+def _markov_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate:
     """A chain whose states are seen: shares of transitions."""
-    state_before, state_after = states[:-1], states[1:]
+    state_before, state_after = slow_states[:-1], slow_states[1:]
     is_pair = ~np.isnan(state_before) & ~np.isnan(state_after)
     from_slow, from_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)
     num_stayed, num_entered = state_after[from_slow].sum(), state_after[from_fast].sum()
     persistence = (num_stayed + PSEUDO_COUNT) / (from_slow.sum() + 2 * PSEUDO_COUNT)
-    enter = (num_entered + PSEUDO_COUNT) / (from_fast.sum() + 2 * PSEUDO_COUNT)
-    probability = enter / (enter + 1 - persistence)
-    slowdown = groups.slow / groups.fast
-    model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast)
+    enter_probability = (num_entered + PSEUDO_COUNT) / (from_fast.sum() + 2 * PSEUDO_COUNT)
+    probability = enter_probability / (enter_probability + 1 - persistence)
+    slowdown = groups.slow_median / groups.fast_median
+    model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast_median)
 
     def log_likelihood(seconds: np.ndarray) -> np.ndarray:
-        """Of each state, given the one before; after a gap, as in the long run."""
-        states = groups.states(seconds)
-        before = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
-        slow_probability = np.where(before == 1, persistence, np.where(before == 0, enter, probability))
-        return _bernoulli(states, slow_probability)
+        """float64[T, W]: the log-likelihood of each state, given the one before; after a gap, as in the long run."""
+        slow_states = groups.slow_states(seconds)
+        state_before = np.concatenate([np.full_like(slow_states[:1], np.nan), slow_states[:-1]])
+        slow_probability = np.where(
+            state_before == 1, persistence, np.where(state_before == 0, enter_probability, probability)
+        )
+        return _log_probability_of_states(slow_states, slow_probability)
 
     return Candidate(model, 4, log_likelihood)
 
 
-def _bernoulli(states: np.ndarray, probability: np.ndarray | float) -> np.ndarray:
+def _log_probability_of_states(slow_states: np.ndarray, probability: np.ndarray | float) -> np.ndarray:
     """The logarithm of the probability of each state, of which 1 has this one; NaN for NaN."""
     with np.errstate(divide="ignore"):
-        return np.log(np.where(states == 1, probability, np.where(states == 0, 1 - probability, np.nan)))
+        return np.log(np.where(slow_states == 1, probability, np.where(slow_states == 0, 1 - probability, np.nan)))

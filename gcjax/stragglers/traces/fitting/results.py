@@ -17,18 +17,19 @@ class Fit(NamedTuple):
       name: the factories, as in `scaled(markov(weibull))`, and what else tells two models apart.
       call: the factory with its parameters.
       num_parameters: numbers that were fitted.
-      held_out: log-likelihood of the held-out steps, in nats a step and worker; None if the model has none.
-      behind: by how much the first of the ranking is better, and the interval of this difference; None as above.
-      simulated: numbers of times that the model makes, to hold against those of the trace; None if none were made.
+      held_out_score: log-likelihood of the held-out steps, in nats a step and worker; None if the model has none.
+      score_behind_best: by how much the first of the ranking is better, and the interval of this difference; None as
+        above.
+      simulated_statistics: of times that the model makes, to hold against those of the trace; None if none were made.
       note: what a reader must know; often empty.
     """
 
     name: str
     call: Call
     num_parameters: int
-    held_out: Score | None
-    behind: Score | None
-    simulated: StatisticsWithFailures | None
+    held_out_score: Score | None
+    score_behind_best: Score | None
+    simulated_statistics: StatisticsWithFailures | None
     note: str
 
     @property
@@ -39,50 +40,51 @@ class Fit(NamedTuple):
     @property
     def gin(self) -> str:
         """Lines of a config file with which `compare` draws its durations from the model."""
-        return "\n".join([f"compare.stragglers = @{self.call.gin_name}()", *self.call.lines()])
+        return "\n".join([f"compare.stragglers = @{self.call.gin_name}()", *self.call.gin_lines()])
 
     @property
     def is_behind(self) -> bool:
         """Whether it is worse than the first of the ranking: the interval of the difference is above 0."""
-        return self.behind is not None and self.behind.low > 0
+        return self.score_behind_best is not None and self.score_behind_best.low > 0
 
 
 class Fits(NamedTuple):
     """All models fitted to a trace.
 
     Attributes:
-      times: models with a density, the best first, by the likelihood of the held-out times.
-      patterns: models whose times are one of two, the best first, by that of who is slow when in the held-out steps.
-      others: models that have no likelihood, with the values that come nearest.
+      time_fits: models with a density, the best first, by the likelihood of the held-out times.
+      pattern_fits: models whose times are one of two, the best first, by that of who is slow when in the held-out
+        steps.
+      unranked_fits: models that have no likelihood, with the values that come nearest.
       not_fitted: model -> why it is none of these.
-      measured: numbers of the trace.
+      measured_statistics: numbers of the trace.
       workers: the names of the workers, in the order of numbers that are one a worker.
-      num_fitted: steps that the models were fitted to: the first ones.
-      num_held_out: steps by which they are ranked: the last ones.
-      num_zeros: times of 0 seconds, which are left out.
+      num_fitted_steps: steps that the models were fitted to: the first ones.
+      num_held_out_steps: steps by which they are ranked: the last ones.
+      num_zero_times: times of 0 seconds, which are left out.
       is_relative: whether a second is not one, but the median time, as in `Trace`.
     """
 
-    times: tuple[Fit, ...]
-    patterns: tuple[Fit, ...]
-    others: tuple[Fit, ...]
+    time_fits: tuple[Fit, ...]
+    pattern_fits: tuple[Fit, ...]
+    unranked_fits: tuple[Fit, ...]
     not_fitted: dict[str, str]
-    measured: StatisticsWithFailures
+    measured_statistics: StatisticsWithFailures
     workers: tuple[str, ...]
-    num_fitted: int
-    num_held_out: int
-    num_zeros: int
+    num_fitted_steps: int
+    num_held_out_steps: int
+    num_zero_times: int
     is_relative: bool
 
     @property
     def best(self) -> Fit:
         """The model that foretells the held-out times best."""
-        return self.times[0]
+        return self.time_fits[0]
 
     @property
     def verdict(self) -> str:
         """One sentence: the best model, and which cannot be told from it."""
-        rivals = [fit.name for fit in self.times[1:] if not fit.is_behind]
+        rivals = [fit.name for fit in self.time_fits[1:] if not fit.is_behind]
         if not rivals:
             lead = "the intervals of its lead over all others are above 0"
             return f"Best on the held-out steps: {self.best.name}, and {lead}."
@@ -94,16 +96,19 @@ class Fits(NamedTuple):
     def gin(self) -> str:
         """A config file to include: the best model, and all others as comments."""
         unit = "the median time of the trace" if self.is_relative else "a second"
-        head = [f"# Straggler models fitted to {self.num_fitted} steps, ranked on the {self.num_held_out} steps after."]
+        head = [
+            f"# Straggler models fitted to {self.num_fitted_steps} steps, "
+            f"ranked on the {self.num_held_out_steps} steps after."
+        ]
         head.append(f"# The unit of time is {unit}. Numbers in brackets are one a worker, in this order:")
         head.append(" ".join(f"# {', '.join(self.workers)}".splitlines()))  # a name cannot end the comment
         sections = [f"# {_title(self.best)}\n{self.best.gin}"]
-        for fit in (*self.times[1:], *self.patterns, *self.others):
+        for fit in (*self.time_fits[1:], *self.pattern_fits, *self.unranked_fits):
             sections.append("\n".join(f"# {line}" for line in [_title(fit), *fit.gin.splitlines()]))
         return "\n\n".join(["\n".join(head), *sections]) + "\n"
 
 
 def _title(fit: Fit) -> str:
     """The name of a model, its rank and its note."""
-    likelihood = "" if fit.held_out is None else f", {fit.held_out.mean:.4g} nats a step and worker"
+    likelihood = "" if fit.held_out_score is None else f", {fit.held_out_score.mean:.4g} nats a step and worker"
     return f"{fit.name}{likelihood}"

@@ -26,19 +26,23 @@ class Score(NamedTuple):
     high: float
 
 
-def with_background(log_likelihood: np.ndarray, background: np.ndarray, share: float) -> np.ndarray:
+def with_background(log_likelihood: np.ndarray, background_density: np.ndarray, background_share: float) -> np.ndarray:
     """The logarithms of `(1 - share) * density + share * background`.
 
     Without it a single time that a model holds to be impossible, as one below the shortest before, would decide.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.logaddexp(np.log1p(-share) + log_likelihood, np.log(share) + np.log(background))
+        return np.logaddexp(
+            np.log1p(-background_share) + log_likelihood, np.log(background_share) + np.log(background_density)
+        )
 
 
-def background_density(seconds: np.ndarray, middle: float) -> np.ndarray:
-    """A density with heavy tails, half of it for a failure: `middle / (middle + t)^2 / 2`."""
+def background_density(seconds: np.ndarray, median_seconds: float) -> np.ndarray:
+    """A density with heavy tails, half of it for a failure: `m / (m + t)^2 / 2` with `median_seconds` m."""
     with np.errstate(invalid="ignore"):
-        return np.where(np.isinf(seconds), 0.5, 0.5 / middle * (middle / (middle + seconds)) ** 2)
+        return np.where(
+            np.isinf(seconds), 0.5, 0.5 / median_seconds * (median_seconds / (median_seconds + seconds)) ** 2
+        )
 
 
 def block_means(values: np.ndarray, rng_key: jax.Array) -> np.ndarray:

@@ -15,17 +15,17 @@ class StatisticsWithFailures(NamedTuple):
 
     Attributes:
       median: seconds.
-      tail: the 99th percentile over the median.
-      slow: P(slow): the share of units that take over 1.5 times the median of their step.
-      slow_again: P(slow | slow before); NaN if none is.
-      slowest: the slowest worker of a step over the median one, the median of all steps.
+      p99_over_median: the 99th percentile over the median.
+      slow_probability: P(slow): the share of units that take over 1.5 times the median of their step.
+      slow_again_probability: P(slow | slow before); NaN if none is.
+      slowest_over_median: the slowest worker of a step over the median one, the median of all steps.
     """
 
     median: float
-    tail: float
-    slow: float
-    slow_again: float
-    slowest: float
+    p99_over_median: float
+    slow_probability: float
+    slow_again_probability: float
+    slowest_over_median: float
 
 
 def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
@@ -34,13 +34,15 @@ def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
     finite_seconds = seconds[np.isfinite(seconds)]
     median = float(np.median(finite_seconds))
     step_medians = np.nanmedian(seconds, axis=1, keepdims=True)
-    slow, slow_again = slow_probabilities(seconds > SLOW_RATIO * step_medians, ~np.isnan(seconds))
+    slow_probability, slow_again_probability = slow_probabilities(
+        seconds > SLOW_RATIO * step_medians, ~np.isnan(seconds)
+    )
     with np.errstate(invalid="ignore"):
         slowest_over_median = np.nanmax(seconds, axis=1) / step_medians[:, 0]
     return StatisticsWithFailures(
         median=median,
-        tail=float(np.quantile(finite_seconds, 0.99)) / median,
-        slow=slow,
-        slow_again=slow_again,
-        slowest=float(np.nanmedian(slowest_over_median)),
+        p99_over_median=float(np.quantile(finite_seconds, 0.99)) / median,
+        slow_probability=slow_probability,
+        slow_again_probability=slow_again_probability,
+        slowest_over_median=float(np.nanmedian(slowest_over_median)),
     )
