@@ -49,8 +49,8 @@ class Records:
     def write(self, folder: Path) -> None:
         """Writes `timeline.parquet` and `commits.parquet`, if a run was kept."""
         if self._unit_tables:
-            files.write_table(folder / analysis.store.TIMELINE, analysis.stack(self._unit_tables))
-            files.write_table(folder / analysis.store.COMMITS, analysis.stack(self._commit_tables))
+            files.write_table(folder / analysis.store.TIMELINE_FILE, analysis.concatenate_tables(self._unit_tables))
+            files.write_table(folder / analysis.store.COMMITS_FILE, analysis.concatenate_tables(self._commit_tables))
 
 
 def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:

@@ -110,7 +110,7 @@ def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
 def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Shares over all conditions, and what is sent."""
     for scheme in schemes:
-        of_scheme = analysis.select(rows, rows["scheme"] == scheme)
+        of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
         shares = (table_cells.percent(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
         staleness = table_cells.staleness(of_scheme["mean_staleness"], of_scheme["max_staleness"])
         numbers_per_second = of_scheme["numbers"] / of_scheme["end"]

@@ -12,7 +12,7 @@ import jax
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def limit() -> int:
+def available_bytes() -> int:
     """Bytes that arrays can have at most, over all processes: of their devices, or of their machines or containers.
 
     Devices such as CPUs do not tell what they have. Every process is taken to have as much as this one.
@@ -26,10 +26,12 @@ def machine_bytes() -> int:
     """Bytes of the machine, or of the container if it has fewer."""
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
-    return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit
+    return min(
+        [machine_bytes, *(int(available_bytes) for available_bytes in limits if available_bytes.isdecimal())]
+    )  # "max" is no limit
 
 
-def check(what: str, num_bytes: int, advice: str) -> None:
+def check_fits(what: str, num_bytes: int, advice: str) -> None:
     """Refuses what cannot fit into memory.
 
     Args:
@@ -40,10 +42,10 @@ def check(what: str, num_bytes: int, advice: str) -> None:
     Raises:
       ValueError: if these are more bytes than there are.
     """
-    if num_bytes > limit():
+    if num_bytes > available_bytes():
         raise ValueError(
             f"{what} must fit into memory; they take at least {_size_text(num_bytes)}, and there are "
-            f"{_size_text(limit())}. {advice}"
+            f"{_size_text(available_bytes())}. {advice}"
         )
 
 

@@ -46,7 +46,7 @@ def _problem_of_import(point: EntryPoint) -> str | None:
     try:
         import_module(point.value)
     except (Exception, SystemExit) as error:
-        registry.forget(_is_of_failed_module)
+        registry.remove_outside_entries(_is_of_failed_module)
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
         return f"{error_prefix}: its module {point.value} cannot be imported. {reason}"

@@ -131,7 +131,7 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
       ValueError: if there is no such kind, or the factory is no function, or its name is taken.
     """
     if kind not in _TABLE_OF_KIND:
-        raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLE_OF_KIND)}")
+        raise ValueError(f"There is no kind '{kind}' to register. {nearest_names_sentence(kind, _TABLE_OF_KIND)}")
 
     def add(factory: Factory) -> Factory:
         """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
@@ -171,7 +171,7 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
     """
     registered_entries = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
     if name in registered_entries and registered_entries[name].owner != entry.owner:
-        raise name_taken(kind, name, entry, registered_entries[name].owner)
+        raise name_taken_error(kind, name, entry, registered_entries[name].owner)
     replaced_entry = _outside_entries[kind].get(name)
     _outside_entries[kind][name] = entry
     try:
@@ -184,7 +184,7 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
         raise
 
 
-def name_taken(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
+def name_taken_error(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
     """What to raise if an entry has a name that something else has already."""
     return ValueError(
         f"The {kind} {entry.owner} cannot be called '{name}', since {owner} has this name. "
@@ -200,10 +200,10 @@ def subscribe(subscriber: Subscriber) -> None:
     _subscribers.append(subscriber)
 
 
-def forget(is_gone: Callable[[Entry], bool]) -> None:
+def remove_outside_entries(is_to_be_removed: Callable[[Entry], bool]) -> None:
     """Removes the entries from outside of gcjax for which a condition holds."""
     for entries in _outside_entries.values():
-        for name in [name for name, entry in entries.items() if is_gone(entry)]:
+        for name in [name for name, entry in entries.items() if is_to_be_removed(entry)]:
             del entries[name]
 
 
@@ -241,7 +241,7 @@ def _kind_of_package(kind: str) -> Kind:
     return Kind(module_name, entries, in_configs=kind not in NOT_IN_CONFIGS)
 
 
-def select(name: str | None = None) -> dict[str, Kind]:
+def select_kinds(name: str | None = None) -> dict[str, Kind]:
     """All kinds, or the one of this name.
 
     Raises:
@@ -251,11 +251,11 @@ def select(name: str | None = None) -> dict[str, Kind]:
     if name is None:
         return all_kinds
     if name not in all_kinds:
-        raise ValueError(f"There is no kind '{name}'. {nearest(name, all_kinds)}")
+        raise ValueError(f"There is no kind '{name}'. {nearest_names_sentence(name, all_kinds)}")
     return {name: all_kinds[name]}
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest_names_sentence(name: str, valid: Iterable[str]) -> str:
     """A sentence with the valid names that look most like `name`; all of them if none does."""
     names = sorted(set(valid))
     similar_names = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

@@ -37,7 +37,7 @@ def unloaded(monkeypatch, *names):
     try:
         yield
     finally:
-        registry.forget(lambda entry: not any(entry.factory is factory for factory in before))
+        registry.remove_outside_entries(lambda entry: not any(entry.factory is factory for factory in before))
         for selector in {selector for selector, _ in gin.config._REGISTRY.items()} - selectors:
             if not selector.startswith("gcjax."):  # gin has the names of gcjax once it is asked for any
                 gin.config._REGISTRY.pop(selector)

@@ -86,11 +86,11 @@ def test_its_arguments_are_checked_in_configs(tmp_path):
     file.write_text("run.experiment = @stroll\nstroll.schemes = {'a': @patient()}\npatient.patience = 1.0\n")
     gcjax.register("protocol", name="patient")(lazy)
     config.load(file)
-    config.start(tmp_path, None)
+    config.run_loaded(tmp_path, None)
     assert isinstance(seen[0]["a"], gcjax.protocols.Protocol)
     config.load(file, ["patient.patience = 'long'"])
     with pytest.raises(ValueError, match=r"patient.patience must be a number; got 'long' \(str\)"):
-        config.start(tmp_path, None)
+        config.run_loaded(tmp_path, None)
 
 
 def test_a_specification_can_be_checked():

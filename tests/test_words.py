@@ -168,12 +168,12 @@ def test_a_wrong_model_in_python(wrap):
 
 
 def test_what_fits_into_memory(monkeypatch):
-    memory.check("arrays", memory.limit(), "")
+    memory.check_fits("arrays", memory.available_bytes(), "")
     with pytest.raises(ValueError, match=r"arrays must fit into memory; they take at least .*iB, and .* Lower them"):
-        memory.check("arrays", memory.limit() + 1, "Lower them.")
+        memory.check_fits("arrays", memory.available_bytes() + 1, "Lower them.")
     monkeypatch.setattr(memory, "machine_bytes", lambda: 2**20)
     with pytest.raises(ValueError, match=r"they take at least 2 MiB, and there are 1 MiB"):
-        memory.check("arrays", 2**21, "")
+        memory.check_fits("arrays", 2**21, "")
     arrays = (jax.ShapeDtypeStruct((3, 5), "float32"), jax.random.key(0))
     assert memory.size(arrays) == 60
 

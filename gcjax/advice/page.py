@@ -92,7 +92,7 @@ def notes(advice: Advice) -> list[str]:
 
 def markdown(advice: Advice) -> str:
     """The page: verdict, table, notes."""
-    table = tables.markdown_table(heads(advice), table_rows(advice), left=("Gradient",))
+    table = tables.markdown_table(heads(advice), table_rows(advice), left_heads=("Gradient",))
     return "\n".join([advice.verdict, "", table, "", *(f"- {note}" for note in notes(advice))])
 
 

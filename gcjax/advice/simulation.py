@@ -190,7 +190,7 @@ def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, 
 def _sums_of_schedule(
     protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
 ) -> BlockSums:
-    """The sums of one schedule, of units that take `durations float[T, W]`; moments count by their weight in the window."""
+    """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight."""
     num_workers, code = durations.shape[1], protocol.code
     commit_weight = window.ramped_weight(schedule.time)  # float[E]
     work = schedule.work.clip(0)  # [E, C]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from gcjax.analysis.metrics import costs
-from gcjax.analysis.store import Columns, select, stack
+from gcjax.analysis.store import Columns, concatenate_tables, select_rows
 from gcjax.codes.base import GradientCode
 from gcjax.engine.base import Trajectory
 from gcjax.protocols.base import Mixing, Schedule
@@ -55,10 +55,10 @@ def metric_columns(
             **label_columns,
             "commit": evaluations.commit[~is_padding],
             "time": moments,
-            **select(evaluations.metrics, ~is_padding),
+            **select_rows(evaluations.metrics, ~is_padding),
         }
         columns_of_runs.append({**metric_values, **run_costs, "numbers": sent_full_gradients * num_params})
-    return stack(columns_of_runs)
+    return concatenate_tables(columns_of_runs)
 
 
 def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, seconds: float) -> Columns:

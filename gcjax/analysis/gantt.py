@@ -9,8 +9,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from gcjax import files
-from gcjax.analysis.store import Columns, Results, select
-from gcjax.analysis.timelines.intervals import STATE_COLOURS, intervals
+from gcjax.analysis.store import Columns, Results, select_rows
+from gcjax.analysis.timelines.intervals import STATE_COLOURS, state_intervals
 
 _MAX_COLUMNS = 2
 
@@ -24,7 +24,7 @@ def timeline(results: Results, path: Path) -> None:
     figure = files.figure(7 * num_columns, panel_height * num_rows + 0.9)
     panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True).ravel()
     for panel, scheme in zip(panels, results.schemes, strict=False):  # the last panel may be empty
-        units = select(results.timeline, results.timeline["scheme"] == scheme)
+        units = select_rows(results.timeline, results.timeline["scheme"] == scheme)
         _draw_units(panel, units, seconds, num_workers)
         panel.set_title(scheme, loc="left", fontsize=10)
     _label_outer_axes(panels, num_panels, num_columns)
@@ -60,7 +60,7 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
     panel.set_xlim(0, seconds)
     panel.set_ylim(bottom=num_workers - 0.5, top=-0.5)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    for state, (begin, end) in intervals(units, seconds).items():
+    for state, (begin, end) in state_intervals(units, seconds).items():
         has_length = np.isfinite(begin) & (end > begin)
         for worker in np.unique(units["worker"][has_length]):
             is_bar = has_length & (units["worker"] == worker)

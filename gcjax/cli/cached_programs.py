@@ -10,7 +10,7 @@ MAX_BYTES = 1 << 30
 _MAX_LOCK_WAIT_SECONDS = 10.0
 
 
-def keep() -> Path | None:
+def use_cache_folder() -> Path | None:
     """Has JAX keep compiled programs in the user's cache folder, up to `MAX_BYTES`; the least recently used go first.
 
     Where JAX has been given a folder already (`JAX_COMPILATION_CACHE_DIR`), nothing is changed. Several processes may

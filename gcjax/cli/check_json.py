@@ -43,7 +43,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 
 def _verdict_json(check: ScheduleCheck) -> dict[str, Any]:
     """The verdict on one schedule: its steps, and the first that breaks the promise, if one does; null: no promise."""
-    scheme_and_setting = {"scheme": check.scheme, "setting": check.setting}
+    scheme_and_setting = {"scheme": check.scheme, "setting": check.condition}
     conformance = check.conformance
     if conformance is None:
         return {**scheme_and_setting, "holds": None, "claim": None, "steps": None}

@@ -49,7 +49,7 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     """
     entries = registry.kinds()["specification"].entries
     if name not in entries:
-        raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, entries)}")
+        raise ValueError(f"There is no specification '{name}'. {registry.nearest_names_sentence(name, entries)}")
     factory = entries[name].factory
     factory_parameters = inspect.signature(factory).parameters.values()
     defaults = {
@@ -137,7 +137,7 @@ def tables(result: Result) -> list[RichTable]:
         count_cells = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
         rows.append([finding.part, *count_cells, result.said(finding)])
     heads = ("Part", "States", "Transitions", "Result")
-    return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample_tables(result)]
+    return [rich_table(result.specification.name, heads, rows, left_heads=["Result"]), *_counterexample_tables(result)]
 
 
 def _distinct_findings(result: Result) -> list[Finding]:
@@ -172,7 +172,7 @@ def _counterexample_tables(result: Result) -> list[RichTable]:
     rows += [
         [str(number), step.component, step.action, *_state_cells(step.after)] for number, step in enumerate(steps, 1)
     ]
-    return [rich_table(title, heads, rows, keys=3, left=heads)]
+    return [rich_table(title, heads, rows, num_key_columns=3, left_heads=heads)]
 
 
 def _state_cells(state: Any) -> list[str]:

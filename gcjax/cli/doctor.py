@@ -83,7 +83,7 @@ def _devices_and_problem() -> tuple[list[dict[str, Any]], str]:
 
         devices = jax.devices()
     except Exception as error:
-        return [], machine_errors.sentence(error) or f"JAX cannot start: {error}"
+        return [], machine_errors.explanation(error) or f"JAX cannot start: {error}"
     memory_limits = [(device.memory_stats() or {}).get("bytes_limit") for device in devices]
     return [
         {"id": device.id, "platform": device.platform, "kind": device.device_kind, "memory": num_bytes}
@@ -97,7 +97,7 @@ def _memory_bytes(devices: list[dict[str, Any]]) -> dict[str, Any]:
         return {"host": None, "arrays": None}
     from gcjax import memory
 
-    return {"host": memory.machine_bytes(), "arrays": memory.limit()}
+    return {"host": memory.machine_bytes(), "arrays": memory.available_bytes()}
 
 
 def _cache_facts() -> dict[str, Any]:

@@ -74,7 +74,8 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
     runs = folders.activities(folder, schemes=options.scheme)
     max_units = max(1, activity.MAX_UNITS // len(runs))
     limited_runs = [
-        activity.limit(run, window=options.window, workers=options.workers, max_units=max_units) for run in runs
+        activity.limited_activity(run, window=options.window, workers=options.workers, max_units=max_units)
+        for run in runs
     ]
     writing.write_activities(limited_runs, options.timeline)
     names_by_shown_part = _run_names_by_shown_part(limited_runs).items()

@@ -21,7 +21,7 @@ def of_folder(folder: Path) -> dict[str, Any]:
     return {
         "folder": str(folder.absolute()),
         "files": sorted(path.as_posix() for path in visible_files),
-        "tables": tables.page_rows(summary_page.read_text()) if summary_page.is_file() else [],
+        "tables": tables.rows_of_tables(summary_page.read_text()) if summary_page.is_file() else [],
         "schemes": _schemes_json(analysis.load(folder)) if is_comparison else [],
     }
 

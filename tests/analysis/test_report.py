@@ -117,10 +117,10 @@ def test_all_states_of_a_worker_are_in_the_timeline():
 def test_a_folder_with_results_is_not_overwritten(tmp_path):
     (tmp_path / "old").write_text("results")
     with pytest.raises(ValueError, match="must be new or empty"):
-        analysis.empty_folder(tmp_path)
+        analysis.make_empty_folder(tmp_path)
     with pytest.raises(ValueError, match="must be new or empty"):
-        analysis.empty_folder(tmp_path / "old")
-    assert analysis.empty_folder(tmp_path / "new" / "deep").is_dir()
+        analysis.make_empty_folder(tmp_path / "old")
+    assert analysis.make_empty_folder(tmp_path / "new" / "deep").is_dir()
 
 
 def test_a_folder_without_results(tmp_path):

@@ -131,7 +131,7 @@ def test_what_is_refused_prints_no_object(capsys):
 def test_numbers_that_json_lacks_are_null(capsys):
     result = {"time": np.array([np.inf, 1.5]), "count": np.int64(3), "nested": ({1: float("nan")},)}
     options = argparse.Namespace(json=True, name_of_command="run", result=result)
-    with json_output.printed(options):
+    with json_output.print_result(options):
         print("for a person")
     out, err = capsys.readouterr()
     assert err == "for a person\n" and sys.stdout is not sys.stderr

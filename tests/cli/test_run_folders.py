@@ -73,7 +73,7 @@ def test_the_folder_of_something_else_gets_no_lock(here, holding):
 
 def test_a_lock_that_the_dead_have_left_is_no_content(here, holding):
     (here / "out").mkdir()
-    (here / "out" / locks.NAME).write_text("process 1 on nowhere")
+    (here / "out" / locks.LOCK_FILE).write_text("process 1 on nowhere")
     assert run_folders.new("out", "a", holding).name == "out"
 
 
@@ -90,7 +90,7 @@ def test_a_finished_one_is_not_resumed(here, holding):
     (here / "out" / "run.json").touch()
     with pytest.raises(ValueError, match="is finished"):
         run_folders.unfinished("out", "a", holding)
-    assert not (here / "out" / locks.NAME).exists()
+    assert not (here / "out" / locks.LOCK_FILE).exists()
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "--resume"], ["sweep", "--over", "sgd.learning_rate=0.1,0.2"]])

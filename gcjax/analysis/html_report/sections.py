@@ -89,7 +89,7 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
             cells = [_milliseconds(seconds) for seconds in (*unit_send_receive, measured["service_seconds"])]
             rows.append([run, str(worker), *cells])
     note = blocks.paragraph("Medians on the real clock: the simulator's input for its predictions.", kind="note")
-    return Section("Calibration", blocks.table(heads, rows, keys=2) + note, name="calibration")
+    return Section("Calibration", blocks.table(heads, rows, num_key_columns=2) + note, name="calibration")
 
 
 def trace_section(
@@ -155,7 +155,7 @@ def _name_value_table(title: str, values: Mapping[str, Any]) -> str:
         return ""
     rows = [[name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value)]
             for name, value in values.items()]  # fmt: skip
-    return blocks.table((title, ""), rows, left=("",))
+    return blocks.table((title, ""), rows, left_heads=("",))
 
 
 def _milliseconds(seconds: float | None) -> str:

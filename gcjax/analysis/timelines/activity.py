@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.analysis.collect import commit_columns, timeline_columns
-from gcjax.analysis.store import Columns, select
+from gcjax.analysis.store import Columns, select_rows
 from gcjax.protocols.conformance.committed_units import on_host
 from gcjax.protocols.schedule import Schedule
 
@@ -93,9 +93,9 @@ def of_schedule(
         _evenly_spaced(num_workers, MAX_WORKERS) if is_large and workers is None else _worker_indices(workers, whole)
     )
     units = _units_of_workers(name, record, unit_durations, shown_workers)
-    limited = limit(whole._replace(units=units), window=window, workers=shown_workers.tolist())
+    shown_activity = limited_activity(whole._replace(units=units), window=window, workers=shown_workers.tolist())
     return _without_commits_of_others_if_too_many(
-        limited._replace(contributions=_contributions_until(name, record, limited.end))
+        shown_activity._replace(contributions=_contributions_until(name, record, shown_activity.end))
     )
 
 
@@ -115,7 +115,7 @@ def _contributions_until(name: str, record: Schedule, seconds: float) -> Columns
     return commit_columns(name, record._replace(**fields_by_commit), np.inf)
 
 
-def limit(
+def limited_activity(
     whole: Activity,
     *,
     window: tuple[float, float] | None = None,
@@ -132,10 +132,10 @@ def limit(
     is_large = len(whole.units["unit"]) > max_units
     if is_large and workers is None and len(shown_workers) > MAX_WORKERS:
         shown_workers = _evenly_spaced(whole.num_workers, MAX_WORKERS)
-    units = select(whole.units, _is_shown(whole.units, shown_workers, begin, end))
+    units = select_rows(whole.units, _is_shown(whole.units, shown_workers, begin, end))
     if is_large and window is None and len(units["start"]) > max_units:
         start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
-        end, units = start_of_first_unit_too_many, select(units, units["start"] < start_of_first_unit_too_many)
+        end, units = start_of_first_unit_too_many, select_rows(units, units["start"] < start_of_first_unit_too_many)
     shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.missing_data_note
     return _without_commits_of_others_if_too_many(
         whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part=shown_part)
@@ -152,20 +152,20 @@ def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
     if num_commits_in_window <= MAX_COMMITS:
         return activity
     is_of_shown_worker = np.isin(activity.contributions["worker"], activity.workers)
-    kept_commits = np.unique(commits[is_in_window & is_of_shown_worker])
-    kept_text = f"the {kept_commits.size} of {num_commits_in_window} commits that took a push of them"
+    shown_commits = np.unique(commits[is_in_window & is_of_shown_worker])
+    shown_commits_text = f"the {shown_commits.size} of {num_commits_in_window} commits that took a push of them"
     return activity._replace(
-        contributions=select(activity.contributions, np.isin(commits, kept_commits)),
+        contributions=select_rows(activity.contributions, np.isin(commits, shown_commits)),
         loss=None if activity.loss is None else _thinned_curve(activity.loss, MAX_COMMITS),
         has_all_commits=False,
-        shown_part=f"{activity.shown_part}, and {kept_text}",
+        shown_part=f"{activity.shown_part}, and {shown_commits_text}",
     )
 
 
 def _thinned_curve(curve: Columns, max_points: int) -> Columns:
     """At most so many points of a curve, evenly spaced, the first and the last among them."""
     rows = np.unique(np.linspace(0, len(curve["time"]) - 1, max_points).round().astype(int))
-    return select(curve, rows)
+    return select_rows(curve, rows)
 
 
 def _array_of_shape(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

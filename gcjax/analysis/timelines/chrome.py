@@ -61,19 +61,19 @@ def _name_event(kind: str, process_id: int, thread: int, name: str) -> dict[str,
 
 def _microseconds(nanoseconds: np.ndarray) -> list[float]:
     """The unit of the format, as Python numbers."""
-    return [number / 1000 for number in nanoseconds.tolist()]
+    return [flow_index / 1000 for flow_index in nanoseconds.tolist()]
 
 
 def _slice_events(process_id: int, track_slices: Slices, thread_of_slice: Sequence[int]) -> Iterator[dict[str, Any]]:
     """An event for each slice."""
     begins, durations = _microseconds(track_slices.begin), _microseconds(track_slices.end - track_slices.begin)
-    names, numbers = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
-    for index, thread in enumerate(thread_of_slice):
-        is_server = track_slices.worker[index] == SERVER
-        event = {"ph": "X", "cat": "server" if is_server else "worker", "name": names[index], "pid": process_id,
-                 "tid": thread, "ts": begins[index], "dur": durations[index]}  # fmt: skip
-        if numbers[index] >= 0:
-            event["args"] = {"commit" if is_server else "unit": numbers[index]}
+    names, units_or_commits = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
+    for slice_index, thread in enumerate(thread_of_slice):
+        is_server = track_slices.worker[slice_index] == SERVER
+        event = {"ph": "X", "cat": "server" if is_server else "worker", "name": names[slice_index], "pid": process_id,
+                 "tid": thread, "ts": begins[slice_index], "dur": durations[slice_index]}  # fmt: skip
+        if units_or_commits[slice_index] >= 0:
+            event["args"] = {"commit" if is_server else "unit": units_or_commits[slice_index]}
         yield event
 
 
@@ -83,7 +83,7 @@ def _flow_events(
     """Two events for each flow: in the slice that it comes from, and at the begin of the one that it goes to."""
     middles = _microseconds((track_slices.begin + track_slices.end) // 2)
     begins = _microseconds(track_slices.begin)
-    for number, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):
-        event = {"cat": "push", "name": "push", "pid": process_id, "id": f"{process_id}.{number}"}
+    for flow_index, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):
+        event = {"cat": "push", "name": "push", "pid": process_id, "id": f"{process_id}.{flow_index}"}
         yield {**event, "ph": "s", "tid": thread_of_slice[source], "ts": middles[source]}
         yield {**event, "ph": "f", "bp": "e", "tid": thread_of_slice[target], "ts": begins[target]}

@@ -13,7 +13,7 @@ STATE_COLOURS = {
 """State -> colour; readers who are colour-blind can tell these apart."""
 
 
-def intervals(units: dict[str, np.ndarray], seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def state_intervals(units: dict[str, np.ndarray], seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """State -> (begin, end), float[units] each: the interval in which each unit is in that state.
 
     A begin that is not finite, or an end not after the begin, means that the unit is not in the state.

@@ -119,7 +119,7 @@ def _changes_table(description: Description) -> RichTable:
     ]
     heads = ["from step", "worker", "times the median before", "after"]
     caption = _cut_note(len(sizes), which="The largest")
-    return rich_table("Changes", heads, rows, keys=2, caption=caption)
+    return rich_table("Changes", heads, rows, num_key_columns=2, caption=caption)
 
 
 def _cut_note(num_rows: int, which: str = "The slowest") -> str | None:

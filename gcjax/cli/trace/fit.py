@@ -37,7 +37,7 @@ def command(options: argparse.Namespace) -> None:
 
     trace = trace_file.trace(options)
     _check_out_file(options.out)
-    cached_programs.keep()
+    cached_programs.use_cache_folder()
     with bar() as progress:
         fits = fit(trace, held_out=options.held_out, seed=options.seed, progress=progress)
     if options.out is not None:

@@ -47,7 +47,7 @@ def trace(options: argparse.Namespace) -> Trace:
         from gcjax.watching import record
 
         return record(options.file)
-    with warning_lines.printed():
+    with warning_lines.print_warnings():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
 
 

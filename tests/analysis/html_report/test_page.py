@@ -110,7 +110,7 @@ def test_the_bars_are_those_of_the_timeline(text):
     found, data = results(failed=[0]), json.loads(Reader(text).data)["timelines"]
     names = [state for state, *_ in data["states"]]
     run = next(run for run in data["runs"] if run["name"] == "BSP")
-    units = analysis.select(found.timeline, found.timeline["scheme"] == "BSP")
+    units = analysis.select_rows(found.timeline, found.timeline["scheme"] == "BSP")
     computed = [(w, u) for w, u, s in zip(run["row"], run["unit"], run["state"], strict=True) if names[s] == "failed"]
     assert computed == [
         (int(w), int(u))
