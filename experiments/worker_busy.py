@@ -159,14 +159,14 @@ def _method_line(rows: Columns, setting: str, method: str, metric: str) -> Line:
     return Line(
         setting,
         method,
-        table_cells.time_to_target(
+        table_cells.time_to_target_cell(
             values_of_seeds("reach"), values_of_seeds("end"), values_of_seeds("stalled").tolist()
         ),
-        table_cells.mean_spread(values_of_seeds(metric), 3),
-        computing=table_cells.percent(values_of_seeds("computing")),
-        communicating=table_cells.percent(values_of_seeds("communicating")),
-        waiting=table_cells.percent(values_of_seeds("waiting")),
-        staleness=table_cells.staleness(values_of_seeds("mean_staleness"), values_of_seeds("max_staleness")),
+        table_cells.mean_spread_cell(values_of_seeds(metric), 3),
+        computing=table_cells.percent_cell(values_of_seeds("computing")),
+        communicating=table_cells.percent_cell(values_of_seeds("communicating")),
+        waiting=table_cells.percent_cell(values_of_seeds("waiting")),
+        staleness=table_cells.staleness_cell(values_of_seeds("mean_staleness"), values_of_seeds("max_staleness")),
     )
 
 

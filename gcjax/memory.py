@@ -26,9 +26,7 @@ def machine_bytes() -> int:
     """Bytes of the machine, or of the container if it has fewer."""
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
-    return min(
-        [machine_bytes, *(int(available_bytes) for available_bytes in limits if available_bytes.isdecimal())]
-    )  # "max" is no limit
+    return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit
 
 
 def check_fits(what: str, num_bytes: int, advice: str) -> None:
@@ -49,7 +47,7 @@ def check_fits(what: str, num_bytes: int, advice: str) -> None:
         )
 
 
-def size(arrays: Any) -> int:
+def bytes_of_arrays(arrays: Any) -> int:
     """The bytes of a pytree of arrays, or of their shapes and dtypes; a key counts for nothing."""
     leaves = [leaf for leaf in jax.tree.leaves(arrays) if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -76,7 +76,7 @@ class Entry(NamedTuple):
         return (self.factory.__doc__ or "").strip().partition("\n")[0]
 
     @property
-    def owner(self) -> str:
+    def factory_name(self) -> str:
         """The full name of the factory in Python."""
         return f"{self.factory.__module__}.{self.factory.__qualname__}"
 
@@ -88,18 +88,18 @@ class Kind(NamedTuple):
       module: the module in whose name the entries of this package are known, in Python and in config files.
       entries: name -> entry.
       in_configs: whether config files can name them.
-      outside: the names of those entries that were registered from outside; each is known in the name of the module
+      outside_names: of those entries that were registered from outside; each is known in the name of the module
         that its factory is in.
     """
 
     module: str
     entries: dict[str, Entry]
     in_configs: bool = True
-    outside: frozenset[str] = frozenset()
+    outside_names: frozenset[str] = frozenset()
 
     def module_of(self, name: str) -> str:
         """The module in whose name an entry is known."""
-        return str(self.entries[name].factory.__module__) if name in self.outside else self.module
+        return str(self.entries[name].factory.__module__) if name in self.outside_names else self.module
 
 
 Subscriber = Callable[[str, str, Entry], None]
@@ -170,8 +170,8 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
       ValueError: if the name is taken, here or by a subscriber; the table is then as it was.
     """
     registered_entries = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
-    if name in registered_entries and registered_entries[name].owner != entry.owner:
-        raise name_taken_error(kind, name, entry, registered_entries[name].owner)
+    if name in registered_entries and registered_entries[name].factory_name != entry.factory_name:
+        raise name_taken_error(kind, name, entry, registered_entries[name].factory_name)
     replaced_entry = _outside_entries[kind].get(name)
     _outside_entries[kind][name] = entry
     try:
@@ -184,10 +184,10 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
         raise
 
 
-def name_taken_error(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
+def name_taken_error(kind: str, name: str, entry: Entry, name_holder: str) -> ValueError:
     """What to raise if an entry has a name that something else has already."""
     return ValueError(
-        f"The {kind} {entry.owner} cannot be called '{name}', since {owner} has this name. "
+        f"The {kind} {entry.factory_name} cannot be called '{name}', since {name_holder} has this name. "
         f"Register it under another one: register('{kind}', name='...')."
     )
 
@@ -222,7 +222,7 @@ def kinds() -> dict[str, Kind]:
     plugins.load()
     return {
         name: kind._replace(
-            entries={**kind.entries, **_outside_entries[name]}, outside=frozenset(_outside_entries[name])
+            entries={**kind.entries, **_outside_entries[name]}, outside_names=frozenset(_outside_entries[name])
         )
         for name, kind in own_kinds().items()
     }

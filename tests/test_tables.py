@@ -72,14 +72,18 @@ def live_deadlines():
 
 
 def checks():
-    good, bad = (check_specification.instance("ssp", ["--staleness", number]) for number in "31")
-    eager = check_specification.instance("worker_busy_eager", [])
-    return [table for specification in (good, bad, eager) for table in check_specification.tables(check(specification))]
+    good, bad = (check_specification.specification_of_arguments("ssp", ["--staleness", number]) for number in "31")
+    eager = check_specification.specification_of_arguments("worker_busy_eager", [])
+    return [
+        table
+        for specification in (good, bad, eager)
+        for table in check_specification.result_tables(check(specification))
+    ]
 
 
 def schedules():
     rows = [["partial L=1", "bursty, dear", "12,345", f"keeps to it: {LONG}"], ["ASP", "", "", "promises nothing"]]
-    return check_schedules.table("Schedules of a config", rows)
+    return check_schedules.checks_table("Schedules of a config", rows)
 
 
 def all_laws():

@@ -175,7 +175,7 @@ def test_what_fits_into_memory(monkeypatch):
     with pytest.raises(ValueError, match=r"they take at least 2 MiB, and there are 1 MiB"):
         memory.check_fits("arrays", 2**21, "")
     arrays = (jax.ShapeDtypeStruct((3, 5), "float32"), jax.random.key(0))
-    assert memory.size(arrays) == 60
+    assert memory.bytes_of_arrays(arrays) == 60
 
 
 def test_a_failed_allocation_is_put_in_words(gcjax, monkeypatch):

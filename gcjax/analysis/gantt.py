@@ -33,10 +33,10 @@ def timeline(results: Results, path: Path) -> None:
     files.write_figure(path, figure)
 
 
-def _label_outer_axes(panels: np.ndarray, num_used: int, num_columns: int) -> None:
-    """Labels the outer axes of a grid of panels, row by row, and hides those behind the first `num_used`."""
-    unused_panels, first_panel_of_rows = panels[num_used:], panels[::num_columns]
-    last_panel_of_columns = panels[max(0, num_used - num_columns) : num_used]
+def _label_outer_axes(panels: np.ndarray, num_used_panels: int, num_columns: int) -> None:
+    """Labels the outer axes of a grid of panels, row by row, and hides those behind the first `num_used_panels`."""
+    unused_panels, first_panel_of_rows = panels[num_used_panels:], panels[::num_columns]
+    last_panel_of_columns = panels[max(0, num_used_panels - num_columns) : num_used_panels]
     for panel in unused_panels:
         panel.set_visible(False)
     for panel in last_panel_of_columns:

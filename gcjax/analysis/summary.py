@@ -119,12 +119,14 @@ def _summary_row(results: Results, scheme: str) -> SummaryRow:
     is_stalled_for_seed = results.facts["schemes"][scheme]["stalled"]
     return SummaryRow(
         scheme=scheme,
-        time_to_target=table_cells.time_to_target(times_to_target, np.array(last_values["time"]), is_stalled_for_seed),
-        final_value=table_cells.mean_spread(last_values[results.facts["target"]["metric"]], decimals=3),
-        computing=table_cells.percent(last_values["computing"]),
-        communicating=table_cells.percent(last_values["communicating"]),
-        waiting=table_cells.percent(last_values["waiting"]),
-        staleness=table_cells.staleness(last_values["mean_staleness"], last_values["max_staleness"]),
+        time_to_target=table_cells.time_to_target_cell(
+            times_to_target, np.array(last_values["time"]), is_stalled_for_seed
+        ),
+        final_value=table_cells.mean_spread_cell(last_values[results.facts["target"]["metric"]], decimals=3),
+        computing=table_cells.percent_cell(last_values["computing"]),
+        communicating=table_cells.percent_cell(last_values["communicating"]),
+        waiting=table_cells.percent_cell(last_values["waiting"]),
+        staleness=table_cells.staleness_cell(last_values["mean_staleness"], last_values["max_staleness"]),
         chunks_per_worker=_spent_until_target(seeds, times_to_target, "chunks"),
         numbers_sent=_spent_until_target(seeds, times_to_target, "numbers"),
     )
@@ -142,10 +144,10 @@ def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, colum
       The text of a table's cell; if no seed reached the target, what was spent until the end, marked with >.
     """
     if not np.isfinite(times_to_target).any():
-        return "> " + table_cells.three_digits(float(np.mean([seed[column][-1] for seed in seeds])))
+        return "> " + table_cells.three_digits_cell(float(np.mean([seed[column][-1] for seed in seeds])))
     spent_at_target = [
         seed[column][seed["time"] == time][0]
         for seed, time in zip(seeds, times_to_target, strict=True)
         if np.isfinite(time)
     ]
-    return table_cells.three_digits(float(np.mean(spent_at_target)))
+    return table_cells.three_digits_cell(float(np.mean(spent_at_target)))

@@ -82,7 +82,7 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> list[ScheduleCheck]:
         violated = [conformance for conformance in conformances if conformance is not None and not conformance]
         first_violations += [f"{scheme}: {conformance}" for conformance in violated[:1]]
     title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
-    table_of_checks = table(title, [_table_row(check) for check in checks])
+    table_of_checks = checks_table(title, [_table_row(check) for check in checks])
     console().print(table_of_checks, "", *map(Text, first_violations), sep="\n")
     return checks
 
@@ -113,13 +113,13 @@ def _conditions_of_seed(
     }
 
 
-def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
+def checks_table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     """For the terminal: a row for each schedule, of scheme, setting, number of steps and verdict."""
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, num_key_columns=2, left_heads=["Result"])
 
 
 def _table_row(check: ScheduleCheck) -> list[str]:
-    """The cells of a check, as `table` has them."""
+    """The cells of a check, as `checks_table` has them."""
     num_steps = f"{check.conformance.events:,}" if check.conformance else ""
     return [check.scheme, check.condition, num_steps, _verdict(check.conformance)]
 

@@ -31,13 +31,13 @@ def run(name: str, arguments: Sequence[str]) -> Result:
     Raises:
       ValueError: if there is no such protocol, or it does not take these parameters.
     """
-    result = check(instance(name, arguments))
-    for table in tables(result):
+    result = check(specification_of_arguments(name, arguments))
+    for table in result_tables(result):
         console().print(table, "")
     return result
 
 
-def instance(name: str, arguments: Sequence[str]) -> Specification:
+def specification_of_arguments(name: str, arguments: Sequence[str]) -> Specification:
     """The specification of a protocol.
 
     Args:
@@ -130,7 +130,7 @@ def _parameter_of_flag(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def tables(result: Result) -> list[RichTable]:
+def result_tables(result: Result) -> list[RichTable]:
     """For the terminal: a table of the findings, and one of the counterexample if there is one."""
     rows = []
     for finding in _distinct_findings(result):

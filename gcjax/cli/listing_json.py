@@ -14,7 +14,7 @@ def kinds_json(name: str | None) -> dict[str, Any]:
     Raises:
       ValueError: if nothing has this name.
     """
-    config.register()
+    config.register_entries()
     kinds = registry.kinds()
     check_name(name, kinds)
     shown_kinds = {}

@@ -31,7 +31,7 @@ def run(name: str | None = None) -> None:
     Raises:
       ValueError: if nothing has this name.
     """
-    config.register()
+    config.register_entries()
     kinds, screen = registry.kinds(), console()
     check_name(name, kinds)
     for kind_name, kind in kinds.items():
@@ -64,7 +64,7 @@ def _kind_table(kind_name: str, kind: registry.Kind, *, with_parameters: bool) -
         description = Text(_summary_with_paper(entry))
         if with_parameters:
             description.append(f"\n{_parameters_text(entry) or 'no parameters'}", style="dim")
-        is_of_another_package = name in kind.outside
+        is_of_another_package = name in kind.outside_names
         if is_of_another_package:
             description.append(f"\nin {entry.factory.__module__}", style="dim")
         table.add_row(name, description)

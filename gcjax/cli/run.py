@@ -12,7 +12,7 @@ from gcjax.cli import distributed
 
 def command(options: argparse.Namespace) -> None:
     """`gcjax run`: runs the experiment of a config, in a folder that is locked meanwhile."""
-    prepare(options)  # first, so that Ctrl-C is answered during the slow imports
+    set_up_interrupts_and_cache(options)  # first, so that Ctrl-C is answered during the slow imports
     from gcjax import analysis, config, processes, progress
     from gcjax.analysis import seal
 
@@ -37,7 +37,7 @@ def command(options: argparse.Namespace) -> None:
             options.result = results_json.of_folder(out)
 
 
-def prepare(options: argparse.Namespace) -> None:
+def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:
     """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs on disk."""
     interrupts.set_advice(lambda: "; start it again")
     interrupts.allow_last_checkpoint()
@@ -108,7 +108,7 @@ def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitS
         """Of the folder that the command's `options` ask for, in process 0; else []."""
         if not processes.is_first():
             return []
-        choose_folder = run_folders.unfinished if options.resume else run_folders.new
+        choose_folder = run_folders.locked_resumable_or_new_folder if options.resume else run_folders.locked_new_folder
         folder = choose_folder(options.out, Path(options.config).stem, lock_stack)
         return [str(folder), str(folder.absolute())]
 

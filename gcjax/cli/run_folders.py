@@ -17,7 +17,7 @@ _RUNS = Path("runs")
 _TIME_AND_NUMBER = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
 
 
-def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
+def locked_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """A new or empty folder.
 
     Args:
@@ -37,7 +37,7 @@ def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     return _locked_folder(Path(out), make_empty_folder, lock_stack)
 
 
-def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
+def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """The folder of a run that was stopped and can go on, or a new one.
 
     Args:
@@ -57,7 +57,7 @@ def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> 
             if is_still_unfinished:
                 lock_stack.push(attempt_stack.pop_all())
                 return folder
-    return new(out=None, name=name, lock_stack=lock_stack)
+    return locked_new_folder(out=None, name=name, lock_stack=lock_stack)
 
 
 def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:

@@ -11,14 +11,14 @@ from gcjax.cli import run
 
 def command(options: argparse.Namespace) -> None:
     """`gcjax sweep`: runs a config for all combinations of some values, in a folder that is locked meanwhile."""
-    run.prepare(options)
+    run.set_up_interrupts_and_cache(options)
     from gcjax import analysis, progress
     from gcjax.analysis import seal
     from gcjax.cli import grid, run_folders, sweep_folders
 
     grid.combinations(options.over)  # raises for wrong values before a folder is made
     with contextlib.ExitStack() as lock_stack, progress.bar() as sweep_progress:
-        choose_folder = run_folders.unfinished if options.resume else run_folders.new
+        choose_folder = run_folders.locked_resumable_or_new_folder if options.resume else run_folders.locked_new_folder
         out = choose_folder(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
         is_begun = sweep_folders.is_begun  # advice must import nothing
         interrupts.set_advice(lambda: _advice(options, out) if is_begun(out) else "; start it again")

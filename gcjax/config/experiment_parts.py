@@ -84,7 +84,7 @@ class Experiment:
         with gin.config.config_scope(self._scope or None):
             return _resolve_references(self.bound_values[name])
 
-    def typed_parameters(self) -> str:
+    def typed_parameters_text(self) -> str:
         """The experiment's parameters with their types, for an error."""
         return ", ".join(
             name if parameter.annotation is parameter.empty else f"{name}: {short_type_text(parameter.annotation)}"
@@ -119,7 +119,7 @@ def experiment_of_config() -> Experiment:
             return experiment
     raise ValueError(
         "the experiment of the config must be given protocols to have schedules to check: a parameter that is a "
-        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].typed_parameters()}."
+        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].typed_parameters_text()}."
     )
 
 
@@ -142,7 +142,8 @@ def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
     if not models:
         raise ValueError(
             "the experiment of the config must be given a straggler model to draw durations from: a parameter that is "
-            f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.typed_parameters()}."
+            f"a StragglerModel, or a dict or list of them. {experiment.name} takes "
+            f"{experiment.typed_parameters_text()}."
         )
     return _unnamed_if_single(experiment, models)
 
@@ -183,7 +184,7 @@ def durations_shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> 
     if not num_workers:
         raise ValueError(
             "the experiment of the config must say how many workers there are: one parameter with 'workers' in its "
-            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.typed_parameters()}."
+            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.typed_parameters_text()}."
         )
     return experiment.whole_number("num_units", "units") or DEFAULT_UNITS, num_workers
 

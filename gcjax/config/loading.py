@@ -84,7 +84,7 @@ def run(experiment: Callable[..., Any], *, processes: str = "group", out: Path, 
 
 
 @functools.cache
-def register() -> None:
+def register_entries() -> None:
     """Makes every entry of the registry, and `key` and `mesh`, known to config files; only when first called.
 
     Entries that are registered later, by the modules that a config imports, become known as they come.
@@ -113,7 +113,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
       ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
         twice; or if a binding has no effect on what the config runs.
     """
-    register()
+    register_entries()
     file = existing_file(Path(path))
     _extend_search_paths(file)
     gin.clear_config()

@@ -25,7 +25,7 @@ def check() -> None:
     missing = list(dict.fromkeys(names))
     if missing:
         configurables = dict.fromkeys(name.partition(".")[0] for name in missing)
-        commands = ", ".join(f"gcjax list {owner}" for owner in configurables)
+        commands = ", ".join(f"gcjax list {configurable}" for configurable in configurables)
         raise ValueError(
             f"A config must bind all that is needed: missing {_plural(len(missing))} {', '.join(missing)}. "
             f"Add a line for each, as shown by {commands}."

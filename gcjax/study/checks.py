@@ -71,11 +71,11 @@ def check_size(study: Study, num_conditions: int) -> None:
         f"durations and schedules of {size_words}", num_bytes, "Lower num_units, num_workers or num_seeds."
     )
     key = jax.random.key(0)
-    params_bytes = memory.size(jax.eval_shape(study.task.init, key))
+    params_bytes = memory.bytes_of_arrays(jax.eval_shape(study.task.init, key))
     memory.check_fits(
         f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds."
     )
-    memory.check_fits("batches of the task", memory.size(_batch_shapes(study, key)), "Lower batch_size.")
+    memory.check_fits("batches of the task", memory.bytes_of_arrays(_batch_shapes(study, key)), "Lower batch_size.")
 
 
 def _batch_shapes(study: Study, key: jax.Array) -> Any:

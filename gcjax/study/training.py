@@ -59,7 +59,9 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     schedule_arguments = inputs.durations, network, inputs.absences
     schedule_shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *schedule_arguments)
     memory.check_fits(
-        f"schedules of '{scheme}'", memory.size(schedule_shapes), "Lower num_units, num_workers or num_seeds."
+        f"schedules of '{scheme}'",
+        memory.bytes_of_arrays(schedule_shapes),
+        "Lower num_units, num_workers or num_seeds.",
     )
     schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *schedule_arguments))
     _check_units_last(scheme, schedule, study)

@@ -89,7 +89,7 @@ def test_the_operative_config_repeats_the_run(file, tmp_path):
 
 
 def test_every_entry_can_be_named(file):
-    config.register()
+    config.register_entries()
     for kind in registry.kinds().values():
         for name, entry in kind.entries.items():
             assert callable(entry.factory)

@@ -88,7 +88,7 @@ def _confidence_interval(samples: np.ndarray) -> list[Any]:
 
 def _seconds_text(reach_times: np.ndarray) -> str:
     """Seconds until the target, float[S] of S seeds, with their spread."""
-    return table_cells.time_to_target(reach_times, reach_times, stalled=[False])
+    return table_cells.time_to_target_cell(reach_times, reach_times, is_stalled=[False])
 
 
 def _not_reached_sentence(schemes: list[str]) -> str:

@@ -199,8 +199,8 @@ def _version_slices(activity: Activity) -> Slices:
     """The slices of the server: each from a commit to the next one, and the version before the first of the window."""
     if activity.contributions is None:
         return Slices(*(np.zeros(0, dtype) for dtype in (int, int, np.int64, np.int64, object, int)))
-    commits, first_rows = np.unique(activity.contributions["commit"], return_index=True)
-    commit_times = activity.contributions["time"][first_rows]
+    commits, first_row_of_commit = np.unique(activity.contributions["commit"], return_index=True)
+    commit_times = activity.contributions["time"][first_row_of_commit]
     is_in_window = (commit_times >= activity.begin) & (commit_times <= activity.end)
     earlier_commits = commits[commit_times < activity.begin]
     last_earlier_commit = int(earlier_commits[-1]) if earlier_commits.size else -1
@@ -253,13 +253,15 @@ def _position_in_units_of_all_workers(rows: Columns, units_per_worker: int) -> n
 
 def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
     """The mean and the largest staleness of the contributions to each commit, at its time."""
-    commits, first_rows, commit_index = np.unique(contributions["commit"], return_index=True, return_inverse=True)
+    commits, first_row_of_commit, commit_index_of_contribution = np.unique(
+        contributions["commit"], return_index=True, return_inverse=True
+    )
     staleness = (contributions["commit"] - contributions["version"]).astype(np.float64)
     largest = np.full(commits.size, -np.inf)
-    np.maximum.at(largest, commit_index, staleness)
-    num_contributions = np.bincount(commit_index, minlength=commits.size)
-    mean = np.bincount(commit_index, staleness, commits.size) / np.maximum(num_contributions, 1)
-    times = contributions["time"][first_rows]
+    np.maximum.at(largest, commit_index_of_contribution, staleness)
+    num_contributions = np.bincount(commit_index_of_contribution, minlength=commits.size)
+    mean = np.bincount(commit_index_of_contribution, staleness, commits.size) / np.maximum(num_contributions, 1)
+    times = contributions["time"][first_row_of_commit]
     return {"largest staleness": {"time": times, "value": largest}, "mean staleness": {"time": times, "value": mean}}
 
 

@@ -46,7 +46,7 @@ def command(options: argparse.Namespace) -> None:
 
     if options.bindings and options.config is None:
         raise ValueError("--set is for a config. Add --config CONFIG, or leave it out.")
-    trace = trace_file.trace(options)
+    trace = trace_file.trace_of_options(options)
     if options.cache:
         cached_programs.use_cache_folder()
     schemes, study, why_not_trained = (None, None, "") if options.config is None else _schemes_and_study(options)

@@ -15,7 +15,7 @@ _MAX_ROWS = 20
 """Of the tables of workers and of changes; `--json` has all."""
 
 
-def parts(description: Description) -> Iterator[Any]:
+def printed_parts(description: Description) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(description.sentence, style="bold")
     yield Text("\n" + "\n".join(description.reading_sentences) + "\n")

@@ -35,7 +35,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.progress import bar, console
     from gcjax.stragglers import fit
 
-    trace = trace_file.trace(options)
+    trace = trace_file.trace_of_options(options)
     _check_out_file(options.out)
     cached_programs.use_cache_folder()
     with bar() as progress:
@@ -45,7 +45,7 @@ def command(options: argparse.Namespace) -> None:
     if options.json:
         options.result = {"file": options.file, **fit_json.of_fits(fits)}
         return
-    for part in fit_tables.parts(fits):
+    for part in fit_tables.printed_parts(fits):
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
 
 

@@ -14,7 +14,7 @@ from gcjax.tables import RichTable, rich_table
 _STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
 
 
-def parts(fits: Fits) -> Iterator[Any]:
+def printed_parts(fits: Fits) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(fits.verdict, style="bold")
     yield Text(f"\nFitted to the first {fits.num_fitted:,} steps, ranked on the {fits.num_held_out:,} after them.")

@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     json_output.add_option(parser)
 
 
-def trace(options: argparse.Namespace) -> Trace:
+def trace_of_options(options: argparse.Namespace) -> Trace:
     """The trace in the file that the options name.
 
     Raises:
