@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+EXIT_STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """The exit status after each signal: 128 and its number."""
 
 SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
@@ -81,7 +81,7 @@ def end_on_signals(*, until_exit: bool = False) -> Iterator[None]:
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
     listener.start()
     previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
+    previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in EXIT_STATUS}
     handled_signals = [
         signal_number for signal_number, handler in previous_handlers.items() if handler is not signal.SIG_IGN
     ]
@@ -192,7 +192,7 @@ def _listen_for_signals(read_end: int) -> None:
     with open(read_end, "rb", buffering=0) as pipe:
         while signal_byte := pipe.read(1):
             signal_number = signal_byte[0]
-            is_handled_here = signal_number in STATUS
+            is_handled_here = signal_number in EXIT_STATUS
             if not is_handled_here:
                 continue
             is_first_signal, _signal_state.received_signal = _signal_state.received_signal is None, signal_number
@@ -218,7 +218,7 @@ def _end_process(signal_number: int) -> None:
         flushing_thread.join(_MAX_FLUSH_SECONDS)
         _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice()}\n")
     finally:
-        os._exit(STATUS[signal.Signals(signal_number)])
+        os._exit(EXIT_STATUS[signal.Signals(signal_number)])
 
 
 def flush_output() -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar, cast
 
 # Kind -> the module and the name of its table of entries; empty for optax, which has none.
-_TABLE_OF_KIND = {
+_MODULE_AND_TABLE_OF_KIND = {
     "assignment": ("gcjax.codes.assignments", "TABLE"),
     "code": ("gcjax.codes", "TABLE"),
     "stopping": ("gcjax.codes.stopping", "TABLE"),
@@ -105,7 +105,7 @@ class Kind(NamedTuple):
 Subscriber = Callable[[str, str, Entry], None]
 """`(kind, name, entry)`, called for each entry that is registered from outside."""
 
-_outside_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in _TABLE_OF_KIND}
+_outside_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in _MODULE_AND_TABLE_OF_KIND}
 _subscribers: list[Subscriber] = []
 
 
@@ -130,8 +130,10 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     Raises:
       ValueError: if there is no such kind, or the factory is no function, or its name is taken.
     """
-    if kind not in _TABLE_OF_KIND:
-        raise ValueError(f"There is no kind '{kind}' to register. {nearest_names_sentence(kind, _TABLE_OF_KIND)}")
+    if kind not in _MODULE_AND_TABLE_OF_KIND:
+        raise ValueError(
+            f"There is no kind '{kind}' to register. {nearest_names_sentence(kind, _MODULE_AND_TABLE_OF_KIND)}"
+        )
 
     def add(factory: Factory) -> Factory:
         """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
@@ -212,7 +214,7 @@ def own_kinds() -> dict[str, Kind]:
 
     Those of optax that config files can name are among them.
     """
-    return {kind: _kind_of_package(kind) for kind in _TABLE_OF_KIND}
+    return {kind: _kind_of_package(kind) for kind in _MODULE_AND_TABLE_OF_KIND}
 
 
 def kinds() -> dict[str, Kind]:
@@ -230,7 +232,7 @@ def kinds() -> dict[str, Kind]:
 
 def _kind_of_package(kind: str) -> Kind:
     """A kind with the entries of this package, or with those of optax that config files can name."""
-    module_name, table_name = _TABLE_OF_KIND[kind]
+    module_name, table_name = _MODULE_AND_TABLE_OF_KIND[kind]
     module = import_module(module_name)
     is_of_optax = not table_name
     if is_of_optax:

@@ -26,7 +26,7 @@ class SavedProgress:
         self._saved_steps = saved_steps
         self._begin_time = time.monotonic()
         self._checkpoint_times: dict[int, float] = {}  # step -> when
-        self._has_recorded_stop = False
+        self._goes_no_further = False
         _newest_run = self
 
     def record_checkpoint(self, step: int) -> None:
@@ -35,7 +35,7 @@ class SavedProgress:
 
     def record_stop(self) -> None:
         """Notes that the run goes no further than to its last checkpoint."""
-        self._has_recorded_stop = True
+        self._goes_no_further = True
 
     def lost_work_text(self) -> str:
         """What is kept and what is lost if the process ends now, as the end of a sentence."""
@@ -44,7 +44,7 @@ class SavedProgress:
         if last_saved_step is None:
             return f"lost is the work of {_seconds_since(self._begin_time)} on {self._label}"
         share_of_run = f"{last_saved_step / max(1, self._num_steps):.0%} of {self._label}"
-        is_all_saved = self._has_recorded_stop and last_saved_step == max(time_of_step)
+        is_all_saved = self._goes_no_further and last_saved_step == max(time_of_step)
         if is_all_saved:
             return f"a checkpoint was written at {share_of_run}, so nothing is lost"
         lost_seconds = _seconds_since(time_of_step[last_saved_step])

@@ -24,7 +24,7 @@ def install(folder, **points):
     meta = "Metadata-Version: 2.1\nName: my-schemes\nVersion: 1.0\n"
     write(
         folder / "my_schemes-1.0.dist-info",
-        {"METADATA": meta, "entry_points.txt": f"[{plugins.GROUP}]\n{lines}"},
+        {"METADATA": meta, "entry_points.txt": f"[{plugins.ENTRY_POINT_GROUP}]\n{lines}"},
     )
 
 

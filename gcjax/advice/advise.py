@@ -110,14 +110,14 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     """The blocks of a trace float64[T, W], and the draws of the bootstraps."""
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
-    length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
-    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + blocks.STEPS_MULTIPLE - 1)
-    first_step_of_block = blocks.first_steps(num_steps, length)
+    num_block_steps = blocks.default_block_steps(seconds) if block_steps is None else block_steps
+    _validate.integer("block_steps", num_block_steps, minimum=1, maximum=num_steps + blocks.STEPS_MULTIPLE - 1)
+    first_step_of_block = blocks.first_steps(num_steps, num_block_steps)
     drawn_block_counts = blocks.drawn_block_counts(
-        np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, length
+        np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, num_block_steps
     )
     each_block_once = np.ones((1, len(first_step_of_block)))
-    return Sample(first_step_of_block, length, np.concatenate([each_block_once, drawn_block_counts]))
+    return Sample(first_step_of_block, num_block_steps, np.concatenate([each_block_once, drawn_block_counts]))
 
 
 def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
@@ -143,22 +143,28 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
 
 def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
     """The advice about each scheme, the fastest first."""
-    # A block that begins and ends in the middle of rounds is a part of a unit too long or too short.
-    resolution = 1 / (8 * block_steps)
+    # A block that begins and ends in the middle of rounds may be a part of a step too long or too short.
+    relative_cut_error = 1 / (8 * block_steps)
     results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], label(result.scheme)))
     best_of_class: dict[str, Result] = {}
     for result in results:
         best_of_class.setdefault(CLASS_OF[result.exactness], result)
     return tuple(
-        _scheme_advice(result, baseline, results[0], best_of_class[CLASS_OF[result.exactness]], resolution)
+        _scheme_advice(
+            result,
+            baseline,
+            best=results[0],
+            best_of_class=best_of_class[CLASS_OF[result.exactness]],
+            relative_cut_error=relative_cut_error,
+        )
         for result in results
     )
 
 
 def _scheme_advice(
-    result: Result, baseline: Baseline, best: Result, best_of_class: Result, resolution: float
+    result: Result, baseline: Baseline, *, best: Result, best_of_class: Result, relative_cut_error: float
 ) -> SchemeAdvice:
-    """The advice about one scheme, beside the best of all and of its class; `resolution` is that of `_is_tied`."""
+    """The advice about one scheme, beside the best of all and of its class; `relative_cut_error`: see `_is_tied`."""
     seconds_per_step, estimate = result.ratios.seconds_per_step, evaluation.estimate
     return SchemeAdvice(
         scheme=result.scheme,
@@ -167,9 +173,9 @@ def _scheme_advice(
         won_back=estimate(evaluation.won_back(seconds_per_step, baseline)),
         regret=estimate(seconds_per_step / best.ratios.seconds_per_step - 1),
         is_best=result is best,
-        is_indistinguishable=_is_tied(result, best, resolution),
+        is_indistinguishable=_is_tied(result, best, relative_cut_error),
         is_fastest_of_class=result is best_of_class,
-        is_tied_in_class=_is_tied(result, best_of_class, resolution),
+        is_tied_in_class=_is_tied(result, best_of_class, relative_cut_error),
         waiting=estimate(result.ratios.waiting),
         mean_staleness=estimate(result.ratios.mean_staleness),
         max_staleness=result.max_staleness,
@@ -179,13 +185,14 @@ def _scheme_advice(
     )
 
 
-def _is_tied(result: Result, best: Result, resolution: float) -> bool:
+def _is_tied(result: Result, best: Result, relative_cut_error: float) -> bool:
     """Whether the paired interval of the regret contains 0, or differences that come from where blocks are cut.
 
-    These are below `resolution`; there are none between schemes that begin anew in each block.
+    As shares of the seconds these are below `relative_cut_error`; there are none between schemes that begin anew in
+    each block.
     """
     has_blocks_cut_within_rounds = any(
         each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best)
     )
-    tolerance = resolution if has_blocks_cut_within_rounds else 1e-6  # of times in float32
+    tolerance = relative_cut_error if has_blocks_cut_within_rounds else 1e-6  # of times in float32
     return evaluation.estimate(result.ratios.seconds_per_step / best.ratios.seconds_per_step - 1).low <= tolerance

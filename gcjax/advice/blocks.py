@@ -84,9 +84,9 @@ def correlated_steps(values: np.ndarray) -> float:
     covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(deviations)]
     if covariances[0] <= 1e-12 * (values**2).sum():
         return 1.0
-    times_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
-    is_past_cutoff = np.arange(len(times_by_cutoff)) >= _CUTOFF_FACTOR * times_by_cutoff
-    return max(1.0, float(times_by_cutoff[is_past_cutoff.argmax() if is_past_cutoff.any() else -1]))
+    correlated_steps_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
+    is_past_cutoff = np.arange(len(correlated_steps_by_cutoff)) >= _CUTOFF_FACTOR * correlated_steps_by_cutoff
+    return max(1.0, float(correlated_steps_by_cutoff[is_past_cutoff.argmax() if is_past_cutoff.any() else -1]))
 
 
 def first_steps(num_steps: int, block_steps: int) -> np.ndarray:

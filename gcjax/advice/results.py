@@ -56,7 +56,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
             progress.update(label(scheme), fraction)
             compilation.result()  # waits for it
             with _errors_with_name(scheme):
-                results.append(_simulated(scheme, seconds, sample))
+                results.append(_simulated_result(scheme, seconds, sample))
     return results
 
 
@@ -92,7 +92,7 @@ def _errors_with_name(scheme: Scheme) -> Iterator[None]:
         raise ValueError(f"scheme '{label(scheme)}': {error}") from error
 
 
-def _simulated(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
+def _simulated_result(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
     """What a scheme does with the blocks of a trace `float64[T, W]`.
 
     Raises:

@@ -32,7 +32,7 @@ class DrawnCondition(NamedTuple):
 
 
 class ScheduleCheck(NamedTuple):
-    """What was found about the schedule of one scheme in one setting.
+    """What was found about the schedule of one scheme in one condition.
 
     Attributes:
       scheme: its name in the config.
@@ -96,7 +96,7 @@ def _conditions_of_seed(
     num_units: int,
     num_workers: int,
 ) -> dict[str, DrawnCondition]:
-    """Name -> setting, with the durations and absences that a study draws for a seed of this key."""
+    """Name -> condition, with the durations and absences that a study draws for a seed of this key."""
     durations_key = jax.random.fold_in(seed_key, 0)
     durations_by_model = {
         name: sample_durations(model, durations_key, num_units, num_workers) for name, model in models.items()
@@ -114,7 +114,7 @@ def _conditions_of_seed(
 
 
 def checks_table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
-    """For the terminal: a row for each schedule, of scheme, setting, number of steps and verdict."""
+    """For the terminal: a row for each schedule, of scheme, condition, number of steps and verdict."""
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, num_key_columns=2, left_heads=["Result"])
 
 
@@ -125,7 +125,7 @@ def _table_row(check: ScheduleCheck) -> list[str]:
 
 
 def _conformances(protocol: Protocol, conditions: Sequence[DrawnCondition]) -> list[Conformance | None]:
-    """For each setting: whether the schedule in it keeps to the protocol's specification.
+    """For each condition: whether the schedule in it keeps to the protocol's specification.
 
     All are None if the protocol has no specification, or it says nothing of those who leave and there are absences.
     """
@@ -140,7 +140,7 @@ def _conformances(protocol: Protocol, conditions: Sequence[DrawnCondition]) -> l
 def _conformance(
     protocol: Callable[..., Schedule], specification: Specification, condition: DrawnCondition
 ) -> Conformance | None:
-    """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
+    """Whether the schedule in one condition keeps to the specification; None if that says nothing of absences."""
     durations, network, absences = condition
     says_nothing_of_absences = specification.members is None
     if absences is not None and says_nothing_of_absences:
@@ -151,7 +151,7 @@ def _conformance(
 
 
 def _verdict(conformance: Conformance | None) -> str:
-    """Whether a schedule keeps to its specification, in words; None where there is no specification."""
+    """Whether a schedule keeps to its specification, in words; `conformance` is None if there is none."""
     if conformance is None:
         return "promises nothing that can be checked"
     if conformance:

@@ -14,7 +14,7 @@ from gcjax.specifications import Finding, Result, Specification, check
 from gcjax.tables import RichTable, rich_table
 
 MAX_PROGRESS_STATES = 1 << 20
-MAX_NUMBER = 10_000
+MAX_PARAMETER_VALUE = 10_000
 """The largest value of a parameter of a specification."""
 
 
@@ -57,10 +57,10 @@ def specification_of_arguments(name: str, arguments: Sequence[str]) -> Specifica
     }
     parameters = {**defaults, **_parameter_values(name, arguments, defaults)}
     for parameter, value in parameters.items():
-        if value > MAX_NUMBER:
+        if value > MAX_PARAMETER_VALUE:
             hint = "All states are tried out, and their number grows with it."
-            raise ValueError(f"{parameter} must be a whole number at most {MAX_NUMBER}; got {value}. {hint}")
-    code_arguments = _CODE_ARGUMENTS[name](parameters) if name in _CODE_ARGUMENTS else {}
+            raise ValueError(f"{parameter} must be a whole number at most {MAX_PARAMETER_VALUE}; got {value}. {hint}")
+    code_arguments = _CODE_ARGUMENTS_FACTORIES[name](parameters) if name in _CODE_ARGUMENTS_FACTORIES else {}
     return factory(**parameters, **code_arguments)
 
 
@@ -72,7 +72,7 @@ def _cyclic_mds_arguments(parameters: dict[str, int]) -> dict[str, Any]:
     return {"decodable": decodable(code)}
 
 
-_CODE_ARGUMENTS: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds_arguments}
+_CODE_ARGUMENTS_FACTORIES: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds_arguments}
 """Specification -> what makes those of its arguments that are facts of a code, from its numbers."""
 
 

@@ -102,7 +102,7 @@ def _memory_bytes(devices: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _cache_facts() -> dict[str, Any]:
     """The folder of compiled programs, its bytes, the free bytes of its disk; and what is wrong."""
-    folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cached_programs.folder())
+    folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cached_programs.default_cache_folder())
     nearest_existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     is_writable = nearest_existing.is_dir() and os.access(nearest_existing, os.W_OK | os.X_OK)
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []

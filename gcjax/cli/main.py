@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
             machine_errors.shorten_plugin_errors()
         try:
-            with json_output.print_result(options):
+            with json_output.print_result_at_end(options):
                 status: int | None = options.command(options)
                 sys.stdout.flush()
         except BrokenPipeError:

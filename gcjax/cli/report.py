@@ -44,4 +44,4 @@ def _set_result(options: argparse.Namespace, folder: Path) -> None:
     if options.json:
         from gcjax.cli import results_json
 
-        options.result = results_json.of_folder(folder)
+        options.result = results_json.folder_json(folder)

@@ -79,7 +79,7 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
     ]
     writing.write_activities(shown_activities, options.timeline)
     names_by_shown_part = _names_by_shown_part(shown_activities).items()
-    shown = "; ".join(f"{shown_part}: {', '.join(names)}" for shown_part, names in names_by_shown_part)
+    shown = "; ".join(f"{shown_part_text}: {', '.join(names)}" for shown_part_text, names in names_by_shown_part)
     progress.console().print(f"Timeline written to {options.timeline} ({shown})", markup=False, highlight=False)
 
 
@@ -97,7 +97,7 @@ def _names_by_shown_part(activities: Sequence[Any]) -> dict[str, list[str]]:
     """Which part is shown -> the names of the runs of which it is."""
     names: dict[str, list[str]] = {}
     for activity_of_run in activities:
-        names.setdefault(activity_of_run.shown_part, []).append(activity_of_run.name)
+        names.setdefault(activity_of_run.shown_part_text, []).append(activity_of_run.name)
     return names
 
 

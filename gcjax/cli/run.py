@@ -34,7 +34,7 @@ def command(options: argparse.Namespace) -> None:
         if options.json and processes.is_first():
             from gcjax.cli import results_json
 
-            options.result = results_json.of_folder(out)
+            options.result = results_json.folder_json(out)
 
 
 def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:

@@ -79,7 +79,7 @@ def home(tmp_path, monkeypatch):
 
 def test_half_written_programs_are_removed(home):
     _, settings = home
-    folder = cached_programs.folder()
+    folder = cached_programs.default_cache_folder()
     folder.mkdir(parents=True)
     for name in ("whole-cache", "whole-atime", "half-cache"):
         (folder / name).write_bytes(b"x")

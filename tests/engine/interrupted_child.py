@@ -19,7 +19,7 @@ def main(folder, every, seconds):
     from gcjax.engine.pieces import advance_in_pieces
 
     interrupts.SAVING_SECONDS = dict.fromkeys(
-        interrupts.STATUS, 90.0
+        interrupts.EXIT_STATUS, 90.0
     )  # a busy machine may need more than a command has
     interrupts.allow_last_checkpoint()
     interrupts.set_advice(lambda: f"; {saved_progress.lost_work_text()}")

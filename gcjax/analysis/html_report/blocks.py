@@ -132,6 +132,8 @@ def _markdown_table_html(lines: list[str]) -> str:
     """A table of Markdown, whose second line says which columns are of numbers; nothing if it has no row."""
     rows = tables.rows_of_tables("\n".join(lines))[0]
     heads = list(rows[0]) if rows else []
-    rules = [rule.strip() for rule in lines[1].strip().strip("|").split("|")]
-    left_heads = [head for head, rule in zip(heads, rules, strict=False) if not rule.endswith(":")]
+    alignment_rules = [alignment_rule.strip() for alignment_rule in lines[1].strip().strip("|").split("|")]
+    left_heads = [
+        head for head, alignment_rule in zip(heads, alignment_rules, strict=False) if not alignment_rule.endswith(":")
+    ]
     return table(heads, [list(row.values()) for row in rows], left_heads=left_heads) if rows else ""

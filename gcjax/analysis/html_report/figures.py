@@ -126,7 +126,7 @@ def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
     commit_times = track_slices.begin[is_server & (track_slices.unit_or_commit >= 0)]
     return {
         "name": activity.name,
-        "words": activity.shown_part,
+        "words": activity.shown_part_text,
         "seconds": activity.end,
         "workers": activity.workers.tolist(),
         "row": np.searchsorted(activity.workers, bars.worker).tolist(),

@@ -36,7 +36,7 @@ class Activity(NamedTuple):
       end: seconds, of the window.
       workers: int[shown], those that are shown.
       num_workers: W.
-      shown_part: which part of the record this is, in words.
+      shown_part_text: which part of the record this is, in words.
       missing_data_note: what is not known, as the end of a sentence.
       has_all_commits: whether all commits within the window are among `contributions`.
     """
@@ -49,7 +49,7 @@ class Activity(NamedTuple):
     end: float
     workers: np.ndarray
     num_workers: int
-    shown_part: str
+    shown_part_text: str
     missing_data_note: str = ""
     has_all_commits: bool = True
 
@@ -86,7 +86,7 @@ def of_schedule(
     loss_curve = None if loss is None else _loss_curve(record.time, _array_of_shape("loss", loss, record.time.shape))
     whole = Activity(
         name, units={}, contributions=None, loss=loss_curve, begin=0.0, end=seconds, workers=np.arange(num_workers),
-        num_workers=num_workers, shown_part="",
+        num_workers=num_workers, shown_part_text="",
     )  # fmt: skip
     is_large = np.isfinite(record.start).sum() > MAX_UNITS
     shown_workers = (
@@ -136,9 +136,11 @@ def limited_activity(
     if is_large and window is None and len(units["start"]) > max_units:
         start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
         end, units = start_of_first_unit_too_many, select_rows(units, units["start"] < start_of_first_unit_too_many)
-    shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.missing_data_note
+    shown_part_text = (
+        _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.missing_data_note
+    )
     return _without_commits_of_others_if_too_many(
-        whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part=shown_part)
+        whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part_text=shown_part_text)
     )
 
 
@@ -158,7 +160,7 @@ def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
         contributions=select_rows(activity.contributions, np.isin(commits, shown_commits)),
         loss=None if activity.loss is None else _thinned_curve(activity.loss, MAX_COMMITS),
         has_all_commits=False,
-        shown_part=f"{activity.shown_part}, and {shown_commits_text}",
+        shown_part_text=f"{activity.shown_part_text}, and {shown_commits_text}",
     )
 
 

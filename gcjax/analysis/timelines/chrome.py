@@ -16,7 +16,7 @@ from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flo
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
     """Writes a file with a process for each activity, an event a line."""
-    shown_parts = {activity.name: activity.shown_part for activity in activities}
+    shown_parts = {activity.name: activity.shown_part_text for activity in activities}
     notes = {"written by": f"gcjax {gcjax.__version__}", **shown_parts}
     head_object = json.dumps({"displayTimeUnit": "ms", "otherData": notes})
     file.write(head_object.removesuffix("}").encode() + b', "traceEvents": [')
@@ -41,7 +41,7 @@ def _process_events(process_id: int, activity: Activity) -> Iterator[dict[str, A
     track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
     thread_of_track = {track: thread for thread, track in enumerate(sorted(set(track_of_slice)), start=1)}
     yield _name_event("process_name", process_id, 0, activity.name)
-    yield {"ph": "M", "name": "process_labels", "pid": process_id, "args": {"labels": activity.shown_part}}
+    yield {"ph": "M", "name": "process_labels", "pid": process_id, "args": {"labels": activity.shown_part_text}}
     for track, thread in thread_of_track.items():
         sort_index = {"sort_index": thread}
         yield _name_event("thread_name", process_id, thread, track_name(*track))

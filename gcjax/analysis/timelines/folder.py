@@ -64,7 +64,7 @@ def _activity(
     loss = _loss_of_commits(contributions) or _loss_of_evaluations(scheme, metrics)
     return Activity(
         scheme, scheme_units, contributions, loss, begin=0.0, end=end, workers=np.arange(num_workers),
-        num_workers=num_workers, shown_part="", missing_data_note=missing_data_note,
+        num_workers=num_workers, shown_part_text="", missing_data_note=missing_data_note,
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def _write_tracks(trace_builder: Any, protos: Any, process_number: int, activity
         _write_track(trace_builder, process_uuid, counter_uuid, name, rank, is_counter=True)
         points = zip(curve["time"].tolist(), curve["value"].tolist(), strict=True)
         events += [_counter_event(protos, counter_uuid, time, value) for time, value in points]
-    notes = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.shown_part}
+    notes = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.shown_part_text}
     server_uuid, begin_nanoseconds = uuid_of_track.get((SERVER, 0), process_uuid), int(1e9 * activity.begin)
     return [_notes_event(protos, server_uuid, begin_nanoseconds, notes), *events]
 
@@ -89,7 +89,7 @@ def _write_process(trace_builder: Any, protos: Any, process_number: int, activit
     if is_first_of_file:
         packet.sequence_flags = protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     descriptor = packet.track_descriptor
-    descriptor.uuid, descriptor.description = process_number * _IDS_PER_PROCESS, activity.shown_part
+    descriptor.uuid, descriptor.description = process_number * _IDS_PER_PROCESS, activity.shown_part_text
     descriptor.process.pid, descriptor.process.process_name = process_number, activity.name
     descriptor.child_ordering = protos.TrackDescriptor.EXPLICIT
     trace_builder.write_packet(packet)

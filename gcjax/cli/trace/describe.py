@@ -32,7 +32,7 @@ def command(options: argparse.Namespace) -> None:
         with trace_file.os_errors_as_value_error("--heat-map", options.heat_map):
             write_heat_map(trace, options.heat_map)
     if options.json:
-        options.result = {"file": options.file, **description_json.of_description(description)}
+        options.result = {"file": options.file, **description_json.whole_description_json(description)}
         return
     for part in description_tables.printed_parts(description):
         console().print(part, highlight=False)

@@ -43,7 +43,7 @@ def command(options: argparse.Namespace) -> None:
     if options.out is not None:
         _write_config(options.out, fits.gin)
     if options.json:
-        options.result = {"file": options.file, **fit_json.of_fits(fits)}
+        options.result = {"file": options.file, **fit_json.fits_json(fits)}
         return
     for part in fit_tables.printed_parts(fits):
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
