@@ -31,7 +31,7 @@ class Records:
         """Keeps the begin of a run."""
         durations_without_failure = np.zeros(np.shape(run.schedule.start))
         self._unit_tables.append(
-            analysis.timeline_columns(label, run.schedule, durations_without_failure, seconds=SECONDS)
+            analysis.timeline_columns(label, run.schedule, durations_without_failure, timeline_seconds=SECONDS)
         )
         commits = analysis.commit_columns(label, run.schedule, SECONDS)
         loss_of_row = np.asarray(run.loss)[commits["commit"]]

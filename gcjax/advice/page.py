@@ -96,7 +96,7 @@ def markdown(advice: Advice) -> str:
     return "\n".join([advice.verdict, "", table, "", *(f"- {note}" for note in notes(advice))])
 
 
-def json(advice: Advice) -> dict[str, Any]:
+def advice_json(advice: Advice) -> dict[str, Any]:
     """All numbers of the advice, for scripts."""
     return {
         "verdict": advice.verdict,

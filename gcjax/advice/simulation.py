@@ -17,7 +17,7 @@ import numpy as np
 
 from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
-from gcjax.advice.windows import Window, smooth_window, whole_rounds
+from gcjax.advice.windows import Window, smooth_window, whole_rounds_window
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
@@ -174,7 +174,7 @@ def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, 
         """The sums of one block, `float[T, W]`."""
         schedule = protocol.schedule(durations_of_block, Network())
         if run_in_steps == 0:
-            window = whole_rounds(schedule)
+            window = whole_rounds_window(schedule)
         else:
             window = smooth_window(
                 schedule,

@@ -53,7 +53,7 @@ def _ramp_integral(x: jax.Array) -> jax.Array:
     return jnp.where(x < 1, x.clip(0) ** 2 / 2, x - 0.5)
 
 
-def whole_rounds(schedule: Schedule) -> Window:
+def whole_rounds_window(schedule: Schedule) -> Window:
     """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds."""
     last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
     return Window(jnp.zeros_like(last), last, None)

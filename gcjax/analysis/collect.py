@@ -61,16 +61,16 @@ def metric_columns(
     return concatenate_tables(columns_of_runs)
 
 
-def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, seconds: float) -> Columns:
+def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, timeline_seconds: float) -> Columns:
     """The units of one seed that begin within the first seconds.
 
     Args:
       scheme: its name.
       schedule: of one seed.
       durations: float[T, W] seconds.
-      seconds: how far the timeline goes.
+      timeline_seconds: how far the timeline goes.
     """
-    begins_within_timeline = np.asarray(schedule.start) < seconds  # [T, W]
+    begins_within_timeline = np.asarray(schedule.start) < timeline_seconds  # [T, W]
     unit, worker = np.nonzero(begins_within_timeline)
     time_fields = ("start", "compute_start", "compute_end", "send_start", "finish")  # of the schedule, [T, W]
     return {
@@ -82,15 +82,17 @@ def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, sec
     }
 
 
-def commit_columns(scheme: str, schedule: Schedule, seconds: float) -> Columns:
+def commit_columns(scheme: str, schedule: Schedule, timeline_seconds: float) -> Columns:
     """The contributions to the commits of one seed within the first seconds, a row each.
 
     Args:
       scheme: its name.
       schedule: of one seed.
-      seconds: how far the timeline goes.
+      timeline_seconds: how far the timeline goes.
     """
-    is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < seconds)[:, None]  # [E, C]
+    is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < timeline_seconds)[
+        :, None
+    ]  # [E, C]
     commit, contribution = np.nonzero(is_contribution)
     contribution_fields = ("worker", "unit", "work", "weight", "version")  # of the schedule, [E, C]
     return {

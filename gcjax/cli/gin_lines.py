@@ -211,7 +211,7 @@ def _simplest_entry(
     if not isinstance(needed_type, type):
         return None
     complexities_and_entries = [
-        ((name not in _USUAL_NAMES, _num_required_parameters(entry), _selector(kind, name)), entry)
+        ((name not in _USUAL_NAMES, _required_parameter_counts(entry), _selector(kind, name)), entry)
         for kind in kinds.values()
         if kind.in_configs
         for name, entry in kind.entries.items()
@@ -230,7 +230,7 @@ def _makes(entry: registry.Entry, needed_type: type) -> bool:
     return is_plain_type and issubclass(returned_type, needed_type)
 
 
-def _num_required_parameters(entry: registry.Entry) -> tuple[int, int]:
+def _required_parameter_counts(entry: registry.Entry) -> tuple[int, int]:
     """The required parameters of an entry: those that cannot be a number or text, and all of them."""
     required_parameters = list(_required_parameters(signature_of(entry.factory)))
     takes_literal = [

@@ -208,7 +208,7 @@ def test_the_cost_of_both_halves_is_said():
     seconds = np.ones((64, NUM_WORKERS))
     seconds[32:, 0] = 2.0
     advice = advise(seconds, schemes={})
-    assert advice.cost_of_halves == (0.0, 0.5) and page.json(advice)["cost_of_halves"] == [0.0, 0.5]
+    assert advice.cost_of_halves == (0.0, 0.5) and page.advice_json(advice)["cost_of_halves"] == [0.0, 0.5]
     assert "Stragglers cost 0.0 % in its first half, 50 % in its second." in str(advice)
 
 
@@ -325,7 +325,7 @@ def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
     text = str(slow_worker_advice)
     assert all(f"{row.scheme.name}" in text for row in slow_worker_advice.schemes)
     assert "| k_sync | approximate | 33 % [33, 33] | 1.333 |" in text
-    fields = page.json(slow_worker_advice)
+    fields = page.advice_json(slow_worker_advice)
     assert len(fields["schemes"]) == len(FEW) + 1 and fields["cost"]["value"] == pytest.approx(1 / 3)
     assert json.loads(json.dumps(fields))["schemes"][0]["won_back"]["low"] > 0.8
     in_bytes = page.table_rows(slow_worker_advice._replace(gradient_bytes=4e6))

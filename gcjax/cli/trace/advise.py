@@ -66,7 +66,7 @@ def command(options: argparse.Namespace) -> None:
     for note in [*page.notes(advice), *filter(None, [why_not_trained])]:
         console().print(note)
     if options.json:
-        options.result = page.json(advice)
+        options.result = page.advice_json(advice)
 
 
 def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None, str]:
