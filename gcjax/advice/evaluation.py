@@ -74,14 +74,14 @@ def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratio
     total = BlockSums(*(block_counts @ sum_of_block for sum_of_block in sums))
     with np.errstate(divide="ignore", invalid="ignore"):
         return Ratios(
-            seconds_per_step=total.seconds / total.steps,
-            waiting=1 - total.computing / (total.seconds * num_workers),
-            mean_staleness=total.staleness / total.contributions,
+            seconds_per_step=total.seconds / total.effective_steps,
+            waiting=1 - total.computing_seconds / (total.seconds * num_workers),
+            mean_staleness=total.staleness_sum / total.contributions,
             wasted=np.maximum(
-                1 - total.used / total.computed, 0
+                1 - total.used_units / total.computed_units, 0
             ),  # what is under way where blocks are cut is not exact
-            redundant=(total.contributed - total.used) / total.computed,
-            messages=total.messages / num_workers / total.steps,
+            redundant=(total.contributed_units - total.used_units) / total.computed_units,
+            messages=total.messages / num_workers / total.effective_steps,
         )
 
 

@@ -100,7 +100,7 @@ def _simulated_result(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Re
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
     sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)
-    if not sums.steps.sum() > 0:
+    if not sums.effective_steps.sum() > 0:
         raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
     exactness = evaluation.exactness(
         scheme, num_workers, has_uneven_commits=lambda: simulation.has_uneven_commits(scheme, seconds, block_steps)

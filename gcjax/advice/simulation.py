@@ -33,27 +33,27 @@ class BlockSums(NamedTuple):
 
     Attributes:
       seconds: of the block.
-      steps: effective ones.
-      computing: seconds of all workers.
-      staleness: summed over contributions.
+      effective_steps: the work that was used, over what BSP uses in a step.
+      computing_seconds: of all workers.
+      staleness_sum: over contributions.
       contributions: to commits.
       max_staleness: the largest; it does not add up.
-      computed: units, and parts of those that were cut off.
-      contributed: units in commits.
-      used: units in commits, of which each chunk counts once.
+      computed_units: and parts of those that were cut off.
+      contributed_units: those in commits.
+      used_units: those in commits, where each chunk counts once a commit.
       messages: of all workers, in full gradients.
       uneven_commits: commits that are not the same work of each worker.
     """
 
     seconds: Any
-    steps: Any
-    computing: Any
-    staleness: Any
+    effective_steps: Any
+    computing_seconds: Any
+    staleness_sum: Any
     contributions: Any
     max_staleness: Any
-    computed: Any
-    contributed: Any
-    used: Any
+    computed_units: Any
+    contributed_units: Any
+    used_units: Any
     messages: Any
     uneven_commits: Any
 
@@ -211,14 +211,14 @@ def _sums_of_schedule(
     used_units_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
         seconds=window.seconds,
-        steps=used_units / used_units_per_step,
-        computing=computing_seconds.sum(),
-        staleness=jnp.sum(contribution_weight * staleness),
+        effective_steps=used_units / used_units_per_step,
+        computing_seconds=computing_seconds.sum(),
+        staleness_sum=jnp.sum(contribution_weight * staleness),
         contributions=contribution_weight.sum(),
         max_staleness=jnp.max(jnp.where(contribution_weight > 0, staleness, 0)),
-        computed=jnp.sum(computing_seconds / jnp.where(durations > 0, durations, 1)),
-        contributed=jnp.sum(commit_weight * units_of_commit),
-        used=used_units,
+        computed_units=jnp.sum(computing_seconds / jnp.where(durations > 0, durations, 1)),
+        contributed_units=jnp.sum(commit_weight * units_of_commit),
+        used_units=used_units,
         messages=messages,
         uneven_commits=jnp.sum((commit_weight > 0) & ~_is_same_work_of_all(schedule, num_workers)),
     )

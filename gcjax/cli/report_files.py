@@ -9,7 +9,7 @@ from typing import Any
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of these files to the parser of the command."""
+    """Adds the options of a page and of a timeline to the parser of `gcjax report`."""
     parser.add_argument(
         "--html", metavar="FILE", nargs="?", const="",
         help="write a page that needs no network: verdict, table, curves, timeline, config (default: report.html in "
