@@ -71,7 +71,7 @@ def markdown(page: str) -> str:
     return "".join(_block_html(kind, [line for line in lines if line.strip()]) for kind, lines in blocks)
 
 
-def inline(text: str) -> str:
+def inline_html(text: str) -> str:
     """A text with what Markdown has within a line."""
     text_and_code = html.escape(text).split("`")  # in turns
     is_last_never_closed = len(text_and_code) % 2 == 0
@@ -121,11 +121,11 @@ def _block_html(kind: str, lines: list[str]) -> str:
     if kind == "table":
         return _markdown_table_html(lines)
     if kind == "heading":
-        return "".join(f"<h3>{inline(line.lstrip('# '))}</h3>" for line in lines)
+        return "".join(f"<h3>{inline_html(line.lstrip('# '))}</h3>" for line in lines)
     if kind == "list":
         items = [" ".join(item.split()) for item in re.split(r"^- ", "\n".join(lines), flags=re.MULTILINE)]
-        return "<ul>" + "".join(f"<li>{inline(item)}</li>" for item in items if item) + "</ul>"
-    return f"<p>{inline(' '.join(lines))}</p>" if lines else ""
+        return "<ul>" + "".join(f"<li>{inline_html(item)}</li>" for item in items if item) + "</ul>"
+    return f"<p>{inline_html(' '.join(lines))}</p>" if lines else ""
 
 
 def _markdown_table_html(lines: list[str]) -> str:

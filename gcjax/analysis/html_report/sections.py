@@ -112,7 +112,7 @@ def trace_section(
       title: of the section.
     """
     titled_tables = [
-        f"<h3>{blocks.inline(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
+        f"<h3>{blocks.inline_html(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
     ]
     return Section(title, blocks.markdown(text) + "".join(titled_tables), name="trace")
 

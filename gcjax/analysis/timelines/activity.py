@@ -78,14 +78,14 @@ def of_schedule(
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.
     """
     record: Any = on_host(jax.device_get(schedule))
-    seconds, num_workers = _last_moment(record), record.start.shape[1]
-    without_failures = np.zeros(record.start.shape)
+    last_moment, num_workers = _last_moment(record), record.start.shape[1]
+    durations_without_failure = np.zeros(record.start.shape)
     unit_durations = (
-        without_failures if durations is None else _array_of_shape("durations", durations, record.start.shape)
+        durations_without_failure if durations is None else _array_of_shape("durations", durations, record.start.shape)
     )
     loss_curve = None if loss is None else _loss_curve(record.time, _array_of_shape("loss", loss, record.time.shape))
     whole = Activity(
-        name, units={}, contributions=None, loss=loss_curve, begin=0.0, end=seconds, workers=np.arange(num_workers),
+        name, units={}, contributions=None, loss=loss_curve, begin=0.0, end=last_moment, workers=np.arange(num_workers),
         num_workers=num_workers, shown_part_text="",
     )  # fmt: skip
     is_large = np.isfinite(record.start).sum() > MAX_UNITS

@@ -19,7 +19,7 @@ def printed_parts(description: Description) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(description.sentence, style="bold")
     yield Text("\n" + "\n".join(description.reading_sentences) + "\n")
-    yield _figures_table(description)
+    yield _statistics_table(description)
     yield Text()
     yield _workers_table(description)
     if description.changes:
@@ -27,7 +27,7 @@ def printed_parts(description: Description) -> Iterator[Any]:
         yield _changes_table(description)
 
 
-def _figures_table(description: Description) -> RichTable:
+def _statistics_table(description: Description) -> RichTable:
     """The figures of all workers together."""
     first_step, last_step = description.steps
     num_steps, num_workers = counted(description.num_steps, "step"), counted(len(description.workers), "worker")

@@ -225,7 +225,7 @@ def test_a_section_of_a_trace():
 
 
 def test_all_blocks_escape():
-    pieces = [blocks.paragraph(EVIL), blocks.preformatted(EVIL), blocks.folded(EVIL, ""), blocks.inline(EVIL),
+    pieces = [blocks.paragraph(EVIL), blocks.preformatted(EVIL), blocks.folded(EVIL, ""), blocks.inline_html(EVIL),
               blocks.table([EVIL], [[EVIL]]), blocks.markdown(f"# {EVIL}\n\n- {EVIL}\n"),
               sections.run_section({EVIL: EVIL, "versions": {EVIL: EVIL}, "schemes": {EVIL: {}}}).body]  # fmt: skip
     assert not [piece for piece in pieces if "<script>" in piece or "alert(" not in piece]
