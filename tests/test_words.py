@@ -150,10 +150,10 @@ def test_a_read_only_output_folder(gcjax, tmp_path):
     if was_root:
         os.seteuid(65534)  # root may write everywhere
     try:
-        from gcjax.analysis import empty_folder
+        from gcjax.analysis import make_empty_folder
 
         with pytest.raises(ValueError, match=r"must be one that can be written; .*read-only cannot: Permission denied"):
-            empty_folder(folder)
+            make_empty_folder(folder)
     finally:
         if was_root:
             os.seteuid(0)
