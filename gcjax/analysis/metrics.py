@@ -133,7 +133,8 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
         if not sends_while_computing_next.any():
             continue
         # The time computed so far is piecewise linear: it grows by a unit's length from its start to its end.
-        computed_until_end = np.cumsum((compute_end - compute_begin)[is_computed], dtype=np.float64)
+        unit_lengths = compute_end[is_computed] - compute_begin[is_computed]
+        computed_until_end = np.cumsum(unit_lengths, dtype=np.float64)
         computed_until_begin = np.append(0, computed_until_end[:-1])
         knot_times = np.stack([compute_begin[is_computed], compute_end[is_computed]], axis=1).ravel()
         computed_until_knots = np.stack([computed_until_begin, computed_until_end], axis=1).ravel()
