@@ -203,10 +203,10 @@ def largest_models(sizes: Sizes) -> list[Row]:
         for width in sizes.largest_widths:
             step = training_step(sizes._replace(width=width), num_blocks)
             needed = step_bytes(step)
-            if needed > memory.limit():
+            if needed > memory.available_bytes():
                 break
             largest, num_bytes = step.num_params, needed
-        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {memory.limit() / 2**30:.1f}"
+        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {memory.available_bytes() / 2**30:.1f}"
         value = f"{largest / 1e6:,.0f} million parameters"
         rows.append(Row(what=f"largest transformer that fits, {name}", value=value, target="", met=True, note=note))
     return rows
@@ -218,7 +218,7 @@ def step_bytes(step: Step) -> int:
         account = step.function.lower(*step.shapes).compile().memory_analysis()
     except jax.errors.JaxRuntimeError as error:
         if memory.is_exhausted(error):
-            return memory.limit() + 1
+            return memory.available_bytes() + 1
         raise
     arguments_and_results = account.argument_size_in_bytes + account.output_size_in_bytes - account.alias_size_in_bytes
     return arguments_and_results + account.temp_size_in_bytes

@@ -73,10 +73,10 @@ def _section(content: dict[str, Any]) -> str:
             (lines_with_peer if row.peer else lines_without_peer).append(row_cells(row))
     paragraphs = [f"## {content['machine']}"]
     if lines_with_peer:
-        paragraphs += ["### Compared with others", tables.markdown_table(HEADS, lines_with_peer, left=HEADS[2:])]
+        paragraphs += ["### Compared with others", tables.markdown_table(HEADS, lines_with_peer, left_heads=HEADS[2:])]
     if lines_without_peer:
         heads, *lines = (_without_peer_column(cells) for cells in [HEADS, *lines_without_peer])
-        paragraphs += ["### By itself", tables.markdown_table(heads, lines, left=heads[2:])]
+        paragraphs += ["### By itself", tables.markdown_table(heads, lines, left_heads=heads[2:])]
     return "\n\n".join([*paragraphs, "When measured:", "\n".join(date_lines)])
 
 

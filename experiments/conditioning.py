@@ -199,7 +199,15 @@ def _write(
     ]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
     notes = NOTES.format(masks=facts["num_masks"], many=MANY_WORKERS, least=LEAST_MASKS, safe=facts["safe"])
-    page = ["# Conditioning", "", analysis.markdown_table(HEADS, code_rows, keys=4), "", notes, "# Interpolation", ""]
+    page = [
+        "# Conditioning",
+        "",
+        analysis.markdown_table(HEADS, code_rows, num_key_columns=4),
+        "",
+        notes,
+        "# Interpolation",
+        "",
+    ]
     page += [analysis.markdown_table(lagrange_heads, curve_rows), ""]
     analysis.write_page(out, "\n".join(page), facts)
     files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
@@ -212,7 +220,7 @@ def _write(
 
 def table(rows: Sequence[Row], *, safe: float) -> RichTable:
     """The codes for the terminal."""
-    return analysis.rich_table("Conditioning", HEADS, [_cells(row, safe) for row in rows], keys=4)
+    return analysis.rich_table("Conditioning", HEADS, [_cells(row, safe) for row in rows], num_key_columns=4)
 
 
 def _cells(row: Row, safe: float) -> list[str]:

@@ -275,13 +275,13 @@ def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
         files.write_text(out / "operative.gin", config.operative())
         files.write_text(out / "live.json", json.dumps(rows, indent=2) + "\n")
         page = f"# Live deadlines\n\nMedian of {rows[0]['num_rounds']} rounds.\n\n"
-        files.write_text(out / "summary.md", page + markdown_table(HEADS, _cells(rows), keys=2) + "\n")
+        files.write_text(out / "summary.md", page + markdown_table(HEADS, _cells(rows), num_key_columns=2) + "\n")
     progress.show(table(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> RichTable:
     """The rows for a person; the ratio is that of round times, to the same scheme with nobody slow."""
-    return rich_table(f"median of {rows[0]['num_rounds']} rounds", HEADS, _cells(rows), keys=2)
+    return rich_table(f"median of {rows[0]['num_rounds']} rounds", HEADS, _cells(rows), num_key_columns=2)
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:

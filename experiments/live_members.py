@@ -80,7 +80,7 @@ def member(text: str, worker: int, address: str, token: str, patience: float) ->
         config_file = Path(folder) / "config.gin"
         config_file.write_text(text)
         config.load(config_file)
-        config.start(Path(folder), progress.silent())
+        config.run_loaded(Path(folder), progress.silent())
 
 
 def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds: float) -> None:

@@ -240,7 +240,7 @@ def _write(
     )  # fmt: skip
     events = f"One worker is three times slower, or is stopped for {stop_seconds:g} s, or is killed and started again."
     heads = [head.format(target=goal.value) for head in HEADS]
-    page = ["# Protocols on the real clock", events, markdown_table(heads, _cells(rows), keys=2), notes]
+    page = ["# Protocols on the real clock", events, markdown_table(heads, _cells(rows), num_key_columns=2), notes]
     facts = {"target": goal.value, "metric": goal.metric, "cores": cores, "calibrations": records.calibrations}
     facts["verdict"] = verdict(rows, f"{goal.value:g} {goal.metric}")
     analysis.write_page(out, "\n\n".join(page), facts)
@@ -251,7 +251,7 @@ def _write(
 def table(rows: list[dict[str, Any]], target: float) -> RichTable:
     """The rows for a person."""
     heads = [head.format(target=target) for head in HEADS]
-    return rich_table("seconds on the clock", heads, _cells(rows), keys=2)
+    return rich_table("seconds on the clock", heads, _cells(rows), num_key_columns=2)
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:

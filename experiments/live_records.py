@@ -31,7 +31,7 @@ class Records:
         """Keeps the begin of a run."""
         durations_without_failure = np.zeros(np.shape(run.schedule.start))
         self._unit_tables.append(
-            analysis.timeline_columns(label, run.schedule, durations_without_failure, seconds=SECONDS)
+            analysis.timeline_columns(label, run.schedule, durations_without_failure, timeline_seconds=SECONDS)
         )
         commits = analysis.commit_columns(label, run.schedule, SECONDS)
         loss_of_row = np.asarray(run.loss)[commits["commit"]]
@@ -49,8 +49,8 @@ class Records:
     def write(self, folder: Path) -> None:
         """Writes `timeline.parquet` and `commits.parquet`, if a run was kept."""
         if self._unit_tables:
-            files.write_table(folder / analysis.store.TIMELINE, analysis.stack(self._unit_tables))
-            files.write_table(folder / analysis.store.COMMITS, analysis.stack(self._commit_tables))
+            files.write_table(folder / analysis.store.TIMELINE_FILE, analysis.concatenate_tables(self._unit_tables))
+            files.write_table(folder / analysis.store.COMMITS_FILE, analysis.concatenate_tables(self._commit_tables))
 
 
 def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:

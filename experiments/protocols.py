@@ -100,7 +100,7 @@ def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
     times, fastest_times = (seed_values(rows, name, condition, "reach") for name in (scheme, fastest))
     if not np.isfinite(times).all():
         return "never" if seed_values(rows, scheme, condition, "stalled").all() else "-"
-    text = table_cells.mean_spread(times, 1)
+    text = table_cells.mean_spread_cell(times, 1)
     if scheme == fastest:
         return f"**{text}**"
     is_within_spread_of_fastest = times.mean() <= fastest_times.mean() + fastest_times.std(ddof=1)
@@ -110,11 +110,11 @@ def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
 def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Shares over all conditions, and what is sent."""
     for scheme in schemes:
-        of_scheme = analysis.select(rows, rows["scheme"] == scheme)
-        shares = (table_cells.percent(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
-        staleness = table_cells.staleness(of_scheme["mean_staleness"], of_scheme["max_staleness"])
+        of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
+        shares = (table_cells.percent_cell(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
+        staleness = table_cells.staleness_cell(of_scheme["mean_staleness"], of_scheme["max_staleness"])
         numbers_per_second = of_scheme["numbers"] / of_scheme["end"]
-        sent = table_cells.three_digits(float(np.mean(numbers_per_second)))
+        sent = table_cells.three_digits_cell(float(np.mean(numbers_per_second)))
         yield (scheme, *shares, staleness, sent)
 
 

@@ -14,7 +14,7 @@ from gcjax import _validate, advice, analysis, config, files, processes
 from gcjax.advice import Advice, Scheme
 from gcjax.advice.blocks import default_block_steps, step_seconds
 from gcjax.advice.labels import label
-from gcjax.advice.verdicts import percent
+from gcjax.advice.verdicts import percent_text
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel, exponential, read_trace, sample_durations
 
@@ -182,14 +182,14 @@ def _choice_cells(half: Half) -> list[str]:
     for chosen_on in (half.first, half.model):
         for same_gradient in (False, True):
             chosen = choice(chosen_on, half.second, same_gradient=same_gradient)
-            cells += [chosen.scheme, f"{percent(chosen.regret)} %"]
+            cells += [chosen.scheme, f"{percent_text(chosen.regret)} %"]
     return [*cells, f"{100 * model_error(half):.0f}"]
 
 
 def _coverage_cells(half: Half) -> list[str]:
     """How many of the intervals of the first half cover the second half's value; and what stragglers cost in both."""
     covered = coverage(half.first, won_back(half.second))
-    costs = (f"{percent(advised.cost.value)} %" for advised in (half.first, half.second))
+    costs = (f"{percent_text(advised.cost.value)} %" for advised in (half.first, half.second))
     return [f"{sum(covered)} of {len(covered)}", *costs]
 
 

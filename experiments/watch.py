@@ -248,8 +248,8 @@ def main() -> None:
     print(load_sentence)
     page_lines = [load_sentence, ""]
     for title, heads, rows in (("Stopped", HEADS, stopped_rows), ("Nobody stopped", QUIET_HEADS, quiet_rows)):
-        rich.print(tables.rich_table(title, heads, rows, keys=2))
-        page_lines += [f"## {title}", "", tables.markdown_table(heads, rows, keys=2), ""]
+        rich.print(tables.rich_table(title, heads, rows, num_key_columns=2))
+        page_lines += [f"## {title}", "", tables.markdown_table(heads, rows, num_key_columns=2), ""]
     write_text(options.out / "summary.md", "\n".join(page_lines))
 
 

@@ -159,32 +159,32 @@ def _method_line(rows: Columns, setting: str, method: str, metric: str) -> Line:
     return Line(
         setting,
         method,
-        table_cells.time_to_target(
+        table_cells.time_to_target_cell(
             values_of_seeds("reach"), values_of_seeds("end"), values_of_seeds("stalled").tolist()
         ),
-        table_cells.mean_spread(values_of_seeds(metric), 3),
-        computing=table_cells.percent(values_of_seeds("computing")),
-        communicating=table_cells.percent(values_of_seeds("communicating")),
-        waiting=table_cells.percent(values_of_seeds("waiting")),
-        staleness=table_cells.staleness(values_of_seeds("mean_staleness"), values_of_seeds("max_staleness")),
+        table_cells.mean_spread_cell(values_of_seeds(metric), 3),
+        computing=table_cells.percent_cell(values_of_seeds("computing")),
+        communicating=table_cells.percent_cell(values_of_seeds("communicating")),
+        waiting=table_cells.percent_cell(values_of_seeds("waiting")),
+        staleness=table_cells.staleness_cell(values_of_seeds("mean_staleness"), values_of_seeds("max_staleness")),
     )
 
 
 def _page(claims: Sequence[Claim], lines: Sequence[Line], notes: str) -> str:
-    claims_text = analysis.markdown_table(CLAIM_HEADS, claims, keys=2, left=["Claim"])
+    claims_text = analysis.markdown_table(CLAIM_HEADS, claims, num_key_columns=2, left_heads=["Claim"])
     parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", claims_text, ""]
-    parts += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, keys=2), "", notes]
+    parts += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, num_key_columns=2), "", notes]
     return "\n".join(parts)
 
 
 def claims_table(claims: Sequence[Claim]) -> RichTable:
     """The claims for the terminal."""
-    return analysis.rich_table("Claims", CLAIM_HEADS, claims, keys=2, left=["Claim"])
+    return analysis.rich_table("Claims", CLAIM_HEADS, claims, num_key_columns=2, left_heads=["Claim"])
 
 
 def methods_table(lines: Sequence[Line]) -> RichTable:
     """All methods for the terminal."""
-    return analysis.rich_table("All methods", LINE_HEADS, lines, keys=2)
+    return analysis.rich_table("All methods", LINE_HEADS, lines, num_key_columns=2)
 
 
 def _figure(rows: Columns, settings: Sequence[str], path: Path) -> None:

@@ -4,7 +4,7 @@ Python itself answers a signal only between two steps of its own code in the mai
 there are none for seconds, and an exception raised inside a library may be swallowed, or end threads of C++ in the
 wrong order. So a thread of its own hears of the signal and ends the process, and no exception is raised anywhere.
 Files stay whole because they get their names when they are: see `gcjax.files`.
-A loop that can save what it has asks for time to do so, see `grace`; the first signal is then a request.
+A loop that can save what it has asks for time to do so, see `grace_period`; the first signal is then a request.
 
 Nothing is imported here that takes long, so that a command is covered while it imports the rest.
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+EXIT_STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """The exit status after each signal: 128 and its number."""
 
 SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
@@ -42,27 +42,27 @@ class _SignalState:
     """What this process does about signals.
 
     Attributes:
-      received: the last signal that came; None if none has.
+      received_signal: the last signal that came; None if none has.
       saving_seconds: signal -> seconds that a run has for its last checkpoint.
-      grace: signal -> seconds from the first signal to the end of the process, in the current block of `grace`.
+      grace_seconds: signal -> seconds from the first one to the end of the process, in the current `grace_period`.
       advice: returns what to tell a person to do.
-      last_actions: called before the process ends, the last one first.
+      actions_before_end: called before the process ends, the last one first.
     """
 
     def __init__(self) -> None:
         """No signal has come, and the first one ends the process at once."""
-        self.received: int | None = None
+        self.received_signal: int | None = None
         self.saving_seconds: Mapping[int, float] = {}
-        self.grace: Mapping[int, float] = {}
+        self.grace_seconds: Mapping[int, float] = {}
         self.advice: Callable[[], str] = _no_advice
-        self.last_actions: list[Callable[[], None]] = []
+        self.actions_before_end: list[Callable[[], None]] = []
 
 
 _signal_state = _SignalState()
 
 
 @contextmanager
-def handled(*, until_exit: bool = False) -> Iterator[None]:
+def end_on_signals(*, until_exit: bool = False) -> Iterator[None]:
     """Ends the process if SIGINT or SIGTERM comes in the block; not for one that it was started to ignore.
 
     In another thread than the main one, where Python takes no signals, it does nothing.
@@ -81,7 +81,7 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
     listener.start()
     previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
+    previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in EXIT_STATUS}
     handled_signals = [
         signal_number for signal_number, handler in previous_handlers.items() if handler is not signal.SIG_IGN
     ]
@@ -101,7 +101,7 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
             _signal_state.saving_seconds = {}
 
 
-def advise(advice: Callable[[], str]) -> None:
+def set_advice(advice: Callable[[], str]) -> None:
     """Sets what a person is told to do after a signal.
 
     Args:
@@ -121,46 +121,46 @@ def advice() -> str:
 @contextmanager
 def before_end(action: Callable[[], None]) -> Iterator[None]:
     """Calls a function before a signal ends the process in this block, on another thread. Its errors are ignored."""
-    _signal_state.last_actions.append(action)
+    _signal_state.actions_before_end.append(action)
     try:
         yield
     finally:
-        _signal_state.last_actions.remove(action)
+        _signal_state.actions_before_end.remove(action)
 
 
 @contextmanager
-def grace(seconds: Mapping[int, float]) -> Iterator[None]:
+def grace_period(seconds: Mapping[int, float]) -> Iterator[None]:
     """In this block, the first signal is a request, and ends the process so many seconds later, or when the block ends.
 
     A loop in the block asks `stop_requested`, and can save what it has before it ends. A second signal ends the process
     at once.
 
     Args:
-      seconds: for each signal; 0, or none, ends the process at once.
+      seconds: signal -> how many; one without any, or with 0, ends the process at once.
     """
-    grace_outside, _signal_state.grace = _signal_state.grace, seconds
+    outer_grace_seconds, _signal_state.grace_seconds = _signal_state.grace_seconds, seconds
     try:
         yield
     finally:
-        _signal_state.grace = grace_outside
-        requested_signal = _signal_state.received
-        if requested_signal is not None:
-            _end_process(requested_signal)
+        _signal_state.grace_seconds = outer_grace_seconds
+        received_signal = _signal_state.received_signal
+        if received_signal is not None:
+            _end_process(received_signal)
 
 
-def allow_saving() -> None:
+def allow_last_checkpoint() -> None:
     """From now on a run may save a last checkpoint after a signal, as the command can go on from it."""
     _signal_state.saving_seconds = SAVING_SECONDS
 
 
 def saving_seconds() -> Mapping[int, float]:
-    """How many seconds a run has for its last checkpoint after each signal; empty if it has none. For `grace`."""
+    """Signal -> seconds that a run has for its last checkpoint after it; empty if it has none. For `grace_period`."""
     return _signal_state.saving_seconds
 
 
 def stop_requested() -> bool:
-    """Whether a signal has come, in a block of `grace`."""
-    return _signal_state.received is not None
+    """Whether a signal has come, in a block of `grace_period`."""
+    return _signal_state.received_signal is not None
 
 
 def _ignore_signals(signal_numbers: Iterable[int]) -> None:
@@ -172,10 +172,12 @@ def _ignore_signals(signal_numbers: Iterable[int]) -> None:
 def _hold_main_thread(signal_number: int, frame: FrameType | None) -> None:
     """The handler of a signal: keeps the main thread from going on while the listening one ends the process.
 
-    Where the signal is a request (see `grace`), it does nothing. Should the listening thread fail, it ends the process.
+    Where the signal is a request (see `grace_period`), it does nothing. Should the listening thread fail, it ends the
+    process.
     """
     del frame
-    is_only_a_request = _signal_state.grace.get(signal_number)
+    grace_seconds = _signal_state.grace_seconds.get(signal_number, 0)
+    is_only_a_request = grace_seconds > 0
     if not is_only_a_request:
         time.sleep(_MAX_SECONDS_UNTIL_LISTENER_ENDS_PROCESS)
         _end_process(signal_number)
@@ -190,12 +192,12 @@ def _listen_for_signals(read_end: int) -> None:
     with open(read_end, "rb", buffering=0) as pipe:
         while signal_byte := pipe.read(1):
             signal_number = signal_byte[0]
-            is_handled_here = signal_number in STATUS
+            is_handled_here = signal_number in EXIT_STATUS
             if not is_handled_here:
                 continue
-            is_first, _signal_state.received = _signal_state.received is None, signal_number
-            grace_seconds = _signal_state.grace.get(signal_number)
-            if is_first and grace_seconds:
+            is_first_signal, _signal_state.received_signal = _signal_state.received_signal is None, signal_number
+            grace_seconds = _signal_state.grace_seconds.get(signal_number)
+            if is_first_signal and grace_seconds:
                 ending_timer = threading.Timer(grace_seconds, _end_process, [signal_number])
                 ending_timer.daemon = True
                 ending_timer.start()
@@ -208,7 +210,7 @@ def _listen_for_signals(read_end: int) -> None:
 def _end_process(signal_number: int) -> None:
     """Ends the process, whatever its other threads are doing, with a line on stderr and the exit status of a signal."""
     try:
-        for action in reversed(_signal_state.last_actions):
+        for action in reversed(_signal_state.actions_before_end):
             with contextlib.suppress(Exception):
                 action()
         flushing_thread = threading.Thread(target=flush_output, daemon=True)  # which may never return
@@ -216,7 +218,7 @@ def _end_process(signal_number: int) -> None:
         flushing_thread.join(_MAX_FLUSH_SECONDS)
         _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice()}\n")
     finally:
-        os._exit(STATUS[signal.Signals(signal_number)])
+        os._exit(EXIT_STATUS[signal.Signals(signal_number)])
 
 
 def flush_output() -> None:

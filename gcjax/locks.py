@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gcjax import interrupts
 
-NAME = ".lock"
+LOCK_FILE = ".lock"
 _MAX_HOLDER_BYTES = 1000
 _HELD_ERRNOS = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
 _NO_LOCKS_ERRNOS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
@@ -34,7 +34,7 @@ def lock(folder: Path) -> Iterator[None]:
     Raises:
       HeldError: if somebody else does; it says who.
     """
-    lock_file = folder / NAME
+    lock_file = folder / LOCK_FILE
     descriptor = _descriptor_with_lock(lock_file)
     os.ftruncate(descriptor, 0)
     os.write(descriptor, _holder_text().encode())

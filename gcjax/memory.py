@@ -12,7 +12,7 @@ import jax
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def limit() -> int:
+def available_bytes() -> int:
     """Bytes that arrays can have at most, over all processes: of their devices, or of their machines or containers.
 
     Devices such as CPUs do not tell what they have. Every process is taken to have as much as this one.
@@ -29,7 +29,7 @@ def machine_bytes() -> int:
     return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit
 
 
-def check(what: str, num_bytes: int, advice: str) -> None:
+def check_fits(what: str, num_bytes: int, advice: str) -> None:
     """Refuses what cannot fit into memory.
 
     Args:
@@ -40,14 +40,14 @@ def check(what: str, num_bytes: int, advice: str) -> None:
     Raises:
       ValueError: if these are more bytes than there are.
     """
-    if num_bytes > limit():
+    if num_bytes > available_bytes():
         raise ValueError(
             f"{what} must fit into memory; they take at least {size_text(num_bytes)}, and there are "
-            f"{size_text(limit())}. {advice}"
+            f"{size_text(available_bytes())}. {advice}"
         )
 
 
-def size(arrays: Any) -> int:
+def bytes_of_arrays(arrays: Any) -> int:
     """The bytes of a pytree of arrays, or of their shapes and dtypes; a key counts for nothing."""
     leaves = [leaf for leaf in jax.tree.leaves(arrays) if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from gcjax import registry
 
-GROUP = "gcjax.plugins"
+ENTRY_POINT_GROUP = "gcjax.plugins"
 
 _problems: list[str] | None = None
 
@@ -29,27 +29,29 @@ def load() -> list[str]:
     if _problems is None:
         _problems = []  # a plugin that asks for the entries itself sees those that there are so far
         # A folder may be on `sys.path` twice, and with it its plugins.
-        distinct_points = {(point.name, point.value): point for point in entry_points(group=GROUP)}
-        sentences_or_none = map(_problem_of_import, distinct_points.values())
+        distinct_entry_points = {
+            (entry_point.name, entry_point.value): entry_point for entry_point in entry_points(group=ENTRY_POINT_GROUP)
+        }
+        sentences_or_none = map(_problem_of_import, distinct_entry_points.values())
         _problems += filter(None, sentences_or_none)
         for problem in _problems:
             print(f"gcjax: {problem}", file=sys.stderr)
     return _problems
 
 
-def _problem_of_import(point: EntryPoint) -> str | None:
+def _problem_of_import(entry_point: EntryPoint) -> str | None:
     """Imports the module of one plugin; returns a sentence if it is broken, None if it is not."""
-    package = f" of the package {point.dist.name}" if point.dist is not None else ""
-    error_prefix = f"The plugin '{point.name}'{package} is left out"
-    if ":" in point.value:
-        return f"{error_prefix}: it must name a module, such as {point.module}; got {point.value}."
+    package = f" of the package {entry_point.dist.name}" if entry_point.dist is not None else ""
+    error_prefix = f"The plugin '{entry_point.name}'{package} is left out"
+    if ":" in entry_point.value:
+        return f"{error_prefix}: it must name a module, such as {entry_point.module}; got {entry_point.value}."
     try:
-        import_module(point.value)
+        import_module(entry_point.value)
     except (Exception, SystemExit) as error:
-        registry.forget(_is_of_failed_module)
+        registry.remove_outside_entries(_is_of_failed_module)
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
-        return f"{error_prefix}: its module {point.value} cannot be imported. {reason}"
+        return f"{error_prefix}: its module {entry_point.value} cannot be imported. {reason}"
     return None
 
 

@@ -39,15 +39,15 @@ class Progress(NamedTuple):
     update: Update
     show: Callable[[Any], None]
 
-    def part(self, label: str, index: int, number: int) -> Callable[[float], None]:
-        """A function that reports the share that is done of one of `number` equal parts of the whole.
+    def part_reporter(self, label: str, index: int, num_parts: int) -> Callable[[float], None]:
+        """A function that reports the share that is done of one of `num_parts` equal parts of the whole.
 
         Args:
           label: of the part.
           index: which part it is, from 0.
-          number: of parts.
+          num_parts: how many parts the whole has.
         """
-        return lambda fraction_of_part: self.update(label, (index + fraction_of_part) / number)
+        return lambda fraction_of_part: self.update(label, (index + fraction_of_part) / num_parts)
 
     def portion(self, start: float, end: float) -> "Progress":
         """A progress whose whole, from 0 to 1, is the share of this one from `start` to `end`."""

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar, cast
 
 # Kind -> the module and the name of its table of entries; empty for optax, which has none.
-_TABLE_OF_KIND = {
+_MODULE_AND_TABLE_OF_KIND = {
     "assignment": ("gcjax.codes.assignments", "TABLE"),
     "code": ("gcjax.codes", "TABLE"),
     "stopping": ("gcjax.codes.stopping", "TABLE"),
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
         return (self.factory.__doc__ or "").strip().partition("\n")[0]
 
     @property
-    def owner(self) -> str:
+    def factory_name(self) -> str:
         """The full name of the factory in Python."""
         return f"{self.factory.__module__}.{self.factory.__qualname__}"
 
@@ -88,24 +88,24 @@ class Kind(NamedTuple):
       module: the module in whose name the entries of this package are known, in Python and in config files.
       entries: name -> entry.
       in_configs: whether config files can name them.
-      outside: the names of those entries that were registered from outside; each is known in the name of the module
+      outside_names: of those entries that were registered from outside; each is known in the name of the module
         that its factory is in.
     """
 
     module: str
     entries: dict[str, Entry]
     in_configs: bool = True
-    outside: frozenset[str] = frozenset()
+    outside_names: frozenset[str] = frozenset()
 
     def module_of(self, name: str) -> str:
         """The module in whose name an entry is known."""
-        return str(self.entries[name].factory.__module__) if name in self.outside else self.module
+        return str(self.entries[name].factory.__module__) if name in self.outside_names else self.module
 
 
 Subscriber = Callable[[str, str, Entry], None]
 """`(kind, name, entry)`, called for each entry that is registered from outside."""
 
-_outside_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in _TABLE_OF_KIND}
+_outside_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in _MODULE_AND_TABLE_OF_KIND}
 _subscribers: list[Subscriber] = []
 
 
@@ -130,8 +130,10 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     Raises:
       ValueError: if there is no such kind, or the factory is no function, or its name is taken.
     """
-    if kind not in _TABLE_OF_KIND:
-        raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLE_OF_KIND)}")
+    if kind not in _MODULE_AND_TABLE_OF_KIND:
+        raise ValueError(
+            f"There is no kind '{kind}' to register. {nearest_names_sentence(kind, _MODULE_AND_TABLE_OF_KIND)}"
+        )
 
     def add(factory: Factory) -> Factory:
         """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
@@ -170,8 +172,8 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
       ValueError: if the name is taken, here or by a subscriber; the table is then as it was.
     """
     registered_entries = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
-    if name in registered_entries and registered_entries[name].owner != entry.owner:
-        raise name_taken(kind, name, entry, registered_entries[name].owner)
+    if name in registered_entries and registered_entries[name].factory_name != entry.factory_name:
+        raise name_taken_error(kind, name, entry, registered_entries[name].factory_name)
     replaced_entry = _outside_entries[kind].get(name)
     _outside_entries[kind][name] = entry
     try:
@@ -184,10 +186,10 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
         raise
 
 
-def name_taken(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
+def name_taken_error(kind: str, name: str, entry: Entry, name_holder: str) -> ValueError:
     """What to raise if an entry has a name that something else has already."""
     return ValueError(
-        f"The {kind} {entry.owner} cannot be called '{name}', since {owner} has this name. "
+        f"The {kind} {entry.factory_name} cannot be called '{name}', since {name_holder} has this name. "
         f"Register it under another one: register('{kind}', name='...')."
     )
 
@@ -200,10 +202,10 @@ def subscribe(subscriber: Subscriber) -> None:
     _subscribers.append(subscriber)
 
 
-def forget(is_gone: Callable[[Entry], bool]) -> None:
+def remove_outside_entries(is_to_be_removed: Callable[[Entry], bool]) -> None:
     """Removes the entries from outside of gcjax for which a condition holds."""
     for entries in _outside_entries.values():
-        for name in [name for name, entry in entries.items() if is_gone(entry)]:
+        for name in [name for name, entry in entries.items() if is_to_be_removed(entry)]:
             del entries[name]
 
 
@@ -212,7 +214,7 @@ def own_kinds() -> dict[str, Kind]:
 
     Those of optax that config files can name are among them.
     """
-    return {kind: _kind_of_package(kind) for kind in _TABLE_OF_KIND}
+    return {kind: _kind_of_package(kind) for kind in _MODULE_AND_TABLE_OF_KIND}
 
 
 def kinds() -> dict[str, Kind]:
@@ -222,7 +224,7 @@ def kinds() -> dict[str, Kind]:
     plugins.load()
     return {
         name: kind._replace(
-            entries={**kind.entries, **_outside_entries[name]}, outside=frozenset(_outside_entries[name])
+            entries={**kind.entries, **_outside_entries[name]}, outside_names=frozenset(_outside_entries[name])
         )
         for name, kind in own_kinds().items()
     }
@@ -230,7 +232,7 @@ def kinds() -> dict[str, Kind]:
 
 def _kind_of_package(kind: str) -> Kind:
     """A kind with the entries of this package, or with those of optax that config files can name."""
-    module_name, table_name = _TABLE_OF_KIND[kind]
+    module_name, table_name = _MODULE_AND_TABLE_OF_KIND[kind]
     module = import_module(module_name)
     is_of_optax = not table_name
     if is_of_optax:
@@ -241,7 +243,7 @@ def _kind_of_package(kind: str) -> Kind:
     return Kind(module_name, entries, in_configs=kind not in NOT_IN_CONFIGS)
 
 
-def select(name: str | None = None) -> dict[str, Kind]:
+def select_kinds(name: str | None = None) -> dict[str, Kind]:
     """All kinds, or the one of this name.
 
     Raises:
@@ -251,11 +253,11 @@ def select(name: str | None = None) -> dict[str, Kind]:
     if name is None:
         return all_kinds
     if name not in all_kinds:
-        raise ValueError(f"There is no kind '{name}'. {nearest(name, all_kinds)}")
+        raise ValueError(f"There is no kind '{name}'. {nearest_names_sentence(name, all_kinds)}")
     return {name: all_kinds[name]}
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest_names_sentence(name: str, valid: Iterable[str]) -> str:
     """A sentence with the valid names that look most like `name`; all of them if none does."""
     names = sorted(set(valid))
     similar_names = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

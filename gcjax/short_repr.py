@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 
-def of(value: Any, *notes: str) -> str:
+def named_tuple_text(value: Any, *notes: str) -> str:
     """A NamedTuple with a line for each field.
 
     Args:

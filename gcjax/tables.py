@@ -32,14 +32,16 @@ class RichTable:
         heads: Sequence[str],
         rows: Sequence[Sequence[Cell]],
         *,
-        keys: int,
-        left: Collection[str],
+        num_key_columns: int,
+        left_heads: Collection[str],
         caption: str | None,
     ) -> None:
-        """As `rich_table`: `keys` columns name the row; `left` are the heads of the other columns of text."""
-        self.title, self.caption, self.num_key_columns = title, caption, keys
+        """As `rich_table`: so many first columns name the row; `left_heads` are those of the other columns of text."""
+        self.title, self.caption, self.num_key_columns = title, caption, num_key_columns
         self.heads, self.rows = list(heads), [list(row) for row in rows]
-        self.left_columns = {column for column, head in enumerate(heads) if column < keys or head in left}
+        self.left_columns = {
+            column for column, head in enumerate(heads) if column < num_key_columns or head in left_heads
+        }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What rich calls to print the table: its title, its parts one below the other, its caption."""
@@ -47,14 +49,14 @@ class RichTable:
             yield Text(
                 self.title, style="italic"
             )  # not the title of a rich table, which is broken at the table's width
-        for number_above, columns in enumerate(self.parts(options.max_width)):
+        for number_above, columns in enumerate(self.columns_of_parts(options.max_width)):
             if number_above > 0:
                 yield Text()
             yield self._part_table(columns, self._column_widths(columns, options.max_width))
         if self.caption:
             yield Text(self.caption)
 
-    def parts(self, width: int) -> list[list[int]]:
+    def columns_of_parts(self, width: int) -> list[list[int]]:
         """The indices of the columns of each part, the key columns first, for a terminal of `width` characters."""
         key_columns = range(self.num_key_columns)
         columns_of_parts = [list(key_columns)]
@@ -72,8 +74,10 @@ class RichTable:
     def _min_column_width(self, column: int) -> int:
         """The least width of a column, in characters, at which no word, and no short cell, is broken."""
         longest_word_of_head = max(map(cell_len, self.heads[column].split()), default=0)
-        max_unbroken = _MIN_TEXT_WIDTH if column < self.num_key_columns else MAX_UNBROKEN_WIDTH
-        return max([longest_word_of_head, *(_min_line_width(line, max_unbroken) for line in self._cell_lines(column))])
+        max_unbroken_width = _MIN_TEXT_WIDTH if column < self.num_key_columns else MAX_UNBROKEN_WIDTH
+        return max(
+            [longest_word_of_head, *(_min_line_width(line, max_unbroken_width) for line in self._cell_lines(column))]
+        )
 
     def _cell_lines(self, column: int) -> Iterator[str]:
         """The lines of all cells of a column."""
@@ -88,9 +92,9 @@ class RichTable:
         full_widths = [max(map(cell_len, [self.heads[column], *self._cell_lines(column)])) for column in columns]
         num_characters_left = table_width - self._min_width(columns)
         for _ in range(num_characters_left):
-            lacking_widths = [full_width - width for full_width, width in zip(full_widths, widths, strict=True)]
-            neediest = max(range(len(columns)), key=lacking_widths.__getitem__)
-            widths[neediest] += int(lacking_widths[neediest] > 0)
+            missing_widths = [full_width - width for full_width, width in zip(full_widths, widths, strict=True)]
+            neediest = max(range(len(columns)), key=missing_widths.__getitem__)
+            widths[neediest] += int(missing_widths[neediest] > 0)
         return widths
 
     def _part_table(self, columns: Sequence[int], widths: Sequence[int]) -> Table:
@@ -109,8 +113,8 @@ def rich_table(
     heads: Sequence[str],
     rows: Sequence[Sequence[Cell]],
     *,
-    keys: int = 1,
-    left: Collection[str] = (),
+    num_key_columns: int = 1,
+    left_heads: Collection[str] = (),
     caption: str | None = None,
 ) -> RichTable:
     """A table for the terminal: columns of text to the left, numbers to the right.
@@ -119,25 +123,31 @@ def rich_table(
       title: above it.
       heads: of the columns; those that matter most first.
       rows: of cells; one between double asterisks is bold.
-      keys: how many columns name the row. They are to the left, and in every part.
-      left: the heads of the other columns of text.
+      num_key_columns: how many columns name the row. They are to the left, and in every part.
+      left_heads: those of the other columns of text.
       caption: below it.
     """
-    return RichTable(title, heads, rows, keys=keys, left=left, caption=caption)
+    return RichTable(title, heads, rows, num_key_columns=num_key_columns, left_heads=left_heads, caption=caption)
 
 
 def markdown_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 1, left: Collection[str] = ()
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    num_key_columns: int = 1,
+    left_heads: Collection[str] = (),
 ) -> str:
     """A table for a Markdown page. A cell with a bar or several lines stays one cell.
 
     Args:
       heads: of the columns.
       rows: of cells.
-      keys: how many columns name the row; they are to the left.
-      left: the heads of the other columns that are to the left; numbers are to the right.
+      num_key_columns: how many columns name the row; they are to the left.
+      left_heads: those of the other columns that are to the left; numbers are to the right.
     """
-    alignment_rules = ["---" if column < keys or head in left else "---:" for column, head in enumerate(heads)]
+    alignment_rules = [
+        "---" if column < num_key_columns or head in left_heads else "---:" for column, head in enumerate(heads)
+    ]
     return "\n".join(f"| {' | '.join(map(_escaped_cell, line))} |" for line in [heads, alignment_rules, *rows])
 
 
@@ -152,7 +162,7 @@ def rich_page(markdown: str) -> Group:
     return Group(*(_table_of_lines(list(lines)) if table else Markdown("\n".join(lines)) for table, lines in blocks))
 
 
-def page_rows(markdown: str) -> list[list[dict[str, str]]]:
+def rows_of_tables(markdown: str) -> list[list[dict[str, str]]]:
     """The rows of each table of a Markdown page: head of the column -> text of the cell, without what makes it bold."""
     blocks = itertools.groupby(markdown.splitlines(), lambda line: line.startswith("|"))
     return [_row_dicts(list(lines)) for table, lines in blocks if table]
@@ -170,7 +180,7 @@ def _table_of_lines(lines: Sequence[str]) -> RichTable:
     is_left = [not rule.endswith(":") for rule in alignment_rules]
     num_columns_before_first_number = is_left.index(False) if False in is_left else 0
     left_heads = [head for head, head_is_left in zip(heads, is_left, strict=True) if head_is_left]
-    return rich_table("", heads, rows, keys=max(1, num_columns_before_first_number), left=left_heads)
+    return rich_table("", heads, rows, num_key_columns=max(1, num_columns_before_first_number), left_heads=left_heads)
 
 
 def _row_cells(line: str) -> list[str]:
@@ -188,11 +198,11 @@ def _rich_text(cell: Cell) -> Text:
     return Text(inside_of_asterisks, style="bold") if is_bold else Text(cell)
 
 
-def _min_line_width(line: str, max_unbroken: int) -> int:
-    """The width that a line of a cell needs: its own up to `max_unbroken` characters, else that of its longest word.
+def _min_line_width(line: str, max_unbroken_width: int) -> int:
+    """The width that a line of a cell needs: its own up to `max_unbroken_width`, else that of its longest word.
 
     A line that is broken gets a column of some width at least, however short its words.
     """
-    if cell_len(line) <= max_unbroken:
+    if cell_len(line) <= max_unbroken_width:
         return cell_len(line)
     return max(_MIN_TEXT_WIDTH, *map(cell_len, line.split()))

@@ -24,7 +24,7 @@ def install(folder, **points):
     meta = "Metadata-Version: 2.1\nName: my-schemes\nVersion: 1.0\n"
     write(
         folder / "my_schemes-1.0.dist-info",
-        {"METADATA": meta, "entry_points.txt": f"[{plugins.GROUP}]\n{lines}"},
+        {"METADATA": meta, "entry_points.txt": f"[{plugins.ENTRY_POINT_GROUP}]\n{lines}"},
     )
 
 
@@ -37,7 +37,7 @@ def unloaded(monkeypatch, *names):
     try:
         yield
     finally:
-        registry.forget(lambda entry: not any(entry.factory is factory for factory in before))
+        registry.remove_outside_entries(lambda entry: not any(entry.factory is factory for factory in before))
         for selector in {selector for selector, _ in gin.config._REGISTRY.items()} - selectors:
             if not selector.startswith(
                 ("gcjax.", "optax.", "experiments.")

@@ -171,9 +171,9 @@ def test_what_libraries_say_of_a_full_disk():
         except ValueError as error:
             raise RuntimeError("could not save") from error
     except RuntimeError as error:
-        assert "no space left on the disk" in str(machine_errors.sentence(error))
-    assert machine_errors.sentence(OSError(errno.EACCES, "Permission denied")) is None
-    assert machine_errors.sentence(AssertionError("something else")) is None
+        assert "no space left on the disk" in str(machine_errors.explanation(error))
+    assert machine_errors.explanation(OSError(errno.EACCES, "Permission denied")) is None
+    assert machine_errors.explanation(AssertionError("something else")) is None
 
 
 @pytest.mark.slow
@@ -199,8 +199,8 @@ def test_a_plugin_for_a_gpu_where_there_is_none(tmp_path):
 
 
 def test_other_messages_of_jax_are_let_through():
-    machine_errors.quiet_plugins()
-    machine_errors.quiet_plugins()
+    machine_errors.shorten_plugin_errors()
+    machine_errors.shorten_plugin_errors()
     (only,) = logging.getLogger("jax._src.xla_bridge").filters
     assert only(logging.LogRecord("jax", logging.WARNING, "xla_bridge.py", 1, "An NVIDIA GPU may be present", (), None))
 

@@ -27,7 +27,7 @@ import sys, time
 from gcjax import cli, interrupts
 from gcjax.engine import Checkpoints
 
-interrupts.SAVING_SECONDS = dict.fromkeys(interrupts.STATUS, 90.0)
+interrupts.SAVING_SECONDS = dict.fromkeys(interrupts.EXIT_STATUS, 90.0)
 save = Checkpoints.save
 
 def save_and_wait(self, step, *rest):

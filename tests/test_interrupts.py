@@ -74,7 +74,7 @@ WITHOUT_END = "threading.Event().wait()"
 @pytest.mark.parametrize("work", some([IN_C, SWALLOWING, HOLDING_STDOUT], [IN_A_CALLBACK, WITHOUT_END]))
 def test_it_ends_whatever_it_is_doing(number, work):
     options = {"stdout": subprocess.PIPE} if work is HOLDING_STDOUT else {}
-    code = f"with interrupts.handled():\n    ready()\n    exec({work!r})"
+    code = f"with interrupts.end_on_signals():\n    ready()\n    exec({work!r})"
     with started(code, **options) as process:
         try:
             assert process.stderr.readline() == "ready\n"
@@ -88,13 +88,16 @@ def test_it_ends_whatever_it_is_doing(number, work):
 
 @BOTH
 def test_it_says_how_to_go_on_after_what_was_printed(number):
-    code = "with interrupts.handled():\n    print('said', end='')\n    interrupts.advise(lambda: '; go on')\n"
+    code = (
+        "with interrupts.end_on_signals():\n    print('said', end='')\n    interrupts.set_advice(lambda: '; go on')\n"
+    )
     status, out, errors = interrupted(code + "    ready()\n    time.sleep(1000)", number, stdout=subprocess.PIPE)
     assert (status, out, errors) == (STATUS[number], "said", f"gcjax: {WORDS[number]}; go on\n")
 
 
 def test_bad_advice_and_bad_last_actions_do_not_stop_it():
-    code = "with interrupts.handled(), interrupts.before_end(lambda: 1 / 0):\n    interrupts.advise(lambda: 1 / 0)\n"
+    code = "with interrupts.end_on_signals(), interrupts.before_end(lambda: 1 / 0):\n"
+    code += "    interrupts.set_advice(lambda: 1 / 0)\n"
     code += "    ready()\n    time.sleep(1000)"
     assert interrupted(code, signal.SIGINT)[::2] == (130, "gcjax: interrupted\n")
 
@@ -102,7 +105,7 @@ def test_bad_advice_and_bad_last_actions_do_not_stop_it():
 @pytest.mark.parametrize(("until_exit", "status"), [(True, 130), (False, -signal.SIGINT)])
 def test_after_the_block(until_exit, status):
     """While a program of its own goes down, it is still covered; a caller's handlers come back."""
-    code = f"with interrupts.handled(until_exit={until_exit}):\n    pass\nready()\ntime.sleep(1000)"
+    code = f"with interrupts.end_on_signals(until_exit={until_exit}):\n    pass\nready()\ntime.sleep(1000)"
     assert interrupted(code, signal.SIGINT)[0] == status
 
 
@@ -114,20 +117,21 @@ import atexit
 libc = ctypes.CDLL(None)
 libc.__cxa_atexit(libc.getchar, None, None)
 atexit.register(ready)  # the last that Python does
-with interrupts.handled(until_exit=True):
+with interrupts.end_on_signals(until_exit=True):
     pass
 """
     assert interrupted(code, number, pause=0.5, stdin=subprocess.PIPE)[::2] == (0, "")
 
 
 def test_what_is_started_to_ignore_a_signal_ignores_it():
-    code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nwith interrupts.handled():\n    ready()\n    time.sleep(1000)"
+    code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    code += "with interrupts.end_on_signals():\n    ready()\n    time.sleep(1000)"
     assert interrupted(code, signal.SIGINT, signal.SIGTERM, pause=0.2)[0] == 143
 
 
 def test_in_a_block_of_grace_a_loop_saves_what_it_has():
     code = """
-with interrupts.handled(), interrupts.grace(interrupts.SAVING_SECONDS):
+with interrupts.end_on_signals(), interrupts.grace_period(interrupts.SAVING_SECONDS):
     ready()
     while not interrupts.stop_requested():
         time.sleep(0.01)
@@ -138,15 +142,14 @@ with interrupts.handled(), interrupts.grace(interrupts.SAVING_SECONDS):
 
 @pytest.mark.parametrize(("seconds", "numbers"), [(0.3, 1), (1000, 2)])
 def test_grace_has_an_end(seconds, numbers):
-    code = f"with interrupts.handled(), interrupts.grace({{signal.SIGINT: {seconds}}}):\n    ready()\n"
+    code = f"with interrupts.end_on_signals(), interrupts.grace_period({{signal.SIGINT: {seconds}}}):\n    ready()\n"
     code += f"    exec({SWALLOWING!r})"
     assert interrupted(code, *[signal.SIGINT] * numbers, pause=0.2)[::2] == (130, "gcjax: interrupted\n")
 
 
 def test_a_signal_without_grace_ends_at_once_also_in_a_block_for_the_other():
-    code = (
-        f"with interrupts.handled(), interrupts.grace({{signal.SIGINT: 1000}}):\n    ready()\n    exec({SWALLOWING!r})"
-    )
+    code = "with interrupts.end_on_signals(), interrupts.grace_period({signal.SIGINT: 1000}):\n    ready()\n"
+    code += f"    exec({SWALLOWING!r})"
     assert interrupted(code, signal.SIGTERM)[::2] == (143, "gcjax: terminated\n")
 
 
@@ -154,7 +157,7 @@ def test_a_signal_without_grace_ends_at_once_also_in_a_block_for_the_other():
 def test_a_file_that_is_being_written_is_there_as_before_or_not_at_all(tmp_path, number):
     code = """
 files.write_text("old", "as before")
-with interrupts.handled(), files.atomic_write("old") as old, files.atomic_write("new.png") as new:
+with interrupts.end_on_signals(), files.atomic_write("old") as old, files.atomic_write("new.png") as new:
     old.write_text("half")
     new.write_text("half")
     assert new.suffix == ".png"
@@ -167,7 +170,7 @@ with interrupts.handled(), files.atomic_write("old") as old, files.atomic_write(
 
 def test_the_cursor_is_shown_again_on_a_terminal():
     leader, follower = pty.openpty()
-    code = "with interrupts.handled():\n    os.write(1, b'\\x1b[?25l 10 %')\n    ready()\n    time.sleep(1000)"
+    code = "with interrupts.end_on_signals():\n    os.write(1, b'\\x1b[?25l 10 %')\n    ready()\n    time.sleep(1000)"
     status, _, errors = interrupted(code, signal.SIGINT, stdout=follower)
     os.close(follower)
     shown = b""

@@ -15,7 +15,7 @@ from tests.test_interrupts import START, interrupted
 HOLDING = """
 from pathlib import Path
 from gcjax import locks
-with interrupts.handled(), locks.lock(Path.cwd()):
+with interrupts.end_on_signals(), locks.lock(Path.cwd()):
     ready()
     time.sleep(1000)
 """
@@ -43,7 +43,7 @@ def test_the_death_of_a_process_frees_it(tmp_path):
                 pass
         finally:
             process.kill()
-    assert (tmp_path / locks.NAME).exists()  # nobody was left to delete it
+    assert (tmp_path / locks.LOCK_FILE).exists()  # nobody was left to delete it
     with locks.lock(tmp_path):
         pass
 
@@ -60,7 +60,7 @@ def test_a_file_deleted_just_before_it_was_locked_is_not_the_lock(tmp_path, monk
     def slow(descriptor, operation):
         opened.append(descriptor)
         if len(opened) == 1:
-            (tmp_path / locks.NAME).unlink()
+            (tmp_path / locks.LOCK_FILE).unlink()
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", slow)

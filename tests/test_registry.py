@@ -31,7 +31,7 @@ def test_a_registered_function_makes_equal_objects_and_is_in_the_table():
     kind = registry.kinds()["protocol"]
     assert kind.entries["lazy"] == registry.Entry(protocol, "Nobody 2030")
     assert (kind.module_of("lazy"), kind.module_of("ssp")) == (__name__, "gcjax.protocols")
-    assert set(kind.entries) - kind.outside == set(gcjax.protocols.TABLE)
+    assert set(kind.entries) - kind.outside_names == set(gcjax.protocols.TABLE)
     assert "lazy" not in gcjax.protocols.TABLE
 
 
@@ -69,7 +69,7 @@ def test_a_name_of_somebody_else_outside_is_taken_and_ones_own_is_not():
 
 
 def test_a_name_that_configs_know_from_another_kind_is_taken():
-    config.register()
+    config.register_entries()
     with pytest.raises(ValueError, match=r"lazy cannot be called 'exponential', since gcjax.stragglers.exponential"):
         gcjax.register("protocol", name="exponential")(lazy)
     assert "exponential" not in registry.kinds()["protocol"].entries
@@ -86,11 +86,11 @@ def test_its_arguments_are_checked_in_configs(tmp_path):
     file.write_text("run.experiment = @stroll\nstroll.schemes = {'a': @patient()}\npatient.patience = 1.0\n")
     gcjax.register("protocol", name="patient")(lazy)
     config.load(file)
-    config.start(tmp_path, None)
+    config.run_loaded(tmp_path, None)
     assert isinstance(seen[0]["a"], gcjax.protocols.Protocol)
     config.load(file, ["patient.patience = 'long'"])
     with pytest.raises(ValueError, match=r"patient.patience must be a number; got 'long' \(str\)"):
-        config.start(tmp_path, None)
+        config.run_loaded(tmp_path, None)
 
 
 def test_a_specification_can_be_checked():
@@ -99,7 +99,7 @@ def test_a_specification_can_be_checked():
         return gcjax.protocols.bsp().specification(num_workers)
 
     gcjax.register("specification")(always)
-    assert check_specification.instance("always", ["--num-workers", "3"]).name.startswith("bsp")
+    assert check_specification.specification_of_arguments("always", ["--num-workers", "3"]).name.startswith("bsp")
 
 
 BROKEN = {
@@ -145,7 +145,7 @@ def test_two_plugins_that_want_one_name(here, capsys):
     text = "import gcjax\n@gcjax.register('task')\ndef chess():\n    'Chess.'\n"
     own_scheme.write(here, {"some_plugin.py": text, "other_plugin.py": text})
     own_scheme.install(here, first="some_plugin", second="other_plugin")
-    assert registry.kinds()["task"].entries["chess"].owner == "some_plugin.chess"
+    assert registry.kinds()["task"].entries["chess"].factory_name == "some_plugin.chess"
     assert "other_plugin.chess cannot be called 'chess', since some_plugin.chess has" in capsys.readouterr().err
 
 

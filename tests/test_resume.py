@@ -110,7 +110,7 @@ def test_a_killed_run_goes_on(command, tmp_path):
     finish(command(out, *alone))
     assert_same_bits(whole, out)
     with pytest.raises(ValueError, match="is finished, so there is nothing to resume"):
-        analysis.unfinished_folder(out)
+        analysis.resumable_or_new_folder(out)
 
 
 @pytest.mark.slow

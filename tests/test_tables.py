@@ -72,14 +72,18 @@ def live_deadlines():
 
 
 def checks():
-    good, bad = (check_specification.instance("ssp", ["--staleness", number]) for number in "31")
-    eager = check_specification.instance("worker_busy_eager", [])
-    return [table for specification in (good, bad, eager) for table in check_specification.tables(check(specification))]
+    good, bad = (check_specification.specification_of_arguments("ssp", ["--staleness", number]) for number in "31")
+    eager = check_specification.specification_of_arguments("worker_busy_eager", [])
+    return [
+        table
+        for specification in (good, bad, eager)
+        for table in check_specification.result_tables(check(specification))
+    ]
 
 
 def schedules():
     rows = [["partial L=1", "bursty, dear", "12,345", f"keeps to it: {LONG}"], ["ASP", "", "", "promises nothing"]]
-    return check_schedules.table("Schedules of a config", rows)
+    return check_schedules.checks_table("Schedules of a config", rows)
 
 
 def all_laws():
@@ -142,7 +146,7 @@ def test_nothing_is_cut_off_or_broken(shown, width):
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_every_part_names_its_rows(shown, width):
     for table in shown:
-        parts = table.parts(width)
+        parts = table.columns_of_parts(width)
         assert sorted({column for part in parts for column in part}) == list(range(len(table.heads)))
         assert all(part[: table.num_key_columns] == list(range(table.num_key_columns)) for part in parts)
         text = printed(table, width)
@@ -153,8 +157,8 @@ def test_every_part_names_its_rows(shown, width):
 
 def test_a_table_that_fits_is_in_one_part():
     table = summary()
-    assert len(table.parts(180)) == 1 and len(table.parts(80)) == 2
-    assert table.parts(80)[0][:3] == [0, 1, 2]  # the scheme, its time, its accuracy
+    assert len(table.columns_of_parts(180)) == 1 and len(table.parts(80)) == 2
+    assert table.columns_of_parts(80)[0][:3] == [0, 1, 2]  # the scheme, its time, its accuracy
 
 
 def test_a_page_of_markdown_is_shown_with_whole_tables():
@@ -162,7 +166,7 @@ def test_a_page_of_markdown_is_shown_with_whole_tables():
         ["Code", "workers", *(f"figure {i}" for i in range(12))],
         ["FRC", "17", *(f"{i} ± 0.01" for i in range(20, 32))],
     )
-    page = f"# Codes\n\n{tables.markdown_table(heads, [['**CRC**', *row[1:]], row], keys=2)}\n\n- A note.\n"
+    page = f"# Codes\n\n{tables.markdown_table(heads, [['**CRC**', *row[1:]], row], num_key_columns=2)}\n\n- A note.\n"
     text = printed(tables.rich_page(page), 80)
     assert "…" not in text and "**" not in text and "A note." in text
     assert all(text.count(cell) == 2 for cell in row[2:])

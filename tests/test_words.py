@@ -150,10 +150,10 @@ def test_a_read_only_output_folder(gcjax, tmp_path):
     if was_root:
         os.seteuid(65534)  # root may write everywhere
     try:
-        from gcjax.analysis import empty_folder
+        from gcjax.analysis import make_empty_folder
 
         with pytest.raises(ValueError, match=r"must be one that can be written; .*read-only cannot: Permission denied"):
-            empty_folder(folder)
+            make_empty_folder(folder)
     finally:
         if was_root:
             os.seteuid(0)
@@ -168,14 +168,14 @@ def test_a_wrong_model_in_python(wrap):
 
 
 def test_what_fits_into_memory(monkeypatch):
-    memory.check("arrays", memory.limit(), "")
+    memory.check_fits("arrays", memory.available_bytes(), "")
     with pytest.raises(ValueError, match=r"arrays must fit into memory; they take at least .*iB, and .* Lower them"):
-        memory.check("arrays", memory.limit() + 1, "Lower them.")
+        memory.check_fits("arrays", memory.available_bytes() + 1, "Lower them.")
     monkeypatch.setattr(memory, "machine_bytes", lambda: 2**20)
     with pytest.raises(ValueError, match=r"they take at least 2 MiB, and there are 1 MiB"):
-        memory.check("arrays", 2**21, "")
+        memory.check_fits("arrays", 2**21, "")
     arrays = (jax.ShapeDtypeStruct((3, 5), "float32"), jax.random.key(0))
-    assert memory.size(arrays) == 60
+    assert memory.bytes_of_arrays(arrays) == 60
 
 
 def test_a_failed_allocation_is_put_in_words(gcjax, monkeypatch):

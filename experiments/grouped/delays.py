@@ -82,7 +82,7 @@ def group_delays(
     if progressive is not None:
         chosen = {schemes[-1]: progressive(no_delay=float(outcomes[0].time.mean()) / num_rounds)}
         more_outcomes, more_evaluations = train(chosen, progress=progress.portion(fixed_share, 1))
-        outcomes, evaluations = outcomes + more_outcomes, analysis.stack([evaluations, more_evaluations])
+        outcomes, evaluations = outcomes + more_outcomes, analysis.concatenate_tables([evaluations, more_evaluations])
     facts: dict[str, Any] = {**study.facts(), "num_rounds": num_rounds, "factor": factor, "points": points}
     facts["seconds"] = round(time.perf_counter() - start_time, 3)
     if processes.is_first():

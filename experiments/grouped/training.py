@@ -125,10 +125,10 @@ def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequ
     for scheme in schemes:
         worker_of_contribution = results.runs[scheme.name].schedule.worker  # int[R, E, C]
         final_groups = np.array([num_final_groups(worker) for worker in worker_of_contribution])
-        rows_of_scheme = analysis.select(final_rows, final_rows["scheme"] == scheme.name)
+        rows_of_scheme = analysis.select_rows(final_rows, final_rows["scheme"] == scheme.name)
         for case in cases:
             is_of_case = rows_of_scheme["condition"] == case.name
-            rows = analysis.select(rows_of_scheme, is_of_case)
+            rows = analysis.select_rows(rows_of_scheme, is_of_case)
             outcome = Outcome(
                 scheme, case, time=rows["end"], accuracy=rows["accuracy"], waiting=rows["waiting"],
                 chosen=final_groups[is_of_case],
@@ -151,7 +151,7 @@ def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: S
         }
         kept = {name: column for name, column in columns.items() if name not in ("scheme", "condition", "numbers")}
         tables.append({**setting_columns, **kept})
-    return analysis.stack(tables)
+    return analysis.concatenate_tables(tables)
 
 
 def num_final_groups(worker: np.ndarray) -> int:

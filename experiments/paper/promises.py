@@ -8,7 +8,7 @@ import numpy as np
 
 from gcjax import protocols, stragglers
 from gcjax.algebra import laws
-from gcjax.cli.check_specification import instance
+from gcjax.cli.check_specification import specification_of_arguments
 from gcjax.protocols import Schedule
 from gcjax.specifications import SPECIFICATIONS, check
 from gcjax.stragglers import Network
@@ -31,7 +31,7 @@ def specifications() -> dict[str, Any]:
 
 def _checked(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
     """What came out for one specification."""
-    specification = instance(name, arguments)
+    specification = specification_of_arguments(name, arguments)
     result = check(specification)
     return {
         "name": name,

@@ -136,13 +136,15 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
 def table(rows: list[Row], title: str) -> RichTable:
     """For the terminal."""
     heads, lines = _heads_and_lines(rows)
-    return analysis.rich_table(title, heads, lines, keys=_num_key_columns(heads))
+    return analysis.rich_table(title, heads, lines, num_key_columns=_num_key_columns(heads))
 
 
 def markdown(rows: list[Row], title: str) -> str:
     """The same as a Markdown page."""
     heads, lines = _heads_and_lines(rows)
-    return "\n".join([f"# {title}", "", analysis.markdown_table(heads, lines, keys=_num_key_columns(heads)), ""])
+    return "\n".join(
+        [f"# {title}", "", analysis.markdown_table(heads, lines, num_key_columns=_num_key_columns(heads)), ""]
+    )
 
 
 def _num_key_columns(heads: Sequence[str]) -> int:
@@ -204,7 +206,7 @@ def columns(samples: Samples, deadlines: Sequence[float], **more: Samples) -> di
             further_values = further_samples.get((setting, num_blocks, scheme))
             table[name] = np.full(num_lines, np.nan) if further_values is None else further_values.ravel()
         tables.append(table)
-    return analysis.stack(tables)
+    return analysis.concatenate_tables(tables)
 
 
 def write(

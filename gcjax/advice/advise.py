@@ -15,7 +15,7 @@ from gcjax.advice.evaluation import Baseline
 from gcjax.advice.labels import label
 from gcjax.advice.results import Result, Sample, scheme_results
 from gcjax.advice.schemes import BASELINE, default_schemes
-from gcjax.advice.training import check_study, trained
+from gcjax.advice.training import check_study, with_seconds_to_target
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
 from gcjax.stragglers.traces.base import Trace, trace_of_array
@@ -82,13 +82,13 @@ def advise(
     sample = _sample(seconds, num_bootstraps, block_steps, seed)
     all_schemes, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
     results = scheme_results(all_schemes, seconds, sample, progress or silent())
-    base = evaluation.baseline(seconds, *sample)
+    baseline = evaluation.baseline(seconds, *sample)
     advice = Advice(
         verdict="",
-        cost=evaluation.estimate(base.cost),
-        bsp_seconds=evaluation.estimate(base.bsp),
-        median_seconds=evaluation.estimate(base.median),
-        schemes=_ranked_advice(results, base, sample.block_steps),
+        cost=evaluation.estimate(baseline.cost),
+        bsp_seconds=evaluation.estimate(baseline.bsp),
+        median_seconds=evaluation.estimate(baseline.median),
+        schemes=_ranked_advice(results, baseline, sample.block_steps),
         left_out=left_out,
         num_steps=num_steps,
         num_workers=num_workers,
@@ -97,12 +97,12 @@ def advise(
         block_steps=sample.block_steps,
         num_bootstraps=num_bootstraps,
         gradient_bytes=gradient_bytes,
-        bootstraps={label(result.scheme): result.figures.seconds[1:] for result in results}
-        | {"slowest of each step": base.bsp[1:], "median of each step": base.median[1:]},
+        bootstraps={label(result.scheme): result.ratios.seconds_per_step[1:] for result in results}
+        | {"slowest of each step": baseline.bsp[1:], "median of each step": baseline.median[1:]},
         cost_of_halves=evaluation.cost_of_halves(seconds),
     )
     if study is not None:
-        advice = trained(advice, seconds, study, progress or silent())
+        advice = with_seconds_to_target(advice, seconds, study, progress or silent())
     return advice._replace(verdict=verdicts.verdict(advice))
 
 
@@ -110,12 +110,14 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     """The blocks of a trace float64[T, W], and the draws of the bootstraps."""
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
-    length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
-    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + blocks.MULTIPLE - 1)
-    first_step_of_block = blocks.starts(num_steps, length)
-    draw_counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, length)
-    each_once = np.ones((1, len(first_step_of_block)))
-    return Sample(first_step_of_block, length, np.concatenate([each_once, draw_counts]))
+    num_block_steps = blocks.default_block_steps(seconds) if block_steps is None else block_steps
+    _validate.integer("block_steps", num_block_steps, minimum=1, maximum=num_steps + blocks.STEPS_MULTIPLE - 1)
+    first_step_of_block = blocks.first_steps(num_steps, num_block_steps)
+    drawn_block_counts = blocks.drawn_block_counts(
+        np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, num_block_steps
+    )
+    each_block_once = np.ones((1, len(first_step_of_block)))
+    return Sample(first_step_of_block, num_block_steps, np.concatenate([each_block_once, drawn_block_counts]))
 
 
 def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
@@ -139,49 +141,58 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     return list(schemes) if has_baseline else [Scheme(BASELINE, "", bsp()), *schemes]
 
 
-def _ranked_advice(results: Sequence[Result], base: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
+def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
     """The advice about each scheme, the fastest first."""
-    # A block that begins and ends in the middle of rounds is a part of a unit too long or too short.
-    resolution = 1 / (8 * block_steps)
-    results = sorted(results, key=lambda result: (result.figures.seconds[0], label(result.scheme)))
+    # A block that begins and ends in the middle of rounds may be a part of a step too long or too short.
+    relative_cut_error = 1 / (8 * block_steps)
+    results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], label(result.scheme)))
     best_of_class: dict[str, Result] = {}
     for result in results:
         best_of_class.setdefault(CLASS_OF[result.exactness], result)
     return tuple(
-        _scheme_advice(result, base, results[0], best_of_class[CLASS_OF[result.exactness]], resolution)
+        _scheme_advice(
+            result,
+            baseline,
+            best=results[0],
+            best_of_class=best_of_class[CLASS_OF[result.exactness]],
+            relative_cut_error=relative_cut_error,
+        )
         for result in results
     )
 
 
 def _scheme_advice(
-    result: Result, base: Baseline, best: Result, best_of_class: Result, resolution: float
+    result: Result, baseline: Baseline, *, best: Result, best_of_class: Result, relative_cut_error: float
 ) -> SchemeAdvice:
-    """The advice about one scheme, beside the best of all and of its class; `resolution` is that of `_is_tied`."""
-    seconds, estimate = result.figures.seconds, evaluation.estimate
+    """The advice about one scheme, beside the best of all and of its class; `relative_cut_error`: see `_is_tied`."""
+    seconds_per_step, estimate = result.ratios.seconds_per_step, evaluation.estimate
     return SchemeAdvice(
         scheme=result.scheme,
         exactness=result.exactness,
-        seconds=estimate(seconds),
-        won_back=estimate(evaluation.won_back(seconds, base)),
-        regret=estimate(seconds / best.figures.seconds - 1),
+        seconds=estimate(seconds_per_step),
+        won_back=estimate(evaluation.won_back(seconds_per_step, baseline)),
+        regret=estimate(seconds_per_step / best.ratios.seconds_per_step - 1),
         is_best=result is best,
-        is_indistinguishable=_is_tied(result, best, resolution),
+        is_indistinguishable=_is_tied(result, best, relative_cut_error),
         is_fastest_of_class=result is best_of_class,
-        is_tied_in_class=_is_tied(result, best_of_class, resolution),
-        waiting=estimate(result.figures.waiting),
-        mean_staleness=estimate(result.figures.mean_staleness),
+        is_tied_in_class=_is_tied(result, best_of_class, relative_cut_error),
+        waiting=estimate(result.ratios.waiting),
+        mean_staleness=estimate(result.ratios.mean_staleness),
         max_staleness=result.max_staleness,
-        wasted=estimate(result.figures.wasted),
-        redundant=estimate(result.figures.redundant),
-        messages=estimate(result.figures.messages),
+        wasted=estimate(result.ratios.wasted),
+        redundant=estimate(result.ratios.redundant),
+        messages=estimate(result.ratios.messages),
     )
 
 
-def _is_tied(result: Result, best: Result, resolution: float) -> bool:
+def _is_tied(result: Result, best: Result, relative_cut_error: float) -> bool:
     """Whether the paired interval of the regret contains 0, or differences that come from where blocks are cut.
 
-    These are below `resolution`; there are none between schemes that begin anew in each block.
+    As shares of the seconds these are below `relative_cut_error`; there are none between schemes that begin anew in
+    each block.
     """
-    is_cut_within_rounds = any(each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best))
-    tolerance = resolution if is_cut_within_rounds else 1e-6  # of times in float32
-    return evaluation.estimate(result.figures.seconds / best.figures.seconds - 1).low <= tolerance
+    has_blocks_cut_within_rounds = any(
+        each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best)
+    )
+    tolerance = relative_cut_error if has_blocks_cut_within_rounds else 1e-6  # of times in float32
+    return evaluation.estimate(result.ratios.seconds_per_step / best.ratios.seconds_per_step - 1).low <= tolerance

@@ -29,15 +29,15 @@ class Scheme(NamedTuple):
       setting: its parameters, as text.
       protocol: who waits for whom, for as many workers as the trace has.
       units_per_step: into how many units of work a measured step is cut; with a code its chunks say so.
-      run_in: steps that are simulated before a block, so that it begins as in the middle of a run; at least the length
-        of a block where gradients can be stale, as many as said here elsewhere.
+      run_in_steps: steps that are simulated before a block, so that it begins as in the middle of a run; at least the
+        length of a block where gradients can be stale, as many as said here elsewhere.
     """
 
     name: str
     setting: str
     protocol: Protocol
     units_per_step: int = 1
-    run_in: int = 0
+    run_in_steps: int = 0
 
 
 class Estimate(NamedTuple):
@@ -45,7 +45,7 @@ class Estimate(NamedTuple):
 
     Attributes:
       value: on the trace.
-      low: the 5th percentile over bootstraps, each of which is another stretch (`gcjax.advice.blocks.draws`).
+      low: the 5th percentile over bootstraps, another stretch each (`gcjax.advice.blocks.drawn_block_counts`).
       high: the 95th.
     """
 
@@ -74,7 +74,7 @@ class SchemeAdvice(NamedTuple):
       wasted: share of the computed work that is in no step: cut off or not used, and redundant.
       redundant: the part of it that was used, but computed more than once.
       messages: gradients that a worker sends per effective step.
-      reach: seconds to the task's target, a number a seed; None where no task was given or the scheme was not trained.
+      seconds_to_target: of the task, a number a seed; None where no task was given or the scheme was not trained.
     """
 
     scheme: Scheme
@@ -92,7 +92,7 @@ class SchemeAdvice(NamedTuple):
     wasted: Estimate
     redundant: Estimate
     messages: Estimate
-    reach: tuple[float, ...] | None = None
+    seconds_to_target: tuple[float, ...] | None = None
 
 
 class Advice(NamedTuple):

@@ -17,9 +17,9 @@ from gcjax.wording import counted
 MIN_BLOCKS = 100
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
 
-MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
+STEPS_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
 _MIN_STEPS = 16
-_CUTOFF = 5  # times the correlation time; a sum up to there has most of it, and little noise
+_CUTOFF_FACTOR = 5  # times the correlation time; a sum up to there has most of it, and little noise
 
 
 def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
@@ -32,10 +32,10 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
         too long or short for single precision.
     """
     num_steps, num_workers = trace.compute.shape
-    if num_workers < 2 or num_steps < MULTIPLE:
+    if num_workers < 2 or num_steps < STEPS_MULTIPLE:
         raise ValueError(
-            f"advice needs a trace of 2 workers and {MULTIPLE} steps at least; got {counted(num_workers, 'worker')} "
-            f"and {counted(num_steps, 'step')}."
+            f"advice needs a trace of 2 workers and {STEPS_MULTIPLE} steps at least; got "
+            f"{counted(num_workers, 'worker')} and {counted(num_steps, 'step')}."
         )
     if np.isinf(trace.compute).any():
         step, worker = np.argwhere(np.isinf(trace.compute))[0]
@@ -64,14 +64,14 @@ def default_block_steps(seconds: np.ndarray) -> int:
     so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
     """
     num_steps = len(seconds)
-    steps_for_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
-    wanted_steps = max(_MIN_STEPS, math.sqrt(num_steps), steps_for_spells)
+    steps_for_slow_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
+    wanted_steps = max(_MIN_STEPS, math.sqrt(num_steps), steps_for_slow_spells)
     return min(rounded_up(wanted_steps), rounded_up(num_steps))
 
 
 def rounded_up(num_steps: float) -> int:
     """The next multiple of 8."""
-    return MULTIPLE * math.ceil(num_steps / MULTIPLE)
+    return STEPS_MULTIPLE * math.ceil(num_steps / STEPS_MULTIPLE)
 
 
 def correlated_steps(values: np.ndarray) -> float:
@@ -84,23 +84,25 @@ def correlated_steps(values: np.ndarray) -> float:
     covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(deviations)]
     if covariances[0] <= 1e-12 * (values**2).sum():
         return 1.0
-    times_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
-    is_far_enough = np.arange(len(times_by_cutoff)) >= _CUTOFF * times_by_cutoff
-    return max(1.0, float(times_by_cutoff[is_far_enough.argmax() if is_far_enough.any() else -1]))
+    correlated_steps_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
+    is_past_cutoff = np.arange(len(correlated_steps_by_cutoff)) >= _CUTOFF_FACTOR * correlated_steps_by_cutoff
+    return max(1.0, float(correlated_steps_by_cutoff[is_past_cutoff.argmax() if is_past_cutoff.any() else -1]))
 
 
-def starts(num_steps: int, block_steps: int) -> np.ndarray:
+def first_steps(num_steps: int, block_steps: int) -> np.ndarray:
     """int64[blocks]: the first step of each block: one after the other, overlapping where there would be too few."""
     num_blocks = max(-(-num_steps // block_steps), min(num_steps, MIN_BLOCKS))
     return np.arange(num_blocks) * num_steps // num_blocks
 
 
-def rows(first_step_of_block: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
-    """int64[blocks, run_in + block_steps]: the steps of each block, behind those of its run-in; T steps are a ring."""
-    return (first_step_of_block[:, None] + np.arange(-run_in, block_steps)) % num_steps
+def steps_of_blocks(
+    first_step_of_block: np.ndarray, num_steps: int, *, run_in_steps: int, block_steps: int
+) -> np.ndarray:
+    """int64[blocks, run_in_steps + block_steps]: the steps of each block, behind its run-in; T steps are a ring."""
+    return (first_step_of_block[:, None] + np.arange(-run_in_steps, block_steps)) % num_steps
 
 
-def draws(
+def drawn_block_counts(
     rng: np.random.Generator, num_bootstraps: int, num_blocks: int, num_steps: int, block_steps: int
 ) -> np.ndarray:
     """float64[bootstraps, blocks]: how often each block counts in other stretches, as long as the trace.
@@ -111,10 +113,10 @@ def draws(
     2 (n - 1) / (n - 3) s^2 / n. That is the variance of Student's t with n - 1 degrees of freedom, since s^2 is
     estimated, too, and twice as much for two stretches.
     """
-    num_for_job = max(2, -(-num_steps // block_steps) - 3)
-    num_for_stretch = num_for_job - 1
-    blocks_of_job = rng.integers(num_blocks, size=(num_bootstraps, num_for_job))
-    position_in_job = rng.integers(num_for_job, size=(num_bootstraps, num_for_stretch))
+    num_blocks_of_job = max(2, -(-num_steps // block_steps) - 3)
+    num_blocks_of_stretch = num_blocks_of_job - 1
+    blocks_of_job = rng.integers(num_blocks, size=(num_bootstraps, num_blocks_of_job))
+    position_in_job = rng.integers(num_blocks_of_job, size=(num_bootstraps, num_blocks_of_stretch))
     blocks_of_stretch = np.take_along_axis(blocks_of_job, position_in_job, axis=1)
-    counts = [np.bincount(drawn_blocks, minlength=num_blocks) for drawn_blocks in blocks_of_stretch]
-    return np.stack(counts).astype(np.float64)
+    block_counts = [np.bincount(drawn_blocks, minlength=num_blocks) for drawn_blocks in blocks_of_stretch]
+    return np.stack(block_counts).astype(np.float64)

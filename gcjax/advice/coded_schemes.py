@@ -13,81 +13,92 @@ from gcjax.advice.base import Scheme
 from gcjax.codes import assignments, stopping
 from gcjax.protocols import Protocol
 
-Row = tuple[str, str, Callable[[], Protocol | Scheme]]
-"""The name of a scheme, its setting, and what makes it."""
+SchemeRow = tuple[str, str, Callable[[], Protocol | Scheme]]
+"""The name of a scheme, its parameters as text, and a function that makes it."""
 
 
-class Job(NamedTuple):
+class SchemeInputs(NamedTuple):
     """What default parameters may depend on.
 
     Attributes:
       num_workers: W.
-      seconds: float64[W], the median step of each worker.
-      median: seconds, of all steps.
+      worker_seconds: float64[W], the median step of each worker.
+      median_seconds: the median of all steps of all workers.
       key: of random codes.
     """
 
     num_workers: int
-    seconds: np.ndarray
-    median: float
+    worker_seconds: np.ndarray
+    median_seconds: float
     key: jax.Array
 
 
-_MOST_JOINT = 16
+_MAX_JOINTLY_DECODED_WORKERS = 16
 """With more workers, systems to solve in every round would take most of the time of an advice."""
 
 CodeRow = tuple[str, str, Callable[[], codes.GradientCode]]
+"""The name of a code, its parameters as text, and a function that makes it."""
 
 
-def coded_rows(job: Job) -> Iterator[Row]:
+def coded_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     """Rounds of all codes, and the sequential codes."""
-    num_workers, key, num_slow = job.num_workers, job.key, max(1, job.num_workers // 8)
-    for name, setting, code in (*_for_shares(job), *_for_messages(job)):
-        yield name, setting, _rounds(code)
+    num_workers, key, num_slow = inputs.num_workers, inputs.key, max(1, inputs.num_workers // 8)
+    for name, setting, make_code in (*_codes_with_one_message(inputs), *_codes_with_short_or_several_messages(inputs)):
+        yield name, setting, _protocol_maker(make_code)
     for num_stragglers, setting in enumerate(("s=0: shares by speed", "s=1")):
-        yield "heterogeneous", setting, partial(_by_speed, job, num_stragglers)
-    setting = "levels 2, 3" if num_workers <= _MOST_JOINT else "levels 2, 3, each by itself"
-    yield "coded_multi_message", setting, partial(_levels, job)
-    for name, setting, code in _approximate(job):
-        yield name, setting, _rounds(code, stopping.fastest(num_workers - 1))
+        yield "heterogeneous", setting, partial(_heterogeneous_protocol, inputs, num_stragglers)
+    setting = "levels 2, 3" if num_workers <= _MAX_JOINTLY_DECODED_WORKERS else "levels 2, 3, each by itself"
+    yield "coded_multi_message", setting, partial(_coded_multi_message_protocol, inputs)
+    for name, setting, make_code in _approximate_codes(inputs):
+        yield name, setting, _protocol_maker(make_code, stopping.fastest(num_workers - 1))
     setting = f"B=1, W=2, λ={num_slow}"
     yield "sr_sgc", setting, lambda: protocols.sr_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
     yield "m_sgc", setting, lambda: protocols.m_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
 
 
-def _rounds(
-    code: Callable[[], codes.GradientCode], stop: stopping.StoppingRule | None = None
+def _protocol_maker(
+    make_code: Callable[[], codes.GradientCode], stop: stopping.StoppingRule | None = None
 ) -> Callable[[], Protocol]:
-    """What makes the protocol of a code's rounds."""
-    return lambda: protocols.coded(code(), stop=stop)
+    """A function that makes the protocol whose rounds use a code."""
+    return lambda: protocols.coded(make_code(), stop=stop)
 
 
-def _by_speed(job: Job, num_stragglers: int) -> Protocol:
+def _heterogeneous_protocol(inputs: SchemeInputs, num_stragglers: int) -> Protocol:
     """Loads by speed, in eighths of a share; a round waits for as many workers as always decode."""
-    speeds = (1 / np.maximum(job.seconds, job.median * 1e-3)).tolist()
-    code = codes.heterogeneous(speeds, num_chunks=8 * job.num_workers, num_stragglers=num_stragglers, rng_key=job.key)
+    speeds = (1 / np.maximum(inputs.worker_seconds, inputs.median_seconds * 1e-3)).tolist()
+    code = codes.heterogeneous(
+        speeds, num_chunks=8 * inputs.num_workers, num_stragglers=num_stragglers, rng_key=inputs.key
+    )
     num_waited = int((code.assignment.loads > 0).sum()) - num_stragglers
     return protocols.coded(code, stop=stopping.fastest(num_waited)._replace(waits_for_exact_sum=True))
 
 
-def _levels(job: Job) -> Protocol:
+def _coded_multi_message_protocol(inputs: SchemeInputs) -> Protocol:
     """Messages of two levels; with many workers a round waits until those of one of them decode by themselves."""
     levels = (2, 3)
-    code = codes.coded_multi_message(job.num_workers, levels=levels, rng_key=job.key)
-    if job.num_workers <= _MOST_JOINT:
+    code = codes.coded_multi_message(inputs.num_workers, levels=levels, rng_key=inputs.key)
+    if inputs.num_workers <= _MAX_JOINTLY_DECODED_WORKERS:
         return protocols.coded(code)
-    return protocols.coded(code, stop=stopping.StoppingRule(partial(first_level, levels), waits_for_exact_sum=True))
+    return protocols.coded(
+        code, stop=stopping.StoppingRule(partial(first_level_seconds, levels), waits_for_exact_sum=True)
+    )
 
 
-def first_level(levels: tuple[int, ...], code: codes.GradientCode, finish: jax.Array) -> jax.Array:
-    """float[]: when all workers but l - 1 have done l chunks, for the first of the levels l."""
+def first_level_seconds(levels: tuple[int, ...], code: codes.GradientCode, finish: jax.Array) -> jax.Array:
+    """float[]: the first time at which, for one of the levels l, all workers but l - 1 have done l chunks.
+
+    Args:
+      levels: the values of l.
+      code: tells the number of workers.
+      finish: float[W, K] seconds, when each chunk of each worker is done.
+    """
     num_workers = code.assignment.num_workers
     return jnp.stack([jnp.sort(finish[:, level - 1])[num_workers - level] for level in levels]).min()
 
 
-def _for_shares(job: Job) -> list[CodeRow]:
+def _codes_with_one_message(inputs: SchemeInputs) -> list[CodeRow]:
     """Codes with a message for all that a worker holds, which tolerate one straggler."""
-    num_workers, key = job.num_workers, job.key
+    num_workers, key = inputs.num_workers, inputs.key
     return [
         ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num_workers, num_stragglers=1, rng_key=key)),
         ("fractional_repetition", "s=1, K=2", lambda: codes.fractional_repetition(num_workers, num_stragglers=1)),
@@ -98,9 +109,9 @@ def _for_shares(job: Job) -> list[CodeRow]:
     ]  # fmt: skip
 
 
-def _for_messages(job: Job) -> list[CodeRow]:
+def _codes_with_short_or_several_messages(inputs: SchemeInputs) -> list[CodeRow]:
     """Codes with shorter messages, or several, or such that use what slow workers have done so far."""
-    num_workers, key = job.num_workers, job.key
+    num_workers, key = inputs.num_workers, inputs.key
     return [
         ("communication_efficient", "s=1, L=2, K=3", lambda: codes.communication_efficient(
             num_workers, num_stragglers=1, num_blocks=2, rng_key=key)),
@@ -111,14 +122,14 @@ def _for_messages(job: Job) -> list[CodeRow]:
     ]  # fmt: skip
 
 
-def _approximate(job: Job) -> list[CodeRow]:
+def _approximate_codes(inputs: SchemeInputs) -> list[CodeRow]:
     """Codes whose rounds end when all workers but one have done their load."""
-    num_workers, key = job.num_workers, job.key
-    all_or_nothing = codes.whole_workers
+    num_workers, key = inputs.num_workers, inputs.key
+    whole_workers = codes.whole_workers
     return [
-        ("one_step", "K=2, W-1 waited", lambda: all_or_nothing(
+        ("one_step", "K=2, W-1 waited", lambda: whole_workers(
             codes.one_step(assignments.cyclic(num_workers, load=2)))),
-        ("optimal_decoding", "K=2, W-1 waited", lambda: all_or_nothing(
+        ("optimal_decoding", "K=2, W-1 waited", lambda: whole_workers(
             codes.optimal_decoding(assignments.cyclic(num_workers, load=2)))),
         ("graph_code", "R=4, W-1 waited", lambda: codes.graph_code(num_workers, replication=4, rng_key=key)),
         ("bibd", "K=3, W-1 waited", lambda: codes.bibd(num_workers, load=3)),

@@ -33,10 +33,10 @@ class Baseline(NamedTuple):
         return 1 - self.median / self.bsp
 
 
-class Figures(NamedTuple):
+class Ratios(NamedTuple):
     """A scheme on the trace (first) and on each bootstrap, float64[1 + bootstraps]; see `SchemeAdvice`."""
 
-    seconds: np.ndarray
+    seconds_per_step: np.ndarray
     waiting: np.ndarray
     mean_staleness: np.ndarray
     wasted: np.ndarray
@@ -44,20 +44,22 @@ class Figures(NamedTuple):
     messages: np.ndarray
 
 
-def baseline(seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int, counts: np.ndarray) -> Baseline:
+def baseline(
+    seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int, block_counts: np.ndarray
+) -> Baseline:
     """BSP, and everybody at the step's median.
 
     Args:
       seconds: float64[T, W].
       first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
-      counts: float64[1 + bootstraps, blocks], how often each block counts.
+      block_counts: float64[1 + bootstraps, blocks], how often each block counts.
     """
-    steps_of_block = blocks.rows(first_step_of_block, len(seconds), run_in=0, block_steps=block_steps)
-    num_steps = counts.sum(axis=1) * block_steps
+    steps_of_block = blocks.steps_of_blocks(first_step_of_block, len(seconds), run_in_steps=0, block_steps=block_steps)
+    num_steps = block_counts.sum(axis=1) * block_steps
     slowest_of_step, median_of_step = seconds.max(axis=1), np.median(seconds, axis=1)
     bsp_of_block, median_of_block = (x[steps_of_block].sum(axis=1) for x in (slowest_of_step, median_of_step))
-    return Baseline(counts @ bsp_of_block / num_steps, counts @ median_of_block / num_steps)
+    return Baseline(block_counts @ bsp_of_block / num_steps, block_counts @ median_of_block / num_steps)
 
 
 def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
@@ -67,29 +69,30 @@ def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
     return float(first), float(second)
 
 
-def figures(sums: BlockSums, counts: np.ndarray, num_workers: int) -> Figures:
-    """The figures of a scheme, ratios of sums over the blocks that count."""
-    total = BlockSums(*(counts @ of_block for of_block in sums))
+def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratios:
+    """The ratios of a scheme: per effective step, per worker and so on, of sums over blocks that count so often."""
+    total = BlockSums(*(block_counts @ sum_of_block for sum_of_block in sums))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Figures(
-            seconds=total.seconds / total.steps,
-            waiting=1 - total.computing / (total.seconds * num_workers),
-            mean_staleness=total.staleness / total.contributions,
+        return Ratios(
+            seconds_per_step=total.seconds / total.effective_steps,
+            waiting=1 - total.computing_seconds / (total.seconds * num_workers),
+            mean_staleness=total.staleness_sum / total.contributions,
             wasted=np.maximum(
-                1 - total.used / total.computed, 0
+                1 - total.used_units / total.computed_units, 0
             ),  # what is under way where blocks are cut is not exact
-            redundant=(total.contributed - total.used) / total.computed,
-            messages=total.messages / num_workers / total.steps,
+            redundant=(total.contributed_units - total.used_units) / total.computed_units,
+            messages=total.messages / num_workers / total.effective_steps,
         )
 
 
-def exactness(scheme: Scheme, num_workers: int, *, leaves_out: Callable[[], bool]) -> str:
+def exactness(scheme: Scheme, num_workers: int, *, has_uneven_commits: Callable[[], bool]) -> str:
     """What a scheme computes; one of `gcjax.advice.base.CLASSES`.
 
     Args:
       scheme: which one.
       num_workers: W.
-      leaves_out: whether a step can be other work than the same of everybody; only asked where nothing else says it.
+      has_uneven_commits: says whether a commit can have other than the same work of everybody; only called where
+        nothing else says it.
     """
     protocol = scheme.protocol
     if protocol.local is not None:
@@ -98,7 +101,7 @@ def exactness(scheme: Scheme, num_workers: int, *, leaves_out: Callable[[], bool
         return STALE
     if protocol.code is not None:
         return CODED if protocol.specification is not None else APPROXIMATE
-    return APPROXIMATE if leaves_out() else EXACT
+    return APPROXIMATE if has_uneven_commits() else EXACT
 
 
 def estimate(values: np.ndarray) -> Estimate:
@@ -108,8 +111,8 @@ def estimate(values: np.ndarray) -> Estimate:
     return Estimate(float(on_trace), float(low), float(high))
 
 
-def won_back(seconds: np.ndarray, base: Baseline) -> np.ndarray:
+def won_back(seconds_per_step: np.ndarray, baseline: Baseline) -> np.ndarray:
     """The share of what stragglers cost BSP that a scheme wins back; NaN where they cost nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = (base.bsp - seconds) / (base.bsp - base.median)
-    return np.where(base.bsp > base.median, share, np.nan)
+        share = (baseline.bsp - seconds_per_step) / (baseline.bsp - baseline.median)
+    return np.where(baseline.bsp > baseline.median, share, np.nan)

@@ -5,15 +5,15 @@ from typing import Any
 from gcjax import tables
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
 from gcjax.advice.labels import label
-from gcjax.advice.verdicts import percent
+from gcjax.advice.verdicts import percent_text
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
-REACH = "Target after"
+HEAD_OF_TIME_TO_TARGET = "Target after"
 
 
 def heads(advice: Advice) -> tuple[str, ...]:
     """The heads of the table; one more where a task was given."""
-    return (*HEADS, REACH) if advice.target else HEADS
+    return (*HEADS, HEAD_OF_TIME_TO_TARGET) if advice.target else HEADS
 
 
 def table_rows(advice: Advice) -> list[list[str]]:
@@ -27,22 +27,22 @@ def _table_cells(row: SchemeAdvice, advice: Advice) -> list[str]:
     cells = [
         f"**{name}**" if row.is_best else name,
         row.exactness,
-        f"{percent(row.won_back.value)} % [{percent(row.won_back.low)}, {percent(row.won_back.high)}]",
+        f"{percent_text(row.won_back.value)} % [{percent_text(row.won_back.low)}, {percent_text(row.won_back.high)}]",
         f"{row.seconds.value:.4g}",
         _regret_text(row),
-        f"{percent(row.waiting.value)} %",
+        f"{percent_text(row.waiting.value)} %",
         f"{row.mean_staleness.value:.3g} ({row.max_staleness:.0f})",
-        f"{percent(row.wasted.value)} %",
+        f"{percent_text(row.wasted.value)} %",
         _sent_text(row, advice.gradient_bytes),
     ]
-    return [*cells, _reach_text(row)] if advice.target else cells
+    return [*cells, _time_to_target_text(row)] if advice.target else cells
 
 
 def _regret_text(row: SchemeAdvice) -> str:
     """The regret, or that the scheme is the best or cannot be told from it."""
     if row.is_best:
         return "best"
-    text = f"{percent(row.regret.value)} % [{percent(row.regret.low)}, {percent(row.regret.high)}]"
+    text = f"{percent_text(row.regret.value)} % [{percent_text(row.regret.low)}, {percent_text(row.regret.high)}]"
     return f"indistinguishable, {text}" if row.is_indistinguishable else text
 
 
@@ -53,14 +53,14 @@ def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:
     return f"{row.messages.value * gradient_bytes:.3g} B"
 
 
-def _reach_text(row: SchemeAdvice) -> str:
+def _time_to_target_text(row: SchemeAdvice) -> str:
     """The mean time to the target."""
-    if row.reach is None:
+    if row.seconds_to_target is None:
         return "-"
-    reached = [seconds for seconds in row.reach if seconds < float("inf")]
-    if len(reached) < len(row.reach):
-        return f"not reached ({len(reached)} of {len(row.reach)} seeds)"
-    return f"{sum(reached) / len(reached):.4g} s"
+    times_of_reaching_seeds = [seconds for seconds in row.seconds_to_target if seconds < float("inf")]
+    if len(times_of_reaching_seeds) < len(row.seconds_to_target):
+        return f"not reached ({len(times_of_reaching_seeds)} of {len(row.seconds_to_target)} seeds)"
+    return f"{sum(times_of_reaching_seeds) / len(times_of_reaching_seeds):.4g} s"
 
 
 def notes(advice: Advice) -> list[str]:
@@ -79,7 +79,7 @@ def notes(advice: Advice) -> list[str]:
         f"{advice.block_steps} steps.{filled_sentence}",
         "In brackets: what 90 % of other stretches of as many steps would give if the job went on as in this trace, "
         "paired between schemes. What the trace has not seen is not in them: a rarer event, or a change of level. "
-        f"Stragglers cost {percent(first_cost)} % in its first half, {percent(second_cost)} % in its second.",
+        f"Stragglers cost {percent_text(first_cost)} % in its first half, {percent_text(second_cost)} % in its second.",
         "A step is the use of as many examples as BSP uses in one; a chunk of a code with N chunks takes W/N of a "
         "measured step, and a worker pays for all that it holds. Messages are free.",
         f"Won back: of what stragglers cost BSP. s a step: {time_unit} per step. Regret: more time than the best. "
@@ -92,12 +92,12 @@ def notes(advice: Advice) -> list[str]:
 
 def markdown(advice: Advice) -> str:
     """The page: verdict, table, notes."""
-    table = tables.markdown_table(heads(advice), table_rows(advice), left=("Gradient",))
+    table = tables.markdown_table(heads(advice), table_rows(advice), left_heads=("Gradient",))
     return "\n".join([advice.verdict, "", table, "", *(f"- {note}" for note in notes(advice))])
 
 
-def json(advice: Advice) -> dict[str, Any]:
-    """All figures, for scripts."""
+def advice_json(advice: Advice) -> dict[str, Any]:
+    """All numbers of the advice, for scripts."""
     return {
         "verdict": advice.verdict,
         "cost": advice.cost._asdict(),
@@ -116,7 +116,7 @@ def json(advice: Advice) -> dict[str, Any]:
 
 
 def _json_row(row: SchemeAdvice) -> dict[str, Any]:
-    """The figures of one scheme, with its name and setting instead of the protocol."""
+    """The numbers of one scheme, with its name and setting instead of the protocol."""
     fields = row._asdict()
     del fields["scheme"]
     values = {name: value._asdict() if isinstance(value, Estimate) else value for name, value in fields.items()}

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.advice import evaluation, simulation
 from gcjax.advice.base import Scheme
-from gcjax.advice.evaluation import Figures
+from gcjax.advice.evaluation import Ratios
 from gcjax.advice.labels import label
 from gcjax.progress import Progress
 
@@ -26,20 +26,20 @@ class Sample(NamedTuple):
     Attributes:
       first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
-      counts: float64[1 + bootstraps, blocks], how often each counts on the trace (first) and in each drawn stretch.
+      block_counts: float64[1 + bootstraps, blocks], how often each counts on the trace (first) and in a drawn stretch.
     """
 
     first_step_of_block: np.ndarray
     block_steps: int
-    counts: np.ndarray
+    block_counts: np.ndarray
 
 
 class Result(NamedTuple):
-    """A scheme, what it computes, and its figures on the trace and in each drawn stretch."""
+    """A scheme, what it computes, and its ratios on the trace and in each drawn stretch."""
 
     scheme: Scheme
     exactness: str
-    figures: Figures
+    ratios: Ratios
     max_staleness: float
 
 
@@ -56,7 +56,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
             progress.update(label(scheme), fraction)
             compilation.result()  # waits for it
             with _errors_with_name(scheme):
-                results.append(_simulated(scheme, seconds, sample))
+                results.append(_simulated_result(scheme, seconds, sample))
     return results
 
 
@@ -74,7 +74,9 @@ def _compilations(
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _COMPILING_FRACTION * index / len(schemes))
             with _errors_with_name(scheme):
-                program = simulation.lowered(scheme, trace_shape, sample.first_step_of_block, sample.block_steps)
+                program = simulation.lowered_program(
+                    scheme, trace_shape, sample.first_step_of_block, sample.block_steps
+                )
             compilations.append(pool.submit(program.compile))
         yield compilations
     finally:
@@ -90,7 +92,7 @@ def _errors_with_name(scheme: Scheme) -> Iterator[None]:
         raise ValueError(f"scheme '{label(scheme)}': {error}") from error
 
 
-def _simulated(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
+def _simulated_result(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
     """What a scheme does with the blocks of a trace `float64[T, W]`.
 
     Raises:
@@ -98,10 +100,10 @@ def _simulated(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
     sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)
-    if not sums.steps.sum() > 0:
+    if not sums.effective_steps.sum() > 0:
         raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
     exactness = evaluation.exactness(
-        scheme, num_workers, leaves_out=lambda: simulation.leaves_out(scheme, seconds, block_steps)
+        scheme, num_workers, has_uneven_commits=lambda: simulation.has_uneven_commits(scheme, seconds, block_steps)
     )
-    figures = evaluation.figures(sums, sample.counts, num_workers)
-    return Result(scheme, exactness, figures, float(sums.max_staleness.max()))
+    ratios = evaluation.ratios(sums, sample.block_counts, num_workers)
+    return Result(scheme, exactness, ratios, float(sums.max_staleness.max()))

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax import protocols, registry
 from gcjax.advice.base import Scheme
-from gcjax.advice.coded_schemes import Job, Row, coded_rows
+from gcjax.advice.coded_schemes import SchemeInputs, SchemeRow, coded_rows
 
 BASELINE = "bsp"
 
@@ -66,18 +66,18 @@ def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) 
     Raises:
       ValueError: if a name is of no scheme.
     """
-    rows = factories(seconds)
+    rows = scheme_rows(seconds)
     for name in names or ():
         if name not in {row[0] for row in rows}:
-            nearest = registry.nearest(name, [row[0] for row in rows])
+            nearest = registry.nearest_names_sentence(name, [row[0] for row in rows])
             raise ValueError(f"names must be of schemes that are tried; got '{name}'. {nearest}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
     left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
-    for name, setting, make in rows:
+    for name, setting, make_scheme in rows:
         if names is not None and name not in names:
             continue
         try:
-            scheme = make()
+            scheme = make_scheme()
         except ValueError as error:
             left_out[name] = str(error)
             continue
@@ -85,44 +85,49 @@ def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) 
     return schemes, left_out
 
 
-def factories(seconds: np.ndarray) -> list[Row]:
-    """The name, the setting, and what makes the scheme, of each scheme for a trace `float64[T, W]` of seconds."""
-    job = Job(seconds.shape[1], np.median(seconds, axis=0), float(np.median(seconds)), jax.random.key(0))
-    return [*_synchronous(job), *_asynchronous(job), *_local(job), *coded_rows(job)]
+def scheme_rows(seconds: np.ndarray) -> list[SchemeRow]:
+    """Of each scheme for a trace `float64[T, W]` of seconds: name, parameters as text, and a function that makes it."""
+    inputs = SchemeInputs(
+        num_workers=seconds.shape[1],
+        worker_seconds=np.median(seconds, axis=0),
+        median_seconds=float(np.median(seconds)),
+        key=jax.random.key(0),
+    )
+    return [*_synchronous_rows(inputs), *_asynchronous_rows(inputs), *_local_rows(inputs), *coded_rows(inputs)]
 
 
-def _synchronous(job: Job) -> Iterator[Row]:
+def _synchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     """Rounds from the newest parameters."""
-    num_workers = job.num_workers
+    num_workers = inputs.num_workers
     yield BASELINE, "", protocols.bsp
     yield "k_sync", f"K={num_workers - 1}", lambda: protocols.k_sync(num_contributions=num_workers - 1)
     yield "k_batch_sync", f"K={num_workers}", lambda: protocols.k_batch_sync(num_contributions=num_workers)
     yield "rennala", f"B={num_workers}", lambda: protocols.rennala(num_contributions=num_workers)
-    yield "anytime_minibatch", f"{job.median:.3g} s, 4 units a step", lambda: Scheme(
-        "anytime_minibatch", f"{job.median:.3g} s, 4 units a step",
-        protocols.anytime_minibatch(seconds=job.median), units_per_step=4,
+    yield "anytime_minibatch", f"{inputs.median_seconds:.3g} s, 4 units a step", lambda: Scheme(
+        "anytime_minibatch", f"{inputs.median_seconds:.3g} s, 4 units a step",
+        protocols.anytime_minibatch(seconds=inputs.median_seconds), units_per_step=4,
     )  # fmt: skip
 
 
-def _asynchronous(job: Job) -> Iterator[Row]:
+def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     """Gradients that can be stale."""
-    num_workers = job.num_workers
+    num_workers = inputs.num_workers
     num_sampled, num_groups = min(3, num_workers - 1), max(2, round(math.sqrt(num_workers)))
     num_levels = math.ceil(math.log2(num_workers)) + 1  # with 1, 2, 4, ... groups
-    of_speed = protocols.groups_by_speed(job.seconds.tolist(), num_groups=num_groups)
+    groups = protocols.groups_by_speed(inputs.worker_seconds.tolist(), num_groups=num_groups)
     yield "asp", "", protocols.asp
-    yield "ssp", "staleness=3", lambda: Scheme("ssp", "staleness=3", protocols.ssp(staleness=3), run_in=32)
-    yield "dssp", "3 to 15", lambda: Scheme("dssp", "3 to 15", protocols.dssp(), run_in=96)
+    yield "ssp", "staleness=3", lambda: Scheme("ssp", "staleness=3", protocols.ssp(staleness=3), run_in_steps=32)
+    yield "dssp", "3 to 15", lambda: Scheme("dssp", "3 to 15", protocols.dssp(), run_in_steps=96)
     yield "psp", f"staleness=3, {num_sampled} sampled", lambda: Scheme(
         "psp", f"staleness=3, {num_sampled} sampled",
-        protocols.psp(num_sampled=num_sampled, staleness=3, rng_key=job.key), run_in=32,
+        protocols.psp(num_sampled=num_sampled, staleness=3, rng_key=inputs.key), run_in_steps=32,
     )  # fmt: skip
     yield "k_async", f"K={num_workers - 1}", lambda: protocols.k_async(num_contributions=num_workers - 1)
     yield "k_batch_async", f"K={num_workers}", lambda: protocols.k_batch_async(num_contributions=num_workers)
     yield "ringmaster", f"R={num_workers}", lambda: protocols.ringmaster(delay_threshold=num_workers)
     yield "eager_sgd", "solo", protocols.eager_sgd
     yield "ringleader", "", protocols.ringleader
-    yield "grouped", f"{num_groups} groups by speed", lambda: protocols.grouped(groups=of_speed)
+    yield "grouped", f"{num_groups} groups by speed", lambda: protocols.grouped(groups=groups)
     yield (
         "progressive_groups",
         "trials of 4 rounds",
@@ -130,14 +135,14 @@ def _asynchronous(job: Job) -> Iterator[Row]:
             "progressive_groups",
             "trials of 4 rounds",
             protocols.progressive_groups(num_rounds=4),
-            run_in=8 * num_levels,
+            run_in_steps=8 * num_levels,
         ),
     )
 
 
-def _local(job: Job) -> Iterator[Row]:
+def _local_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     """Workers with parameters of their own."""
-    num_workers = job.num_workers
+    num_workers = inputs.num_workers
     yield "local_sgd", "H=4", lambda: protocols.local_sgd(num_local_steps=4)
     yield "elastic_averaging", "H=4", lambda: protocols.elastic_averaging(num_local_steps=4)
     yield (

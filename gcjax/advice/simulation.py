@@ -17,7 +17,7 @@ import numpy as np
 
 from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
-from gcjax.advice.windows import Window, smooth_window, whole_rounds
+from gcjax.advice.windows import Window, smooth_window, whole_rounds_window
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
@@ -33,55 +33,55 @@ class BlockSums(NamedTuple):
 
     Attributes:
       seconds: of the block.
-      steps: effective ones.
-      computing: seconds of all workers.
-      staleness: summed over contributions.
+      effective_steps: the work that was used, over what BSP uses in a step.
+      computing_seconds: of all workers.
+      staleness_sum: over contributions.
       contributions: to commits.
       max_staleness: the largest; it does not add up.
-      computed: units, and parts of those that were cut off.
-      contributed: units in commits.
-      used: units in commits, of which each chunk counts once.
+      computed_units: and parts of those that were cut off.
+      contributed_units: those in commits.
+      used_units: those in commits, where each chunk counts once a commit.
       messages: of all workers, in full gradients.
       uneven_commits: commits that are not the same work of each worker.
     """
 
     seconds: Any
-    steps: Any
-    computing: Any
-    staleness: Any
+    effective_steps: Any
+    computing_seconds: Any
+    staleness_sum: Any
     contributions: Any
     max_staleness: Any
-    computed: Any
-    contributed: Any
-    used: Any
+    computed_units: Any
+    contributed_units: Any
+    used_units: Any
     messages: Any
     uneven_commits: Any
 
 
-def units(scheme: Scheme, num_workers: int) -> tuple[int, float]:
-    """How many units of the scheme are of one measured step, and which part of its seconds each takes."""
+def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float]:
+    """Of one measured step: how many units of the scheme it is, and which share of its seconds each of them takes."""
     code = scheme.protocol.code
     if code is None:
         return scheme.units_per_step, 1 / scheme.units_per_step
     return scheme.protocol.round_units, num_workers / code.assignment.num_chunks
 
 
-def run_in(scheme: Scheme, num_workers: int, block_steps: int) -> int:
-    """Steps before a block; none where every commit begins anew from the newest parameters."""
-    bound = scheme.protocol.max_staleness
-    is_fresh = bound is not None and bound(num_workers) == 0
-    return scheme.run_in if is_fresh else max(scheme.run_in, block_steps)
+def num_run_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+    """The steps that are simulated before a block; none where every commit begins anew from the newest parameters."""
+    staleness_bound = scheme.protocol.max_staleness
+    begins_anew_each_commit = staleness_bound is not None and staleness_bound(num_workers) == 0
+    return scheme.run_in_steps if begins_anew_each_commit else max(scheme.run_in_steps, block_steps)
 
 
-def leaves_out(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
-    """Whether a step of a protocol without a code lacks somebody, or has more of somebody, if one worker is fast.
+def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
+    """Whether, if one worker is fast, a commit of a protocol without a code has not the same work of everybody.
 
     It is tried on times `float64[T, W]` of which those of one worker are shortened. The sizes are those of the trace,
     so that the same compiled program answers.
     """
-    with_fast_worker = np.broadcast_to(np.median(seconds), seconds.shape).copy()
-    with_fast_worker[:, 0] *= 0.3
-    sums = block_sums(scheme, with_fast_worker, blocks.starts(len(seconds), block_steps), block_steps)
+    seconds_with_fast_worker = np.broadcast_to(np.median(seconds), seconds.shape).copy()
+    seconds_with_fast_worker[:, 0] *= 0.3
+    sums = block_sums(scheme, seconds_with_fast_worker, blocks.first_steps(len(seconds), block_steps), block_steps)
     return bool(sums.uneven_commits.any())
 
 
@@ -91,16 +91,16 @@ class _Batches(NamedTuple):
     Attributes:
       units_per_step: units of a measured step.
       unit_share: of the seconds of a measured step that a unit takes.
-      steps_before: of run-in before each block.
-      rows: int64[blocks, steps], the steps of each block behind those of its run-in.
-      num_at_once: blocks that are simulated at once.
+      run_in_steps: those simulated before each block.
+      steps_of_blocks: int64[blocks, steps], the steps of each block behind those of its run-in.
+      blocks_per_batch: blocks that are simulated at once.
     """
 
     units_per_step: int
     unit_share: float
-    steps_before: int
-    rows: np.ndarray
-    num_at_once: int
+    run_in_steps: int
+    steps_of_blocks: np.ndarray
+    blocks_per_batch: int
 
 
 def _batches(
@@ -108,14 +108,18 @@ def _batches(
 ) -> _Batches:
     """How a trace, T steps of W workers, is given to the program of a scheme; see `block_sums`."""
     num_steps, num_workers = trace_shape
-    units_per_step, unit_share = units(scheme, num_workers)
-    steps_before = run_in(scheme, num_workers, block_steps)
-    rows = blocks.rows(first_step_of_block, num_steps, run_in=steps_before, block_steps=block_steps)
-    num_at_once = min(len(first_step_of_block), max(1, _MAX_UNITS // (rows.shape[1] * units_per_step * num_workers)))
-    return _Batches(units_per_step, unit_share, steps_before, rows, num_at_once)
+    units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
+    run_in_steps = num_run_in_steps(scheme, num_workers, block_steps)
+    steps_of_blocks = blocks.steps_of_blocks(
+        first_step_of_block, num_steps, run_in_steps=run_in_steps, block_steps=block_steps
+    )
+    blocks_per_batch = min(
+        len(first_step_of_block), max(1, _MAX_UNITS // (steps_of_blocks.shape[1] * units_per_step * num_workers))
+    )
+    return _Batches(units_per_step, unit_share, run_in_steps, steps_of_blocks, blocks_per_batch)
 
 
-def lowered(
+def lowered_program(
     scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
 ) -> jax.stages.Lowered:
     """The program that `block_sums` runs for a trace of this shape; once it is compiled, that does not compile it.
@@ -129,9 +133,13 @@ def lowered(
     Raises:
       ValueError: if the scheme cannot be scheduled with so many workers.
     """
-    units_per_step, _, steps_before, rows, num_at_once = _batches(scheme, trace_shape, first_step_of_block, block_steps)
-    durations = jax.ShapeDtypeStruct((num_at_once, rows.shape[1] * units_per_step, trace_shape[1]), jnp.float32)
-    return _sums.lower(scheme.protocol, units_per_step, steps_before, durations)
+    units_per_step, _, run_in_steps, steps_of_blocks, blocks_per_batch = _batches(
+        scheme, trace_shape, first_step_of_block, block_steps
+    )
+    durations = jax.ShapeDtypeStruct(
+        (blocks_per_batch, steps_of_blocks.shape[1] * units_per_step, trace_shape[1]), jnp.float32
+    )
+    return _sums_of_blocks.lower(scheme.protocol, units_per_step, run_in_steps, durations)
 
 
 def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int) -> BlockSums:
@@ -143,88 +151,101 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
       first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
     """
-    units_per_step, unit_share, steps_before, rows, num_at_once = _batches(
+    units_per_step, unit_share, run_in_steps, steps_of_blocks, blocks_per_batch = _batches(
         scheme, seconds.shape, first_step_of_block, block_steps
     )
-    num_blocks = len(rows)
-    padded = np.concatenate([rows, rows[: -num_blocks % num_at_once]])
+    num_blocks = len(steps_of_blocks)
+    padded_steps_of_blocks = np.concatenate([steps_of_blocks, steps_of_blocks[: -num_blocks % blocks_per_batch]])
     batch_sums = []
-    for batch_rows in padded.reshape(-1, num_at_once, rows.shape[1]):
-        durations = np.repeat(seconds[batch_rows] * unit_share, units_per_step, axis=1).astype(np.float32)
-        batch_sums.append(jax.device_get(_sums(scheme.protocol, units_per_step, steps_before, jnp.asarray(durations))))
+    for steps_of_batch in padded_steps_of_blocks.reshape(-1, blocks_per_batch, steps_of_blocks.shape[1]):
+        durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
+        batch_sums.append(
+            jax.device_get(_sums_of_blocks(scheme.protocol, units_per_step, run_in_steps, jnp.asarray(durations)))
+        )
     fields = zip(*batch_sums, strict=True)
-    return BlockSums(*(np.concatenate(of_batches)[:num_blocks].astype(np.float64) for of_batches in fields))
+    return BlockSums(*(np.concatenate(sums_of_batches)[:num_blocks].astype(np.float64) for sums_of_batches in fields))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=_COMPILER_OPTIONS)
-def _sums(protocol: Protocol, units_per_step: int, steps_before: int, durations: jax.Array) -> BlockSums:
-    """The sums of blocks whose units take `durations float[blocks, T, W]`; `steps_before` steps are of run-in."""
+def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, durations: jax.Array) -> BlockSums:
+    """The sums of blocks whose units take `durations float[blocks, T, W]`; `run_in_steps` steps are of run-in."""
 
-    def of_block(block: jax.Array) -> BlockSums:
+    def sums_of_block(durations_of_block: jax.Array) -> BlockSums:
         """The sums of one block, `float[T, W]`."""
-        schedule = protocol.schedule(block, Network())
-        if steps_before == 0:
-            window = whole_rounds(schedule)
+        schedule = protocol.schedule(durations_of_block, Network())
+        if run_in_steps == 0:
+            window = whole_rounds_window(schedule)
         else:
-            window = smooth_window(schedule, steps_before * units_per_step, block.shape[0], protocol.round_units)
-        return _sums_of_schedule(protocol, schedule, block, units_per_step, window)
+            window = smooth_window(
+                schedule,
+                run_in_units=run_in_steps * units_per_step,
+                num_units=durations_of_block.shape[0],
+                round_units=protocol.round_units,
+            )
+        return _sums_of_schedule(protocol, schedule, durations_of_block, units_per_step, window)
 
-    return jax.vmap(of_block)(durations)
+    return jax.vmap(sums_of_block)(durations)
 
 
 def _sums_of_schedule(
     protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
 ) -> BlockSums:
-    """The sums of one schedule, in a window."""
+    """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight."""
     num_workers, code = durations.shape[1], protocol.code
-    weight = window.ramped_weight(schedule.time)  # float[E]
-    work = schedule.work.clip(0)
-    contributed = work.sum(axis=1)
-    used_of_commit, sent = (contributed, None) if code is None else _coded_use(protocol, code, work)
-    used = jnp.sum(weight * used_of_commit)
+    commit_weight = window.ramped_weight(schedule.time)  # float[E]
+    work = schedule.work.clip(0)  # [E, C]
+    units_of_commit = work.sum(axis=1)
+    used_units_of_commit, messages_of_commit = (
+        (units_of_commit, None) if code is None else _used_chunks_and_messages(protocol, code, work)
+    )
+    used_units = jnp.sum(commit_weight * used_units_of_commit)
     is_sent = jnp.isfinite(schedule.send_start)
     messages = (
         jnp.sum(jnp.where(is_sent, window.ramped_weight(schedule.finish), 0))
-        if sent is None
-        else jnp.sum(weight * sent)
+        if messages_of_commit is None
+        else jnp.sum(commit_weight * messages_of_commit)
     )
-    contribution_weight = weight[:, None] * ((schedule.worker >= 0) & (work > 0))
+    contribution_weight = commit_weight[:, None] * ((schedule.worker >= 0) & (work > 0))
     staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
-    within = window.weighted_seconds(schedule.compute_start, schedule.compute_end)
-    used_per_effective_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
+    computing_seconds = window.weighted_seconds(schedule.compute_start, schedule.compute_end)  # [T, W]
+    used_units_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
         seconds=window.seconds,
-        steps=used / used_per_effective_step,
-        computing=within.sum(),
-        staleness=jnp.sum(contribution_weight * staleness),
+        effective_steps=used_units / used_units_per_step,
+        computing_seconds=computing_seconds.sum(),
+        staleness_sum=jnp.sum(contribution_weight * staleness),
         contributions=contribution_weight.sum(),
         max_staleness=jnp.max(jnp.where(contribution_weight > 0, staleness, 0)),
-        computed=jnp.sum(within / jnp.where(durations > 0, durations, 1)),
-        contributed=jnp.sum(weight * contributed),
-        used=used,
+        computed_units=jnp.sum(computing_seconds / jnp.where(durations > 0, durations, 1)),
+        contributed_units=jnp.sum(commit_weight * units_of_commit),
+        used_units=used_units,
         messages=messages,
-        uneven_commits=jnp.sum((weight > 0) & ~_is_same_work_of_all(schedule, num_workers)),
+        uneven_commits=jnp.sum((commit_weight > 0) & ~_is_same_work_of_all(schedule, num_workers)),
     )
 
 
 def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
     """bool[E]: whether a commit has one contribution of each worker, all of as much work."""
-    counts = jax.vmap(lambda worker: jnp.zeros(num_workers, jnp.int32).at[worker].add(1, mode="drop"))(
-        jnp.where(schedule.worker >= 0, schedule.worker, num_workers)
-    )
-    most = schedule.work.max(axis=1, keepdims=True)
-    is_even = ((schedule.work == most) | (schedule.worker < 0)).all(axis=1)
-    return (counts == 1).all(axis=1) & is_even
+    worker_or_dropped = jnp.where(schedule.worker >= 0, schedule.worker, num_workers)  # int[E, C]
+    num_contributions_of_worker = jax.vmap(  # int[E, W]
+        lambda workers_of_commit: jnp.zeros(num_workers, jnp.int32).at[workers_of_commit].add(1, mode="drop")
+    )(worker_or_dropped)
+    largest_work = schedule.work.max(axis=1, keepdims=True)
+    has_equal_work = ((schedule.work == largest_work) | (schedule.worker < 0)).all(axis=1)
+    return (num_contributions_of_worker == 1).all(axis=1) & has_equal_work
 
 
-def _coded_use(protocol: Protocol, code: GradientCode, work: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _used_chunks_and_messages(protocol: Protocol, code: GradientCode, work: jax.Array) -> tuple[jax.Array, jax.Array]:
     """float[E] each: the chunks that each commit has at least once, and the messages for it, in full gradients."""
-    sent = jax.vmap(code.sent)(work)  # bool[E, C, M]
-    messages = sent.sum(axis=(1, 2)) / code.num_blocks
+    is_message_sent = jax.vmap(code.sent)(work)  # bool[E, C, M]
+    messages = is_message_sent.sum(axis=(1, 2)) / code.num_blocks
     if protocol.specification is not None:  # every commit is exact
         return jnp.full(work.shape[0], float(code.assignment.num_chunks)), messages
-    slot = jnp.arange(code.assignment.load)
-    is_done = (slot < work[..., None]) & sent.any(axis=2)[..., None] & (code.assignment.chunks >= 0)  # [E, C, K]
-    chunk = jnp.asarray(code.assignment.chunks.clip(0))
-    covered = jax.vmap(lambda done: jnp.zeros(code.assignment.num_chunks, bool).at[chunk].max(done))(is_done)
-    return covered.sum(axis=1), messages
+    position_in_load = jnp.arange(code.assignment.load)
+    is_computed = (position_in_load < work[..., None]) & (code.assignment.chunks >= 0)  # [E, C, K]
+    is_chunk_sent = is_computed & is_message_sent.any(axis=2)[..., None]
+    chunks = jnp.asarray(code.assignment.chunks.clip(0))  # [W, K]: here C = W
+    is_chunk_used = jax.vmap(  # bool[E, N]
+        lambda is_sent: jnp.zeros(code.assignment.num_chunks, bool).at[chunks].max(is_sent)
+    )(is_chunk_sent)
+    return is_chunk_used.sum(axis=1), messages

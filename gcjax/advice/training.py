@@ -28,7 +28,7 @@ def check_study(study: Study, num_workers: int) -> None:
         )
 
 
-def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progress) -> Advice:
+def with_seconds_to_target(advice: Advice, seconds: np.ndarray, study: Study, progress: Progress) -> Advice:
     """The advice with the time to the study's target: of BSP, and of the fastest scheme of each class.
 
     The trace is replayed as it was recorded, from its first step on, with the same times for each seed; seeds have
@@ -45,7 +45,7 @@ def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progres
     for row in advice.schemes:
         if row.is_fastest_of_class or row.scheme.protocol == bsp():
             try:
-                row = row._replace(reach=_seconds_to_target(row, seconds, study, progress))
+                row = row._replace(seconds_to_target=_seconds_to_target(row, seconds, study, progress))
             except ValueError as error:
                 left_out[f"{label(row.scheme)}, trained"] = str(error)
         rows.append(row)
@@ -56,15 +56,17 @@ def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progres
 def _seconds_to_target(row: SchemeAdvice, seconds: np.ndarray, study: Study, progress: Progress) -> tuple[float, ...]:
     """Seconds to the target for each seed; inf where it was not reached."""
     scheme: Scheme = row.scheme
-    units_per_step, unit_share = simulation.units(scheme, study.num_workers)
+    units_per_step, unit_share = simulation.units_of_measured_step(scheme, study.num_workers)
     stragglers = replay(trace=np.repeat(seconds * unit_share, units_per_step, axis=0), start="recorded")
     own_optimizer = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name == scheme.name}
-    own_compression = {name: own for name, own in (study.compressions or {}).items() if name == scheme.name}
-    one_study = dataclasses.replace(
+    own_compression = {
+        name: compression for name, compression in (study.compressions or {}).items() if name == scheme.name
+    }
+    single_scheme_study = dataclasses.replace(
         study, num_units=study.num_units * units_per_step, optimizers=own_optimizer or None,
         compressions=own_compression or None,
     )  # fmt: skip
-    plan_of_one = plan(one_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
+    single_scheme_plan = plan(single_scheme_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
     with tempfile.TemporaryDirectory() as folder:
-        results = run(plan_of_one, out=Path(folder), progress=progress)
+        results = run(single_scheme_plan, out=Path(folder), progress=progress)
     return tuple(float(value) for value in final_rows(results)["reach"])

@@ -12,66 +12,70 @@ LEAST_COST = 0.02
 
 def verdict(advice: Advice) -> str:
     """What stragglers cost, what wins most of it back without touching the gradient, and what does otherwise."""
-    cost = f"Stragglers cost {share(advice.cost)} of BSP's time"
+    cost = f"Stragglers cost {share_text(advice.cost)} of BSP's time"
     if advice.cost.high < LEAST_COST:
         return f"Nothing to win back: {cost[0].lower()}{cost[1:]}, less than {LEAST_COST:.0%}."
     if advice.cost.low < LEAST_COST:
         return f"Cannot tell whether there is anything to win back: {cost[0].lower()}{cost[1:]}."
-    return "\n".join([f"{cost}.", _of_same_gradient(advice), _of_other_gradients(advice)]).strip()
+    return "\n".join([f"{cost}.", _same_gradient_sentence(advice), _other_gradients_sentence(advice)]).strip()
 
 
-def _of_same_gradient(advice: Advice) -> str:
+def _same_gradient_sentence(advice: Advice) -> str:
     """The best scheme whose steps are those of BSP."""
     rows = [row for row in advice.schemes if row.exactness in (EXACT, CODED)]
-    best, baseline = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
-    if best is baseline or best.won_back.value <= 1e-6:
+    best, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
+    if best is bsp_row or best.won_back.value <= 1e-6:
         return "With the same gradient no scheme that was tried wins anything back."
-    said = f"{label(best.scheme)} wins back {share(best.won_back)}"
-    if baseline.is_tied_in_class:
-        return f"With the same gradient: cannot tell whether any scheme is faster than BSP; {said}."
-    return f"With the same gradient: {said}{_and_indistinguishable(rows)}."
+    sentence = f"{label(best.scheme)} wins back {share_text(best.won_back)}"
+    if bsp_row.is_tied_in_class:
+        return f"With the same gradient: cannot tell whether any scheme is faster than BSP; {sentence}."
+    return f"With the same gradient: {sentence}{_indistinguishable_text(rows)}."
 
 
-def _of_other_gradients(advice: Advice) -> str:
+def _other_gradients_sentence(advice: Advice) -> str:
     """The best scheme of each other class that wins more back than BSP, and what is not known about it."""
-    parts = []
+    best_of_class_texts = []
     for name in (APPROXIMATE, STALE, LOCAL):
         rows = [row for row in advice.schemes if row.exactness == name]
         if rows and rows[0].won_back.low > 0:
-            parts.append(f"{label(rows[0].scheme)} {share(rows[0].won_back)} ({name})")
-    if not parts:
+            best_of_class_texts.append(f"{label(rows[0].scheme)} {share_text(rows[0].won_back)} ({name})")
+    if not best_of_class_texts:
         return ""
-    said = f"With other gradients: {', '.join(parts)}."
+    sentence = f"With other gradients: {', '.join(best_of_class_texts)}."
     if advice.target:
-        return f"{said}\n{_trained(advice)}"
+        return f"{sentence}\n{_trained_sentence(advice)}"
     return (
-        f"{said} Whether these steps are worth as much needs your task with a target: give them (study=, or --config "
-        "of a study with study.target)."
+        f"{sentence} Whether these steps are worth as much needs your task with a target: give them (study=, or "
+        "--config of a study with study.target)."
     )
 
 
-def _trained(advice: Advice) -> str:
-    """Who reached the target first."""
-    trained = [(sum(row.reach) / len(row.reach), row) for row in advice.schemes if row.reach]
-    reached = sorted(((seconds, row) for seconds, row in trained if seconds < float("inf")), key=lambda pair: pair[0])
-    if not reached:
+def _trained_sentence(advice: Advice) -> str:
+    """Which trained scheme reached the target first, by its mean over seeds."""
+    seconds_and_rows = [
+        (sum(row.seconds_to_target) / len(row.seconds_to_target), row)
+        for row in advice.schemes
+        if row.seconds_to_target
+    ]
+    seconds_and_rows = [(seconds, row) for seconds, row in seconds_and_rows if seconds < float("inf")]
+    if not seconds_and_rows:
         return f"Trained on your task, no scheme reached {advice.target}."
-    seconds, row = reached[0]
+    seconds, row = min(seconds_and_rows, key=lambda pair: pair[0])
     return f"Trained on your task, {label(row.scheme)} reached {advice.target} first, after {seconds:.4g} s."
 
 
-def _and_indistinguishable(rows: Sequence[SchemeAdvice]) -> str:
-    """Which others cannot be told from the first one."""
+def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:
+    """Which others cannot be told from the first one, as the end of a sentence; empty if there are none."""
     tied = [label(row.scheme) for row in rows[1:] if row.is_tied_in_class]
     return f"; indistinguishable from it: {', '.join(tied)}" if tied else ""
 
 
-def share(estimate: Estimate) -> str:
+def share_text(estimate: Estimate) -> str:
     """A share in percent with its interval."""
-    return f"{percent(estimate.value)} % [{percent(estimate.low)}, {percent(estimate.high)}]"
+    return f"{percent_text(estimate.value)} % [{percent_text(estimate.low)}, {percent_text(estimate.high)}]"
 
 
-def percent(value: float) -> str:
+def percent_text(value: float) -> str:
     """A share in percent, with one digit behind the point below 10 %."""
     if value != value:
         return "-"

@@ -32,8 +32,8 @@ class Window(NamedTuple):
         """The weight of each moment; 0 of inf."""
         if self.ramp is None:
             return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
-        rises, falls = (((time - edge) / self.ramp).clip(0, 1) for edge in (self.begin, self.end))
-        return jnp.where(jnp.isfinite(time), rises - falls, 0)
+        risen, fallen = (((time - edge) / self.ramp).clip(0, 1) for edge in (self.begin, self.end))
+        return jnp.where(jnp.isfinite(time), risen - fallen, 0)
 
     def weighted_seconds(self, start: jax.Array, stop: jax.Array) -> jax.Array:
         """The integral of the weight from each start to its stop; 0 where one of them is inf."""
@@ -53,20 +53,26 @@ def _ramp_integral(x: jax.Array) -> jax.Array:
     return jnp.where(x < 1, x.clip(0) ** 2 / 2, x - 0.5)
 
 
-def whole_rounds(schedule: Schedule) -> Window:
+def whole_rounds_window(schedule: Schedule) -> Window:
     """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds."""
     last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
     return Window(jnp.zeros_like(last), last, None)
 
 
-def smooth_window(schedule: Schedule, units_before: int, num_units: int, round_units: int) -> Window:
+def smooth_window(schedule: Schedule, *, run_in_units: int, num_units: int, round_units: int) -> Window:
     """Over the block behind its run-in; it ends before units run out, in the middle of a round of the fastest worker.
 
     About a quarter of the block is the ramp on each side: a whole number of rounds, so that it does not matter for
     those who are as fast when their rounds begin.
+
+    Args:
+      schedule: of the run-in and the block.
+      run_in_units: units of a worker before the block.
+      num_units: units of a worker in the run-in and the block.
+      round_units: units of a worker in a round.
     """
     unit_seconds = schedule.horizon / num_units  # of the worker that is first through its units
-    block_units = num_units - units_before
+    block_units = num_units - run_in_units
     ramp_units = max(1, block_units // 4 // round_units) * round_units
     end_unit = num_units - round_units / 2 - ramp_units
     begin_unit = end_unit - block_units + ramp_units

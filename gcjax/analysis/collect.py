@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from gcjax.analysis.metrics import costs
-from gcjax.analysis.store import Columns, select, stack
+from gcjax.analysis.store import Columns, concatenate_tables, select_rows
 from gcjax.codes.base import GradientCode
 from gcjax.engine.base import Trajectory
 from gcjax.protocols.base import Mixing, Schedule
@@ -55,22 +55,22 @@ def metric_columns(
             **label_columns,
             "commit": evaluations.commit[~is_padding],
             "time": moments,
-            **select(evaluations.metrics, ~is_padding),
+            **select_rows(evaluations.metrics, ~is_padding),
         }
         columns_of_runs.append({**metric_values, **run_costs, "numbers": sent_full_gradients * num_params})
-    return stack(columns_of_runs)
+    return concatenate_tables(columns_of_runs)
 
 
-def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, seconds: float) -> Columns:
+def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, timeline_seconds: float) -> Columns:
     """The units of one seed that begin within the first seconds.
 
     Args:
       scheme: its name.
       schedule: of one seed.
       durations: float[T, W] seconds.
-      seconds: how far the timeline goes.
+      timeline_seconds: how far the timeline goes.
     """
-    begins_within_timeline = np.asarray(schedule.start) < seconds  # [T, W]
+    begins_within_timeline = np.asarray(schedule.start) < timeline_seconds  # [T, W]
     unit, worker = np.nonzero(begins_within_timeline)
     time_fields = ("start", "compute_start", "compute_end", "send_start", "finish")  # of the schedule, [T, W]
     return {
@@ -82,15 +82,17 @@ def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, sec
     }
 
 
-def commit_columns(scheme: str, schedule: Schedule, seconds: float) -> Columns:
+def commit_columns(scheme: str, schedule: Schedule, timeline_seconds: float) -> Columns:
     """The contributions to the commits of one seed within the first seconds, a row each.
 
     Args:
       scheme: its name.
       schedule: of one seed.
-      seconds: how far the timeline goes.
+      timeline_seconds: how far the timeline goes.
     """
-    is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < seconds)[:, None]  # [E, C]
+    is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < timeline_seconds)[
+        :, None
+    ]  # [E, C]
     commit, contribution = np.nonzero(is_contribution)
     contribution_fields = ("worker", "unit", "work", "weight", "version")  # of the schedule, [E, C]
     return {

@@ -30,7 +30,7 @@ def loss_vs_time(results: Results, path: Path) -> None:
     scheme_styles = styles(results, metrics[0])
     figure = files.figure(6.4 * len(metrics), 5.2)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-    linear_until = linear_time(results)
+    linear_until = linear_axis_seconds(results)
     for panel, metric in zip(panels, metrics, strict=True):
         for scheme, style in scheme_styles.items():
             _draw_scheme(panel, results, scheme, metric, style)
@@ -50,7 +50,7 @@ def drawn_metrics(results: Results) -> list[str]:
     return list(dict.fromkeys([*losses[:1], results.facts["target"]["metric"]]))
 
 
-def linear_time(results: Results) -> float | None:
+def linear_axis_seconds(results: Results) -> float | None:
     """Seconds up to which a time axis is linear, and logarithmic from there on; None if it is linear everywhere."""
     return _first_positive_time(results) if _needs_logarithmic_time(results) else None
 

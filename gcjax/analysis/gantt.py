@@ -9,23 +9,23 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from gcjax import files
-from gcjax.analysis.store import Columns, Results, select
-from gcjax.analysis.timelines.intervals import STATE_COLOURS, intervals
+from gcjax.analysis.store import Columns, Results, select_rows
+from gcjax.analysis.timelines.intervals import STATE_COLOURS, state_intervals
 
 _MAX_COLUMNS = 2
 
 
 def timeline(results: Results, path: Path) -> None:
     """Draws a Gantt chart of the first rounds of the first seed: a panel a scheme, a row a worker."""
-    num_workers, seconds = int(results.facts["num_workers"]), results.facts["timeline_seconds"]
+    num_workers, timeline_seconds = int(results.facts["num_workers"]), results.facts["timeline_seconds"]
     num_panels = len(results.schemes)
     num_columns, num_rows = min(_MAX_COLUMNS, num_panels), math.ceil(num_panels / _MAX_COLUMNS)
     panel_height = 0.9 + min(0.085 * num_workers, 3.0)  # inches
     figure = files.figure(7 * num_columns, panel_height * num_rows + 0.9)
     panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True).ravel()
     for panel, scheme in zip(panels, results.schemes, strict=False):  # the last panel may be empty
-        units = select(results.timeline, results.timeline["scheme"] == scheme)
-        _draw_units(panel, units, seconds, num_workers)
+        units = select_rows(results.timeline, results.timeline["scheme"] == scheme)
+        _draw_units(panel, units, timeline_seconds, num_workers)
         panel.set_title(scheme, loc="left", fontsize=10)
     _label_outer_axes(panels, num_panels, num_columns)
     handles = [Patch(color=colour, label=state) for state, colour in STATE_COLOURS.items()]
@@ -33,10 +33,10 @@ def timeline(results: Results, path: Path) -> None:
     files.write_figure(path, figure)
 
 
-def _label_outer_axes(panels: np.ndarray, num_used: int, num_columns: int) -> None:
-    """Labels the outer axes of a grid of panels, row by row, and hides those behind the first `num_used`."""
-    unused_panels, first_panel_of_rows = panels[num_used:], panels[::num_columns]
-    last_panel_of_columns = panels[max(0, num_used - num_columns) : num_used]
+def _label_outer_axes(panels: np.ndarray, num_used_panels: int, num_columns: int) -> None:
+    """Labels the outer axes of a grid of panels, row by row, and hides those behind the first `num_used_panels`."""
+    unused_panels, first_panel_of_rows = panels[num_used_panels:], panels[::num_columns]
+    last_panel_of_columns = panels[max(0, num_used_panels - num_columns) : num_used_panels]
     for panel in unused_panels:
         panel.set_visible(False)
     for panel in last_panel_of_columns:
@@ -47,20 +47,20 @@ def _label_outer_axes(panels: np.ndarray, num_used: int, num_columns: int) -> No
         panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -> None:
+def _draw_units(panel: Axes, units: Columns, timeline_seconds: float, num_workers: int) -> None:
     """Draws the units of one scheme, a row a worker, with a bar of the state's colour for each interval.
 
     Args:
       panel: to draw on.
       units: a row for each unit, with the columns of `Results.timeline`.
-      seconds: how far the timeline goes.
+      timeline_seconds: how far the timeline goes.
       num_workers: W; worker 0 is at the top.
     """
     panel.set_facecolor(STATE_COLOURS["waiting"])
-    panel.set_xlim(0, seconds)
+    panel.set_xlim(0, timeline_seconds)
     panel.set_ylim(bottom=num_workers - 0.5, top=-0.5)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    for state, (begin, end) in intervals(units, seconds).items():
+    for state, (begin, end) in state_intervals(units, timeline_seconds).items():
         has_length = np.isfinite(begin) & (end > begin)
         for worker in np.unique(units["worker"][has_length]):
             is_bar = has_length & (units["worker"] == worker)

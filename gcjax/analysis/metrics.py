@@ -82,7 +82,7 @@ def costs(
         computing=computing_share,
         communicating=communicating_share,
         waiting=1.0 - computing_share - communicating_share,
-        chunks=_num_passed(completion, moments) / num_workers,
+        chunks=_num_times_until(completion, moments) / num_workers,
         messages=_num_gradients_sent(host_schedule, moments, code, mixing) / num_workers,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
@@ -125,16 +125,18 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
     times_of_workers = (
         x.T for x in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
     )
-    for begin, end, send_begin, send_end in zip(*times_of_workers, strict=True):  # float[T]: of one worker's units
-        is_computed, is_sent = np.isfinite(begin) & np.isfinite(end), np.isfinite(send_begin) & np.isfinite(send_end)
-        next_begin, has_next_and_is_sent = begin[1:], is_sent[:-1]
-        sends_while_computing_next = send_end[:-1][has_next_and_is_sent] > next_begin[has_next_and_is_sent]
+    for compute_begin, compute_end, send_begin, send_end in zip(*times_of_workers, strict=True):  # float[T] of a worker
+        is_computed = np.isfinite(compute_begin) & np.isfinite(compute_end)
+        is_sent = np.isfinite(send_begin) & np.isfinite(send_end)
+        next_compute_begin, has_next_and_is_sent = compute_begin[1:], is_sent[:-1]
+        sends_while_computing_next = send_end[:-1][has_next_and_is_sent] > next_compute_begin[has_next_and_is_sent]
         if not sends_while_computing_next.any():
             continue
         # The time computed so far is piecewise linear: it grows by a unit's length from its start to its end.
-        computed_until_end = np.cumsum(end[is_computed] - begin[is_computed], dtype=np.float64)
+        unit_lengths = compute_end[is_computed] - compute_begin[is_computed]
+        computed_until_end = np.cumsum(unit_lengths, dtype=np.float64)
         computed_until_begin = np.append(0, computed_until_end[:-1])
-        knot_times = np.stack([begin[is_computed], end[is_computed]], axis=1).ravel()
+        knot_times = np.stack([compute_begin[is_computed], compute_end[is_computed]], axis=1).ravel()
         computed_until_knots = np.stack([computed_until_begin, computed_until_end], axis=1).ravel()
         computed_until_send_begin, computed_until_send_end = (  # [V, units]: of each unit sent, cut at each moment
             np.interp(np.minimum(x[is_sent][None], moments[:, None]), knot_times, computed_until_knots)
@@ -147,12 +149,12 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
 def _sum_of_times_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V]: the sum over all finite times of max(0, moment - time)."""
     sorted_times = np.sort(times[np.isfinite(times)].astype(np.float64))
-    sums_of_first_times = np.concatenate([[0.0], np.cumsum(sorted_times)])
-    num_passed = np.searchsorted(sorted_times, moments, side="right")
-    return moments * num_passed - sums_of_first_times[num_passed]
+    cumulative_times = np.concatenate([[0.0], np.cumsum(sorted_times)])  # [n]: the sum of the first n
+    num_times_until = np.searchsorted(sorted_times, moments, side="right")
+    return moments * num_times_until - cumulative_times[num_times_until]
 
 
-def _num_passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+def _num_times_until(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """int[V]: how many of the times are at or before each moment."""
     return np.searchsorted(np.sort(times, axis=None), moments, side="right")
 
@@ -171,15 +173,15 @@ def _num_gradients_sent(
     if mixing is not None:
         copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
         arrival_order = np.argsort(schedule.finish, axis=None)
-        sent_in_first_arrivals = np.concatenate([[0.0], np.cumsum(copies.ravel()[arrival_order])])
-        return sent_in_first_arrivals[_num_passed(schedule.finish, moments)]
+        cumulative_sent = np.concatenate([[0.0], np.cumsum(copies.ravel()[arrival_order])])  # [n]: by the n-th arrival
+        return cumulative_sent[_num_times_until(schedule.finish, moments)]
     if code is None:
-        return _num_passed(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
+        return _num_times_until(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
     is_contribution, progress = schedule.worker >= 0, schedule.work.clip(0)  # [E, W]: here C = W
     is_block_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(progress)))  # bool[E, W, M]
     gradients_sent = is_contribution * is_block_sent.sum(axis=2) / code.num_blocks  # [E, W]
-    sent_in_first_commits = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])
-    return sent_in_first_commits[_num_passed(schedule.time, moments)]
+    cumulative_sent = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])  # [n]: by the n-th commit
+    return cumulative_sent[_num_times_until(schedule.time, moments)]
 
 
 def _staleness_so_far(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,12 +194,12 @@ def _staleness_so_far(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, n
     is_contribution = schedule.worker >= 0
     commit = np.arange(schedule.time.size)[:, None]
     staleness = np.where(is_contribution, commit - schedule.version, 0)
-    contributions_in_first_commits = np.concatenate([[0], np.cumsum(is_contribution.sum(axis=1))])
-    staleness_of_first_commits = np.concatenate([[0], np.cumsum(staleness.sum(axis=1))])
-    max_of_first_commits = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])
-    num_commits = _num_passed(schedule.time, moments)
-    num_contributions = contributions_in_first_commits[num_commits]
-    mean_staleness = staleness_of_first_commits[num_commits] / np.maximum(num_contributions, 1)
-    max_staleness = max_of_first_commits[num_commits]
+    cumulative_contributions = np.concatenate([[0], np.cumsum(is_contribution.sum(axis=1))])  # [n]: of n commits
+    cumulative_staleness = np.concatenate([[0], np.cumsum(staleness.sum(axis=1))])
+    max_staleness_so_far = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])
+    num_commits = _num_times_until(schedule.time, moments)
+    num_contributions = cumulative_contributions[num_commits]
+    mean_staleness = cumulative_staleness[num_commits] / np.maximum(num_contributions, 1)
+    max_staleness = max_staleness_so_far[num_commits]
     has_contribution = num_contributions > 0
     return np.where(has_contribution, mean_staleness, np.nan), np.where(has_contribution, max_staleness, np.nan)

@@ -9,7 +9,7 @@ from gcjax.analysis import seal, summary
 from gcjax.analysis.collect import environment
 from gcjax.analysis.curves import loss_vs_time
 from gcjax.analysis.gantt import timeline
-from gcjax.analysis.store import REPORT, Results
+from gcjax.analysis.store import REPORT_FILES, Results
 
 
 def write_page(folder: Path, page: str, facts: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ def write_report(results: Results, folder: Path) -> None:
     Raises:
       ValueError: if the `run.json` of the folder is damaged.
     """
-    with seal.rewriting(folder, REPORT):
+    with seal.rewriting(folder, REPORT_FILES):
         files.write_text(folder / "summary.md", summary.markdown(results))
         loss_vs_time(results, folder / "loss_vs_time.png")
         timeline(results, folder / "timeline.png")

@@ -14,7 +14,7 @@ from typing import Any
 
 from gcjax import files
 
-NAME = "run.json"
+RUN_JSON = "run.json"
 CHECKPOINTS = "checkpoints"
 """The folder, in that of a run, of what it can go on from; there until the run is finished. It has its own digests."""
 _FILE_DIGESTS, _OWN_DIGEST = "files", "sha256"
@@ -35,7 +35,7 @@ def write(folder: Path, facts: dict[str, Any]) -> None:
     _write_run_json(folder, facts, digest_of_file)
 
 
-def complete(folder: Path) -> None:
+def add_missing_digests(folder: Path) -> None:
     """Writes digests of all files into the `run.json` of a folder, if its experiment has not written all of them."""
     content = _verified_run_json(folder)
     digest_of_file = content.get(_FILE_DIGESTS, {})
@@ -65,13 +65,13 @@ def rewriting(folder: Path, names: Collection[str]) -> Iterator[None]:
     _write_run_json(folder, _without_file_digests(content), other_digests | new_digests)
 
 
-def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str] = ()) -> dict[str, Any]:
+def read(folder: Path, *, needed_files: Collection[str] = (), rebuilt_files: Collection[str] = ()) -> dict[str, Any]:
     """Checks all files of a run against their digests, and returns what `run.json` says besides the digests.
 
     Args:
       folder: of the run.
-      needed: files that must have a digest.
-      rebuilt: files that `gcjax report` makes anew, so that they may be missing.
+      needed_files: files that must have a digest.
+      rebuilt_files: files that `gcjax report` makes anew, so that they may be missing.
 
     Raises:
       ValueError: if a file is not as it was written; it names the file and what is wrong with it.
@@ -85,15 +85,15 @@ def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str]
         warnings.warn(f"the folder {folder} has no digests: {hint}.", UnsealedWarning, stacklevel=3)
         return content
     digest_of_file = content[_FILE_DIGESTS]
-    for name in needed:
+    for name in needed_files:
         if name not in digest_of_file:
-            raise _damage_error(folder / name, f"has no digest in {NAME}")
+            raise _damage_error(folder / name, f"has no digest in {RUN_JSON}")
     for name, written_digest in digest_of_file.items():
         exists = (folder / name).is_file()
-        if not exists and name not in rebuilt:
-            raise _damage_error(folder / name, f"is missing, and {NAME} lists it")
+        if not exists and name not in rebuilt_files:
+            raise _damage_error(folder / name, f"is missing, and {RUN_JSON} lists it")
         if exists and files.sha256(folder / name) != written_digest:
-            hint = ", or delete it, and 'gcjax report' makes it anew" if name in rebuilt else ""
+            hint = ", or delete it, and 'gcjax report' makes it anew" if name in rebuilt_files else ""
             raise _damage_error(folder / name, "has changed since it was written: its SHA-256 is another one", hint)
     return _without_file_digests(content)
 
@@ -103,7 +103,7 @@ def _files_to_seal(folder: Path) -> list[str]:
 
     Left out are `run.json`, hidden files, checkpoints, and folders of other runs, which have their own digests.
     """
-    folders_of_inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
+    folders_of_inner_runs = [path.parent for path in folder.glob(f"*/**/{RUN_JSON}")]
     own_files = [
         path
         for path in folder.rglob("*")
@@ -111,7 +111,7 @@ def _files_to_seal(folder: Path) -> list[str]:
     ]
     relative_paths = (path.relative_to(folder) for path in sorted(own_files))
     visible_paths = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
-    return [path.as_posix() for path in visible_paths if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
+    return [path.as_posix() for path in visible_paths if path.parts[0] != CHECKPOINTS and path != Path(RUN_JSON)]
 
 
 def _verified_run_json(folder: Path) -> dict[str, Any]:
@@ -120,19 +120,19 @@ def _verified_run_json(folder: Path) -> dict[str, Any]:
     Raises:
       ValueError: if it is no JSON object, or has digests and is not as it was written.
     """
-    if not (folder / NAME).exists():
+    if not (folder / RUN_JSON).exists():
         return {}
     try:
-        content = json.loads((folder / NAME).read_bytes())
+        content = json.loads((folder / RUN_JSON).read_bytes())
     except ValueError as error:  # not text, or not JSON
-        raise _damage_error(folder / NAME, f"is no JSON: {error}") from error
+        raise _damage_error(folder / RUN_JSON, f"is no JSON: {error}") from error
     if not isinstance(content, dict):
-        raise _damage_error(folder / NAME, "is no JSON object")
+        raise _damage_error(folder / RUN_JSON, "is no JSON object")
     is_sealed = _FILE_DIGESTS in content or _OWN_DIGEST in content
     written_digest = content.pop(_OWN_DIGEST, None)
     if is_sealed and written_digest != _content_digest(content):
         raise _damage_error(
-            folder / NAME, "has changed since it was written: the SHA-256 of its content is another one"
+            folder / RUN_JSON, "has changed since it was written: the SHA-256 of its content is another one"
         )
     return content
 
@@ -145,7 +145,7 @@ def _without_file_digests(content: dict[str, Any]) -> dict[str, Any]:
 def _write_run_json(folder: Path, facts: dict[str, Any], digests: dict[str, str]) -> None:
     """Writes `run.json`: the facts, the digests of the files by name, and the digest of these two."""
     content = json.loads(json.dumps({**facts, _FILE_DIGESTS: digests}))  # as it will be read: tuples become lists
-    files.write_text(folder / NAME, json.dumps({**content, _OWN_DIGEST: _content_digest(content)}, indent=2) + "\n")
+    files.write_text(folder / RUN_JSON, json.dumps({**content, _OWN_DIGEST: _content_digest(content)}, indent=2) + "\n")
 
 
 def _content_digest(content: dict[str, Any]) -> str:

@@ -21,11 +21,11 @@ from gcjax.analysis import seal
 from gcjax.analysis.seal import CHECKPOINTS
 
 Columns = dict[str, np.ndarray]
-REPORT = ("summary.md", "loss_vs_time.png", "timeline.png")
+REPORT_FILES = ("summary.md", "loss_vs_time.png", "timeline.png")
 """What `gcjax report` makes from the others."""
-PAGE = "report.html"
+PAGE_FILE = "report.html"
 """What `gcjax report --html` makes from the others."""
-_METRICS, TIMELINE, COMMITS = "metrics.parquet", "timeline.parquet", "commits.parquet"
+METRICS_FILE, TIMELINE_FILE, COMMITS_FILE = "metrics.parquet", "timeline.parquet", "commits.parquet"
 _DROPPED_CHECKPOINTS = ".checkpoints-of-a-finished-run"
 
 
@@ -54,16 +54,16 @@ class Results(NamedTuple):
 
     def seeds(self, scheme: str) -> list[Columns]:
         """The rows of one scheme, seed by seed."""
-        rows = select(self.metrics, self.metrics["scheme"] == scheme)
-        return [select(rows, rows["seed"] == seed) for seed in np.unique(rows["seed"])]
+        rows = select_rows(self.metrics, self.metrics["scheme"] == scheme)
+        return [select_rows(rows, rows["seed"] == seed) for seed in np.unique(rows["seed"])]
 
 
-def select(columns: Columns, rows: np.ndarray) -> Columns:
+def select_rows(columns: Columns, rows: np.ndarray) -> Columns:
     """The rows for which a mask holds."""
     return {name: column[rows] for name, column in columns.items()}
 
 
-def stack(tables: list[Columns]) -> Columns:
+def concatenate_tables(tables: list[Columns]) -> Columns:
     """Tables with the same columns, one below the other."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
@@ -73,7 +73,7 @@ def file_name(name: str) -> str:
     return urllib.parse.quote(name, safe=" ()=,") if name.strip(".") else name.replace(".", "%2E")
 
 
-def empty_folder(path: str | Path) -> Path:
+def make_empty_folder(path: str | Path) -> Path:
     """Makes a folder for a run.
 
     Raises:
@@ -82,7 +82,7 @@ def empty_folder(path: str | Path) -> Path:
     """
     folder = Path(path)
     with os_errors_as_value_error(folder):
-        return _new_empty_folder(folder)
+        return _make_empty_folder(folder)
 
 
 @contextmanager
@@ -97,13 +97,13 @@ def os_errors_as_value_error(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _new_empty_folder(folder: Path) -> Path:
+def _make_empty_folder(folder: Path) -> Path:
     """Makes a folder and returns it; a `ValueError` if something is in it, an `OSError` if it cannot be written.
 
     The lock of the process that is about to write there does not count.
     """
     is_file = folder.exists() and not folder.is_dir()
-    if is_file or (folder.exists() and any(path.name != locks.NAME for path in folder.iterdir())):
+    if is_file or (folder.exists() and any(path.name != locks.LOCK_FILE for path in folder.iterdir())):
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     _raise_if_read_only(folder)
@@ -116,7 +116,7 @@ def _raise_if_read_only(folder: Path) -> None:
         pass
 
 
-def unfinished_folder(path: str | Path) -> Path:
+def resumable_or_new_folder(path: str | Path) -> Path:
     """The folder of a run that was stopped and can go on, or a new one.
 
     Raises:
@@ -129,7 +129,7 @@ def unfinished_folder(path: str | Path) -> Path:
         is_finished = (folder / "run.json").exists()
     if is_finished:
         raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
-    return empty_folder(folder)
+    return make_empty_folder(folder)
 
 
 def is_resumable(folder: Path) -> bool:
@@ -156,10 +156,10 @@ def drop_checkpoints(folder: Path) -> None:
 
 def save(results: Results, folder: Path) -> None:
     """Writes the tables and `run.json`, with the digests of all that is in the folder."""
-    files.write_table(folder / _METRICS, results.metrics)
-    files.write_table(folder / TIMELINE, results.timeline)
+    files.write_table(folder / METRICS_FILE, results.metrics)
+    files.write_table(folder / TIMELINE_FILE, results.timeline)
     if results.commits is not None:
-        files.write_table(folder / COMMITS, results.commits)
+        files.write_table(folder / COMMITS_FILE, results.commits)
     seal.write(folder, results.facts)
 
 
@@ -173,16 +173,16 @@ def load(path: str | Path) -> Results:
       UnsealedWarning: if the folder is of an earlier version, without digests of its files.
     """
     folder = Path(path)
-    missing_files = [name for name in (_METRICS, TIMELINE, seal.NAME) if not (folder / name).is_file()]
+    missing_files = [name for name in (METRICS_FILE, TIMELINE_FILE, seal.RUN_JSON) if not (folder / name).is_file()]
     if missing_files:
-        run_folders = sorted(str(file.parent) for file in Path("runs").glob(f"*/{_METRICS}"))
+        run_folders = sorted(str(file.parent) for file in Path("runs").glob(f"*/{METRICS_FILE}"))
         hint = f" Runs here: {', '.join(run_folders)}." if run_folders else ""
         raise ValueError(
             f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing_files)}.{hint}"
         )
-    facts = seal.read(folder, needed=(_METRICS, TIMELINE), rebuilt=(*REPORT, PAGE))
-    commits = table_columns(folder / COMMITS) if (folder / COMMITS).is_file() else None
-    metrics, timeline = table_columns(folder / _METRICS), table_columns(folder / TIMELINE)
+    facts = seal.read(folder, needed_files=(METRICS_FILE, TIMELINE_FILE), rebuilt_files=(*REPORT_FILES, PAGE_FILE))
+    commits = table_columns(folder / COMMITS_FILE) if (folder / COMMITS_FILE).is_file() else None
+    metrics, timeline = table_columns(folder / METRICS_FILE), table_columns(folder / TIMELINE_FILE)
     return Results(metrics, timeline, facts=facts, commits=commits)
 
 

@@ -30,7 +30,7 @@ def styles(results: Results, metric: str) -> dict[str, dict[str, Any]]:
     for index, scheme in enumerate(results.schemes):
         dashes = _DASHES[index // len(COLOURS) % len(_DASHES)]
         style_of_scheme[scheme] = {"color": COLOURS[index % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
-    for group in coinciding(results, metric):
+    for group in coinciding_schemes(results, metric):
         for num_curves_below, scheme in enumerate(group[1:], start=1):
             dash = (len(group) - num_curves_below) * _DASH_LENGTH
             gap_for_curves_below = num_curves_below * _DASH_LENGTH
@@ -50,7 +50,7 @@ def seed_curves(results: Results, scheme: str, metric: str) -> tuple[np.ndarray,
     return times, np.stack([np.interp(times, seed["time"], seed[metric]) for seed in seeds])
 
 
-def coinciding(results: Results, metric: str) -> list[list[str]]:
+def coinciding_schemes(results: Results, metric: str) -> list[list[str]]:
     """Groups of two or more schemes whose curves of the metric lie on one another for much of the time.
 
     A loss is compared by its logarithm, as it is drawn.

@@ -22,18 +22,18 @@ NOTES = """\
 """
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """The cells of one scheme, as text."""
 
     scheme: str
-    time: str
-    final: str
+    time_to_target: str
+    final_value: str
     computing: str
     communicating: str
     waiting: str
     staleness: str
-    chunks: str
-    numbers: str
+    chunks_per_worker: str
+    numbers_sent: str
 
 
 def table(results: Results) -> RichTable:
@@ -59,7 +59,7 @@ def same_durations(results: Results) -> str | None:
     return f"{num_seeds} seeds had only {num_distinct} different durations: ± over stragglers is too small."
 
 
-def rows(results: Results) -> list[Row]:
+def rows(results: Results) -> list[SummaryRow]:
     """One row a scheme, those that reach the target for most seeds, and soonest, first."""
     return [
         _summary_row(results, scheme)
@@ -85,21 +85,21 @@ def best_value(results: Results) -> tuple[float, str]:
     return float(values[best_row]), str(results.metrics["scheme"][best_row])
 
 
-def heads(results: Results) -> Row:
+def heads(results: Results) -> SummaryRow:
     """The heads of the columns of `rows`."""
     target = results.facts["target"]
     metric = target["metric"].replace("_", " ")
     relation = "" if target["higher_is_better"] else "≤ "
-    return Row(
+    return SummaryRow(
         scheme="Scheme",
-        time=f"Time to {relation}{target['value']:g} {metric} (s)",
-        final=f"Final {metric}",
+        time_to_target=f"Time to {relation}{target['value']:g} {metric} (s)",
+        final_value=f"Final {metric}",
         computing="Computing",
         communicating="Communicating",
         waiting="Waiting",
         staleness="Staleness",
-        chunks="Chunks per worker",
-        numbers="Numbers sent per worker",
+        chunks_per_worker="Chunks per worker",
+        numbers_sent="Numbers sent per worker",
     )
 
 
@@ -110,21 +110,25 @@ def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
     return -is_reached.sum(), times_to_target[is_reached].mean() if is_reached.any() else 0.0
 
 
-def _summary_row(results: Results, scheme: str) -> Row:
+def _summary_row(results: Results, scheme: str) -> SummaryRow:
     """The cells of one scheme in the summary table."""
     seeds, times_to_target = results.seeds(scheme), reach_times(results, scheme)
-    final = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}  # column -> a value for each seed
-    stalled = results.facts["schemes"][scheme]["stalled"]
-    return Row(
+    last_values = {
+        name: [seed[name][-1] for seed in seeds] for name in results.metrics
+    }  # column -> a value for each seed
+    is_stalled_for_seed = results.facts["schemes"][scheme]["stalled"]
+    return SummaryRow(
         scheme=scheme,
-        time=table_cells.time_to_target(times_to_target, np.array(final["time"]), stalled),
-        final=table_cells.mean_spread(final[results.facts["target"]["metric"]], decimals=3),
-        computing=table_cells.percent(final["computing"]),
-        communicating=table_cells.percent(final["communicating"]),
-        waiting=table_cells.percent(final["waiting"]),
-        staleness=table_cells.staleness(final["mean_staleness"], final["max_staleness"]),
-        chunks=_spent_until_target(seeds, times_to_target, "chunks"),
-        numbers=_spent_until_target(seeds, times_to_target, "numbers"),
+        time_to_target=table_cells.time_to_target_cell(
+            times_to_target, np.array(last_values["time"]), is_stalled_for_seed
+        ),
+        final_value=table_cells.mean_spread_cell(last_values[results.facts["target"]["metric"]], decimals=3),
+        computing=table_cells.percent_cell(last_values["computing"]),
+        communicating=table_cells.percent_cell(last_values["communicating"]),
+        waiting=table_cells.percent_cell(last_values["waiting"]),
+        staleness=table_cells.staleness_cell(last_values["mean_staleness"], last_values["max_staleness"]),
+        chunks_per_worker=_spent_until_target(seeds, times_to_target, "chunks"),
+        numbers_sent=_spent_until_target(seeds, times_to_target, "numbers"),
     )
 
 
@@ -140,10 +144,10 @@ def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, colum
       The text of a table's cell; if no seed reached the target, what was spent until the end, marked with >.
     """
     if not np.isfinite(times_to_target).any():
-        return "> " + table_cells.three_digits(float(np.mean([seed[column][-1] for seed in seeds])))
+        return "> " + table_cells.three_digits_cell(float(np.mean([seed[column][-1] for seed in seeds])))
     spent_at_target = [
         seed[column][seed["time"] == time][0]
         for seed, time in zip(seeds, times_to_target, strict=True)
         if np.isfinite(time)
     ]
-    return table_cells.three_digits(float(np.mean(spent_at_target)))
+    return table_cells.three_digits_cell(float(np.mean(spent_at_target)))

@@ -3,39 +3,39 @@
 import numpy as np
 
 
-def mean_spread(values: list[float] | np.ndarray, decimals: int) -> str:
+def mean_spread_cell(values: list[float] | np.ndarray, decimals: int) -> str:
     """The mean ± the standard deviation (of what the values are a sample of); for one value without it."""
     array = np.asarray(values, np.float64)
     spread = f" ± {array.std(ddof=1):.{decimals}f}" if array.size > 1 else ""
     return f"{array.mean():.{decimals}f}{spread}"
 
 
-def time_to_target(times: np.ndarray, ends: np.ndarray, stalled: list[bool]) -> str:
+def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: list[bool]) -> str:
     """Virtual time to the target, or why there is none.
 
     Args:
       times: float[S] seconds, one a seed; inf where the target was not reached.
-      ends: float[S] seconds, when each run ended.
-      stalled: for each seed, whether the run came to a halt.
+      end_times: float[S] seconds, when each run ended.
+      is_stalled: for each seed, whether the run came to a halt.
     """
     is_reached = np.isfinite(times)
     if is_reached.any():
         how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
         mean = float(times[is_reached].mean())
         num_digits_before_point = int(np.floor(np.log10(mean))) + 1 if mean > 0 else 1
-        return mean_spread(times[is_reached], decimals=max(0, 3 - num_digits_before_point)) + how_many
-    if all(stalled):
-        return f"never (stopped at t={_range_text(ends)})"
-    return f"not reached by t={_range_text(ends)}"
+        return mean_spread_cell(times[is_reached], decimals=max(0, 3 - num_digits_before_point)) + how_many
+    if all(is_stalled):
+        return f"never (stopped at t={_range_text(end_times)})"
+    return f"not reached by t={_range_text(end_times)}"
 
 
-def percent(shares: list[float] | np.ndarray) -> str:
+def percent_cell(shares: list[float] | np.ndarray) -> str:
     """The mean of shares in percent; those of runs that did not begin (NaN) are left out."""
     finite = np.asarray(shares)[np.isfinite(shares)]
     return f"{round(100 * finite.mean()):d} %" if finite.size else "-"
 
 
-def staleness(mean: list[float] | np.ndarray, largest: list[float] | np.ndarray) -> str:
+def staleness_cell(mean: list[float] | np.ndarray, largest: list[float] | np.ndarray) -> str:
     """The mean over seeds of the mean staleness, and the largest of all in brackets.
 
     Args:
@@ -48,7 +48,7 @@ def staleness(mean: list[float] | np.ndarray, largest: list[float] | np.ndarray)
     return f"{np.asarray(mean)[has_commits].mean():.3g} ({np.asarray(largest)[has_commits].max():.0f})"
 
 
-def three_digits(value: float) -> str:
+def three_digits_cell(value: float) -> str:
     """A number with three digits and a suffix for thousands, millions, billions."""
     for suffix in ("", " k", " M", " G"):
         rounds_to_three_digits = value < 999.5

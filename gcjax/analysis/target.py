@@ -21,19 +21,19 @@ class Target(NamedTuple):
     higher_is_better: bool
 
 
-def target(metric: str, value: float, known: Iterable[str], *, higher_is_better: bool | None = None) -> Target:
+def target(metric: str, value: float, known_metrics: Iterable[str], *, higher_is_better: bool | None = None) -> Target:
     """A target that can be reached.
 
     Args:
       metric: the name of a metric.
       value: what it is to reach.
-      known: the metrics of the task.
+      known_metrics: those of the task.
       higher_is_better: whether the metric is to rise to the value; by default that of accuracies is, by their name.
 
     Raises:
       ValueError: if the task has no such metric, or the metric cannot have this value.
     """
-    _validate.choice("metric", metric, known)
+    _validate.choice("metric", metric, known_metrics)
     is_share = "accuracy" in metric
     lowest_possible = -math.inf if higher_is_better and not is_share else 0.0  # a loss is >= 0
     highest_possible = 1.0 if is_share else math.inf

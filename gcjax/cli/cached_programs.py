@@ -10,7 +10,7 @@ MAX_BYTES = 1 << 30
 _MAX_LOCK_WAIT_SECONDS = 10.0
 
 
-def keep() -> Path | None:
+def use_cache_folder() -> Path | None:
     """Has JAX keep compiled programs in the user's cache folder, up to `MAX_BYTES`; the least recently used go first.
 
     Where JAX has been given a folder already (`JAX_COMPILATION_CACHE_DIR`), nothing is changed. Several processes may
@@ -22,7 +22,7 @@ def keep() -> Path | None:
     if _has_cache_folder():
         return Path(_jax_setting("jax_compilation_cache_dir") or "")
     try:
-        cache_folder = folder()
+        cache_folder = default_cache_folder()
         cache_folder.mkdir(parents=True, exist_ok=True)
         _remove_unfinished_programs(cache_folder)
     except (OSError, RuntimeError) as error:  # no home folder
@@ -50,7 +50,7 @@ def _has_cache_folder() -> bool:
     return bool(_jax_setting("jax_compilation_cache_dir"))
 
 
-def folder() -> Path:
+def default_cache_folder() -> Path:
     """The folder of compiled programs: below `XDG_CACHE_HOME`, or `~/.cache`."""
     cache_home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(cache_home) / "gcjax" / "programs"

@@ -10,9 +10,9 @@ def command(options: argparse.Namespace) -> int:
     if options.schedule is not None:
         from gcjax.cli import check_json, check_schedules
 
-        options.result = check_json.of_schedules(check_schedules.run(options.schedule, options.bindings))
+        options.result = check_json.schedules_json(check_schedules.run(options.schedule, options.bindings))
     else:
         from gcjax.cli import check_json, check_specification
 
-        options.result = check_json.of_specification(check_specification.run(options.protocol, options.parameters))
+        options.result = check_json.specification_json(check_specification.run(options.protocol, options.parameters))
     return 0 if options.result["holds"] else 1

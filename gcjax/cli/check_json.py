@@ -7,7 +7,7 @@ from gcjax.cli.check_schedules import ScheduleCheck
 from gcjax.specifications import Finding, Result
 
 
-def of_specification(result: Result) -> dict[str, Any]:
+def specification_json(result: Result) -> dict[str, Any]:
     """Whether a specification holds, what was found of each part, and the counterexample of each part that does not."""
     findings = (*result.components, result.composition, result.product, result.progress)
     return {
@@ -18,7 +18,7 @@ def of_specification(result: Result) -> dict[str, Any]:
     }
 
 
-def of_schedules(checks: Sequence[ScheduleCheck]) -> dict[str, Any]:
+def schedules_json(checks: Sequence[ScheduleCheck]) -> dict[str, Any]:
     """Whether each schedule keeps to what its protocol promises; null if that promises nothing that can be checked."""
     return {
         "holds": all(check.conformance is None or check.conformance for check in checks),
@@ -43,7 +43,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 
 def _verdict_json(check: ScheduleCheck) -> dict[str, Any]:
     """The verdict on one schedule: its steps, and the first that breaks the promise, if one does; null: no promise."""
-    scheme_and_setting = {"scheme": check.scheme, "setting": check.setting}
+    scheme_and_setting = {"scheme": check.scheme, "setting": check.condition}
     conformance = check.conformance
     if conformance is None:
         return {**scheme_and_setting, "holds": None, "claim": None, "steps": None}

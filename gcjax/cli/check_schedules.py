@@ -17,7 +17,7 @@ from gcjax.study.inputs import absence_key
 from gcjax.tables import RichTable, rich_table
 
 
-class Setting(NamedTuple):
+class DrawnCondition(NamedTuple):
     """What the schedules of all protocols are made of.
 
     Attributes:
@@ -32,16 +32,16 @@ class Setting(NamedTuple):
 
 
 class ScheduleCheck(NamedTuple):
-    """What was found about the schedule of one scheme in one setting.
+    """What was found about the schedule of one scheme in one condition.
 
     Attributes:
       scheme: its name in the config.
-      setting: the names of the straggler model, the network and the absences, where there are several.
+      condition: the names of the straggler model, the network and the absences, where there are several.
       conformance: whether it keeps to its specification; None if it has none.
     """
 
     scheme: str
-    setting: str
+    condition: str
     conformance: Conformance | None
 
 
@@ -62,30 +62,32 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> list[ScheduleCheck]:
       ValueError: if the config cannot be read, or its experiment is not given all of these.
     """
     config.load(path, bindings)
-    with errors.readable():
-        experiment = experiment_parts.of_config()
-        schemes: dict[str, Protocol] = experiment.all_of((Protocol,))
+    with errors.errors_in_words():
+        experiment = experiment_parts.experiment_of_config()
+        schemes: dict[str, Protocol] = experiment.values_of_types((Protocol,))
         models, networks = experiment_parts.stragglers(experiment), experiment_parts.networks(experiment)
         all_absences = experiment_parts.absences(experiment)
-        num_units, num_workers = experiment_parts.shape(experiment, schemes)
-    seed_keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
-    settings = _settings_of_seed(
+        num_units, num_workers = experiment_parts.durations_shape(experiment, schemes)
+    seed_keys = jax.random.split(
+        config.key(seed=experiment.whole_number("seed") or 0), experiment.whole_number("num_seeds") or 1
+    )
+    conditions = _conditions_of_seed(
         seed_keys[0], models, networks, all_absences, num_units=num_units, num_workers=num_workers
     )
     checks: list[ScheduleCheck] = []
     first_violations = []
     for scheme, protocol in schemes.items():
-        conformances = _conformances(protocol, list(settings.values()))
-        checks += [ScheduleCheck(scheme, *pair) for pair in zip(settings, conformances, strict=True)]
+        conformances = _conformances(protocol, list(conditions.values()))
+        checks += [ScheduleCheck(scheme, *pair) for pair in zip(conditions, conformances, strict=True)]
         violated = [conformance for conformance in conformances if conformance is not None and not conformance]
         first_violations += [f"{scheme}: {conformance}" for conformance in violated[:1]]
     title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
-    table_of_checks = table(title, [_table_row(check) for check in checks])
+    table_of_checks = checks_table(title, [_table_row(check) for check in checks])
     console().print(table_of_checks, "", *map(Text, first_violations), sep="\n")
     return checks
 
 
-def _settings_of_seed(
+def _conditions_of_seed(
     seed_key: jax.Array,
     models: dict[str, StragglerModel],
     networks: dict[str, Network],
@@ -93,8 +95,8 @@ def _settings_of_seed(
     *,
     num_units: int,
     num_workers: int,
-) -> dict[str, Setting]:
-    """Name -> setting, with the durations and absences that a study draws for a seed of this key."""
+) -> dict[str, DrawnCondition]:
+    """Name -> condition, with the durations and absences that a study draws for a seed of this key."""
     durations_key = jax.random.fold_in(seed_key, 0)
     durations_by_model = {
         name: sample_durations(model, durations_key, num_units, num_workers) for name, model in models.items()
@@ -104,42 +106,42 @@ def _settings_of_seed(
         for name, absences in all_absences.items()
     }
     return {
-        ", ".join(filter(None, (model_name, network_name, absences_name))): Setting(durations, network, absences)
+        ", ".join(filter(None, (model_name, network_name, absences_name))): DrawnCondition(durations, network, absences)
         for model_name, durations in durations_by_model.items()
         for network_name, network in networks.items()
         for absences_name, absences in drawn_absences.items()
     }
 
 
-def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
-    """For the terminal: a row for each schedule, of scheme, setting, number of steps and verdict."""
-    return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
+def checks_table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
+    """For the terminal: a row for each schedule, of scheme, condition, number of steps and verdict."""
+    return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, num_key_columns=2, left_heads=["Result"])
 
 
 def _table_row(check: ScheduleCheck) -> list[str]:
-    """The cells of a check, as `table` has them."""
+    """The cells of a check, as `checks_table` has them."""
     num_steps = f"{check.conformance.events:,}" if check.conformance else ""
-    return [check.scheme, check.setting, num_steps, _verdict(check.conformance)]
+    return [check.scheme, check.condition, num_steps, _verdict(check.conformance)]
 
 
-def _conformances(protocol: Protocol, settings: Sequence[Setting]) -> list[Conformance | None]:
-    """For each setting: whether the schedule in it keeps to the protocol's specification.
+def _conformances(protocol: Protocol, conditions: Sequence[DrawnCondition]) -> list[Conformance | None]:
+    """For each condition: whether the schedule in it keeps to the protocol's specification.
 
     All are None if the protocol has no specification, or it says nothing of those who leave and there are absences.
     """
     if protocol.specification is None:
-        return [None for _ in settings]
-    num_workers = settings[0].durations.shape[1]
+        return [None for _ in conditions]
+    num_workers = conditions[0].durations.shape[1]
     compiled_protocol = jax.jit(lambda *inputs: protocol(*inputs))
     specification = protocol.specification(num_workers)
-    return [_conformance(compiled_protocol, specification, setting) for setting in settings]
+    return [_conformance(compiled_protocol, specification, condition) for condition in conditions]
 
 
 def _conformance(
-    protocol: Callable[..., Schedule], specification: Specification, setting: Setting
+    protocol: Callable[..., Schedule], specification: Specification, condition: DrawnCondition
 ) -> Conformance | None:
-    """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
-    durations, network, absences = setting
+    """Whether the schedule in one condition keeps to the specification; None if that says nothing of absences."""
+    durations, network, absences = condition
     says_nothing_of_absences = specification.members is None
     if absences is not None and says_nothing_of_absences:
         return None
@@ -149,7 +151,7 @@ def _conformance(
 
 
 def _verdict(conformance: Conformance | None) -> str:
-    """Whether a schedule keeps to its specification, in words; None where there is no specification."""
+    """Whether a schedule keeps to its specification, in words; `conformance` is None if there is none."""
     if conformance is None:
         return "promises nothing that can be checked"
     if conformance:

@@ -14,7 +14,7 @@ from gcjax.specifications import Finding, Result, Specification, check
 from gcjax.tables import RichTable, rich_table
 
 MAX_PROGRESS_STATES = 1 << 20
-MAX_NUMBER = 10_000
+MAX_PARAMETER_VALUE = 10_000
 """The largest value of a parameter of a specification."""
 
 
@@ -31,13 +31,13 @@ def run(name: str, arguments: Sequence[str]) -> Result:
     Raises:
       ValueError: if there is no such protocol, or it does not take these parameters.
     """
-    result = check(instance(name, arguments))
-    for table in tables(result):
+    result = check(specification_of_arguments(name, arguments))
+    for table in result_tables(result):
         console().print(table, "")
     return result
 
 
-def instance(name: str, arguments: Sequence[str]) -> Specification:
+def specification_of_arguments(name: str, arguments: Sequence[str]) -> Specification:
     """The specification of a protocol.
 
     Args:
@@ -49,7 +49,7 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     """
     entries = registry.kinds()["specification"].entries
     if name not in entries:
-        raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, entries)}")
+        raise ValueError(f"There is no specification '{name}'. {registry.nearest_names_sentence(name, entries)}")
     factory = entries[name].factory
     factory_parameters = inspect.signature(factory).parameters.values()
     defaults = {
@@ -57,10 +57,10 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     }
     parameters = {**defaults, **_parameter_values(name, arguments, defaults)}
     for parameter, value in parameters.items():
-        if value > MAX_NUMBER:
+        if value > MAX_PARAMETER_VALUE:
             hint = "All states are tried out, and their number grows with it."
-            raise ValueError(f"{parameter} must be a whole number at most {MAX_NUMBER}; got {value}. {hint}")
-    code_arguments = _CODE_ARGUMENTS[name](parameters) if name in _CODE_ARGUMENTS else {}
+            raise ValueError(f"{parameter} must be a whole number at most {MAX_PARAMETER_VALUE}; got {value}. {hint}")
+    code_arguments = _CODE_ARGUMENTS_FACTORIES[name](parameters) if name in _CODE_ARGUMENTS_FACTORIES else {}
     return factory(**parameters, **code_arguments)
 
 
@@ -72,7 +72,7 @@ def _cyclic_mds_arguments(parameters: dict[str, int]) -> dict[str, Any]:
     return {"decodable": decodable(code)}
 
 
-_CODE_ARGUMENTS: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds_arguments}
+_CODE_ARGUMENTS_FACTORIES: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds_arguments}
 """Specification -> what makes those of its arguments that are facts of a code, from its numbers."""
 
 
@@ -130,14 +130,14 @@ def _parameter_of_flag(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def tables(result: Result) -> list[RichTable]:
+def result_tables(result: Result) -> list[RichTable]:
     """For the terminal: a table of the findings, and one of the counterexample if there is one."""
     rows = []
     for finding in _distinct_findings(result):
         count_cells = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
         rows.append([finding.part, *count_cells, result.said(finding)])
     heads = ("Part", "States", "Transitions", "Result")
-    return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample_tables(result)]
+    return [rich_table(result.specification.name, heads, rows, left_heads=["Result"]), *_counterexample_tables(result)]
 
 
 def _distinct_findings(result: Result) -> list[Finding]:
@@ -172,7 +172,7 @@ def _counterexample_tables(result: Result) -> list[RichTable]:
     rows += [
         [str(number), step.component, step.action, *_state_cells(step.after)] for number, step in enumerate(steps, 1)
     ]
-    return [rich_table(title, heads, rows, keys=3, left=heads)]
+    return [rich_table(title, heads, rows, num_key_columns=3, left_heads=heads)]
 
 
 def _state_cells(state: Any) -> list[str]:

@@ -83,7 +83,7 @@ def _devices_and_problem() -> tuple[list[dict[str, Any]], str]:
 
         devices = jax.devices()
     except Exception as error:
-        return [], machine_errors.sentence(error) or f"JAX cannot start: {error}"
+        return [], machine_errors.explanation(error) or f"JAX cannot start: {error}"
     memory_limits = [(device.memory_stats() or {}).get("bytes_limit") for device in devices]
     return [
         {"id": device.id, "platform": device.platform, "kind": device.device_kind, "memory": num_bytes}
@@ -97,12 +97,12 @@ def _memory_bytes(devices: list[dict[str, Any]]) -> dict[str, Any]:
         return {"host": None, "arrays": None}
     from gcjax import memory
 
-    return {"host": memory.machine_bytes(), "arrays": memory.limit()}
+    return {"host": memory.machine_bytes(), "arrays": memory.available_bytes()}
 
 
 def _cache_facts() -> dict[str, Any]:
     """The folder of compiled programs, its bytes, the free bytes of its disk; and what is wrong."""
-    folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cached_programs.folder())
+    folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cached_programs.default_cache_folder())
     nearest_existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     is_writable = nearest_existing.is_dir() and os.access(nearest_existing, os.W_OK | os.X_OK)
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []

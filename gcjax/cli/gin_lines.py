@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from gcjax import registry
-from gcjax.config.arguments import alternatives, signature_of
+from gcjax.config.arguments import signature_of, types_of_union
 
 # Kind -> the line that names an entry: {0} is its selector in gin, {1} its name.
 _USE_LINES = {
@@ -119,7 +119,7 @@ class _ConfigLines:
           owner: the entry that has the parameter, which is no example for itself.
           named_entries: gets the (selector, entry) that the value names, if it names one.
         """
-        accepted_types = alternatives(annotation)
+        accepted_types = types_of_union(annotation)
         if parameter == "rng_key":
             self._selectors_with_lines.add("key")
             if "key.seed = 0" not in self.lines:
@@ -211,7 +211,7 @@ def _simplest_entry(
     if not isinstance(needed_type, type):
         return None
     complexities_and_entries = [
-        ((name not in _USUAL_NAMES, _num_required_parameters(entry), _selector(kind, name)), entry)
+        ((name not in _USUAL_NAMES, _required_parameter_counts(entry), _selector(kind, name)), entry)
         for kind in kinds.values()
         if kind.in_configs
         for name, entry in kind.entries.items()
@@ -230,11 +230,11 @@ def _makes(entry: registry.Entry, needed_type: type) -> bool:
     return is_plain_type and issubclass(returned_type, needed_type)
 
 
-def _num_required_parameters(entry: registry.Entry) -> tuple[int, int]:
+def _required_parameter_counts(entry: registry.Entry) -> tuple[int, int]:
     """The required parameters of an entry: those that cannot be a number or text, and all of them."""
     required_parameters = list(_required_parameters(signature_of(entry.factory)))
     takes_literal = [
-        any(accepted_type in _LITERALS for accepted_type in alternatives(parameter.annotation))
+        any(accepted_type in _LITERALS for accepted_type in types_of_union(parameter.annotation))
         for parameter in required_parameters
     ]
     return takes_literal.count(False), len(required_parameters)

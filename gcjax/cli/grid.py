@@ -40,7 +40,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     for combination in grid:  # raises for any of them before the first is run
         config.load(path, [*bindings, *combination])
     _check_folder_names([folder_name(combination) for combination in grid])
-    sweep_folders.begin(out, _sweep_identity(path, bindings, over, grid[0]))
+    sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
     parameters = _parameter_names(grid[0])
     seed_rows, summary_rows = [], []
     for index, combination in enumerate(grid):
@@ -50,12 +50,14 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
         parameter_values = _parameter_values(combination)
         summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
         seed_rows.append(_seed_rows(parameters, parameter_values, results))
-    files.write_table(out / "sweep.parquet", analysis.stack(seed_rows))
+    files.write_table(out / "sweep.parquet", analysis.concatenate_tables(seed_rows))
     heads = [*parameters, *summary.heads(results)]
     num_key_columns = len(parameters) + 1  # the parameters and the scheme name a row
-    table = analysis.markdown_table(heads, summary_rows, keys=num_key_columns)
+    table = analysis.markdown_table(heads, summary_rows, num_key_columns=num_key_columns)
     files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
-    progress.show(analysis.rich_table(f"All combinations of {path}", heads, summary_rows, keys=num_key_columns))
+    progress.show(
+        analysis.rich_table(f"All combinations of {path}", heads, summary_rows, num_key_columns=num_key_columns)
+    )
 
 
 def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
@@ -130,9 +132,9 @@ def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
     """The results in a combination's folder, after running the loaded config there unless that is done already."""
     if not sweep_folders.is_done(folder):
         try:
-            config.start(analysis.unfinished_folder(folder), progress)
+            config.run_loaded(analysis.resumable_or_new_folder(folder), progress)
         finally:
-            saved_progress.forget()
+            saved_progress.forget_run()
     return analysis.load(folder)
 
 
@@ -171,4 +173,4 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
         rows_of_schemes.append(
             {**parameter_columns, **last_values, "time_to_target": analysis.reach_times(results, scheme)}
         )
-    return analysis.stack(rows_of_schemes)
+    return analysis.concatenate_tables(rows_of_schemes)

@@ -31,7 +31,7 @@ def copy(sources: dict[str, Path], folder: Path) -> None:
       ValueError: if one of them is there with another content, before any is written; or if nothing can be written.
     """
     try:
-        different_files = [path for path, source in sources.items() if _is_something_else(folder / path, source)]
+        different_files = [path for path, source in sources.items() if _has_other_content(folder / path, source)]
         if different_files:
             raise ValueError(
                 f"Files that are there are not overwritten; {folder} has {', '.join(different_files)} with another "
@@ -51,9 +51,9 @@ def _print_configs() -> None:
     from gcjax import progress, tables
 
     rows = [[name, shipped.summary(file)] for name, file in shipped.configs().items()]
-    progress.console().print(tables.rich_table("", ["Config", "What it runs"], rows, left=["What it runs"]))
+    progress.console().print(tables.rich_table("", ["Config", "What it runs"], rows, left_heads=["What it runs"]))
 
 
-def _is_something_else(file: Path, source: Path) -> bool:
+def _has_other_content(file: Path, source: Path) -> bool:
     """Whether there is something at the place of a file that is no copy of the source."""
     return file.exists() and not (file.is_file() and file.read_bytes() == source.read_bytes())

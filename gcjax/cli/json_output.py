@@ -23,7 +23,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def printed(options: argparse.Namespace) -> Iterator[None]:
+def print_result_at_end(options: argparse.Namespace) -> Iterator[None]:
     """Runs a command in this block: with `--json` its prints go to stderr, and its result to stdout at the end."""
     is_json_wanted = getattr(options, "json", False)
     if not is_json_wanted:

@@ -8,7 +8,7 @@ def command(options: argparse.Namespace) -> None:
     if options.json:
         from gcjax.cli import listing_json
 
-        options.result = listing_json.of(options.name)
+        options.result = listing_json.kinds_json(options.name)
     else:
         from gcjax.cli import listing_tables
 

@@ -5,16 +5,16 @@ from typing import Any
 
 from gcjax import config, registry
 from gcjax.cli.listing_tables import check_name, default_text
-from gcjax.config.arguments import in_short, signature_of
+from gcjax.config.arguments import short_type_text, signature_of
 
 
-def of(name: str | None) -> dict[str, Any]:
+def kinds_json(name: str | None) -> dict[str, Any]:
     """All kinds with all their entries; or one kind, or each entry, of this name.
 
     Raises:
       ValueError: if nothing has this name.
     """
-    config.register()
+    config.register_entries()
     kinds = registry.kinds()
     check_name(name, kinds)
     shown_kinds = {}
@@ -41,9 +41,9 @@ def _entry_json(kind: registry.Kind, name: str) -> dict[str, Any]:
 def _parameter_json(parameter: Parameter) -> dict[str, Any]:
     """The type and the default of a parameter, null where it has none, and whether a call must give it."""
     has_default = parameter.default is not parameter.empty
-    takes_any_number = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    takes_any_number_of_arguments = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     return {
-        "type": None if parameter.annotation is parameter.empty else in_short(parameter.annotation),
-        "required": not has_default and not takes_any_number,
+        "type": None if parameter.annotation is parameter.empty else short_type_text(parameter.annotation),
+        "required": not has_default and not takes_any_number_of_arguments,
         "default": default_text(parameter.default) if has_default else None,
     }

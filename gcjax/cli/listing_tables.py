@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gcjax import config, registry
 from gcjax.cli import gin_lines
-from gcjax.config.arguments import in_short, signature_of
+from gcjax.config.arguments import short_type_text, signature_of
 from gcjax.progress import console
 
 MAX_WIDTH = 100
@@ -31,7 +31,7 @@ def run(name: str | None = None) -> None:
     Raises:
       ValueError: if nothing has this name.
     """
-    config.register()
+    config.register_entries()
     kinds, screen = registry.kinds(), console()
     check_name(name, kinds)
     for kind_name, kind in kinds.items():
@@ -48,7 +48,7 @@ def check_name(name: str | None, kinds: dict[str, registry.Kind]) -> None:
     """Raises `ValueError`, with similar names, if neither a kind nor an entry has this name; None stands for all."""
     names = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
     if name is not None and name not in names:
-        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, names)}")
+        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest_names_sentence(name, names)}")
 
 
 def _kind_table(kind_name: str, kind: registry.Kind, *, with_parameters: bool) -> Table:
@@ -64,7 +64,7 @@ def _kind_table(kind_name: str, kind: registry.Kind, *, with_parameters: bool) -
         description = Text(_summary_with_paper(entry))
         if with_parameters:
             description.append(f"\n{_parameters_text(entry) or 'no parameters'}", style="dim")
-        is_of_another_package = name in kind.outside
+        is_of_another_package = name in kind.outside_names
         if is_of_another_package:
             description.append(f"\nin {entry.factory.__module__}", style="dim")
         table.add_row(name, description)
@@ -132,7 +132,7 @@ def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
             parameter_texts.append("*")
         parameter_texts.append(_parameter_text(parameter))
     return_type = signature.return_annotation
-    closing = ")" if return_type is signature.empty else f") -> {in_short(return_type)}"
+    closing = ")" if return_type is signature.empty else f") -> {short_type_text(return_type)}"
     one_line = f"{name}({', '.join(parameter_texts)}{closing}"
     several_lines = [f"{name}(", *(f"    {text}," for text in parameter_texts), closing]
     return [one_line] if len(one_line) <= width else several_lines
@@ -141,7 +141,7 @@ def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
 def _parameter_text(parameter: inspect.Parameter) -> str:
     """A parameter as in a signature, with the type in short."""
     stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
-    type_text = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
+    type_text = "" if parameter.annotation is parameter.empty else f": {short_type_text(parameter.annotation)}"
     default = "" if parameter.default is parameter.empty else f" = {default_text(parameter.default)}"
     return f"{stars}{parameter.name}{type_text}{default}"
 

@@ -15,7 +15,7 @@ _DISK_FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # how XLA
 _NO_BACKEND_PREFIX = "Unable to initialize backend"
 
 
-def sentence(error: BaseException) -> str | None:
+def explanation(error: BaseException) -> str | None:
     """What is wrong with the machine and what to do, if that is what an error, or one that led to it, comes from."""
     for cause in _causes(error):
         if _is_disk_full(cause):
@@ -27,14 +27,14 @@ def sentence(error: BaseException) -> str | None:
     return None
 
 
-def quiet_checkpoints() -> None:
+def silence_checkpoint_errors() -> None:
     """Keeps orbax from printing the errors that it also raises, each several times, with all its threads."""
     from absl import logging as absl_logging
 
     absl_logging.set_verbosity(absl_logging.FATAL)
 
 
-def quiet_plugins() -> None:
+def shorten_plugin_errors() -> None:
     """Has JAX's plugins that find no device of theirs, where JAX goes on without, say so in a line on stderr."""
     logger = logging.getLogger("jax._src.xla_bridge")
     if _keep_unless_plugin_error not in logger.filters:

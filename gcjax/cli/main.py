@@ -31,12 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
       arguments: of the command line; those of this process if None.
     """
-    with interrupts.handled(until_exit=arguments is None):
+    with interrupts.end_on_signals(until_exit=arguments is None):
         options = parser().parse_args(arguments)
         if not internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
-            machine_errors.quiet_plugins()
+            machine_errors.shorten_plugin_errors()
         try:
-            with json_output.printed(options):
+            with json_output.print_result_at_end(options):
                 status: int | None = options.command(options)
                 sys.stdout.flush()
         except BrokenPipeError:
@@ -59,7 +59,7 @@ def _status_after_printing(error: Exception, options: argparse.Namespace) -> int
     """
     if internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
         traceback.print_exception(error)
-    sentence_for_user = machine_errors.sentence(error) or (str(error) if isinstance(error, ValueError) else None)
+    sentence_for_user = machine_errors.explanation(error) or (str(error) if isinstance(error, ValueError) else None)
     if sentence_for_user is not None:
         print(f"gcjax: {sentence_for_user}", file=sys.stderr)
         return USER_ERROR

@@ -61,7 +61,7 @@ class _ParametersAndFlags(argparse.Action):
     """All words that are left, where `--json` and `--traceback` are not those of a specification but of the command."""
 
     def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option_string: Any = None) -> None:
-        """Puts the words into `options`, without these two, which it sets."""
+        """Puts the words into `options`, all but `--json` and `--traceback`, which it sets."""
         option_of_flag = {"--json": "json", "--traceback": "traceback"}
         for flag in set(values) & set(option_of_flag):
             setattr(options, option_of_flag[flag], True)

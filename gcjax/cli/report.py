@@ -28,11 +28,11 @@ def _rebuild_report(folder: Path) -> None:
 
     is_comparison, has_summary = (folder / "metrics.parquet").exists(), (folder / "summary.md").exists()
     if has_summary and not is_comparison:
-        with warning_lines.printed():
-            seal.read(folder, rebuilt=(analysis.store.PAGE,))  # raises for a damaged file
+        with warning_lines.print_warnings():
+            seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
-    with warning_lines.printed():
+    with warning_lines.print_warnings():
         results = analysis.load(folder)
     with locks.lock(folder):
         analysis.write_report(results, folder)
@@ -44,4 +44,4 @@ def _set_result(options: argparse.Namespace, folder: Path) -> None:
     if options.json:
         from gcjax.cli import results_json
 
-        options.result = results_json.of_folder(folder)
+        options.result = results_json.folder_json(folder)

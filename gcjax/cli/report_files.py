@@ -9,7 +9,7 @@ from typing import Any
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of these files to the parser of the command."""
+    """Adds the options of a page and of a timeline to the parser of `gcjax report`."""
     parser.add_argument(
         "--html", metavar="FILE", nargs="?", const="",
         help="write a page that needs no network: verdict, table, curves, timeline, config (default: report.html in "
@@ -69,16 +69,17 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
     """Writes the timeline."""
     from gcjax import progress
     from gcjax.analysis.timelines import activity, writing
-    from gcjax.analysis.timelines import folder as folders
+    from gcjax.analysis.timelines import folder as timeline_folders
 
-    runs = folders.activities(folder, schemes=options.scheme)
-    max_units = max(1, activity.MAX_UNITS // len(runs))
-    limited_runs = [
-        activity.limit(run, window=options.window, workers=options.workers, max_units=max_units) for run in runs
+    activities = timeline_folders.activities(folder, schemes=options.scheme)
+    max_units = max(1, activity.MAX_UNITS // len(activities))
+    shown_activities = [
+        activity.limited_activity(activity_of_run, window=options.window, workers=options.workers, max_units=max_units)
+        for activity_of_run in activities
     ]
-    writing.write_activities(limited_runs, options.timeline)
-    names_by_shown_part = _run_names_by_shown_part(limited_runs).items()
-    shown = "; ".join(f"{shown_part}: {', '.join(names)}" for shown_part, names in names_by_shown_part)
+    writing.write_activities(shown_activities, options.timeline)
+    names_by_shown_part = _names_by_shown_part(shown_activities).items()
+    shown = "; ".join(f"{shown_part_text}: {', '.join(names)}" for shown_part_text, names in names_by_shown_part)
     progress.console().print(f"Timeline written to {options.timeline} ({shown})", markup=False, highlight=False)
 
 
@@ -92,11 +93,11 @@ def _write_page(options: argparse.Namespace, folder: Path) -> None:
     progress.console().print(f"Page written to {path}", markup=False, highlight=False)
 
 
-def _run_names_by_shown_part(runs: Sequence[Any]) -> dict[str, list[str]]:
+def _names_by_shown_part(activities: Sequence[Any]) -> dict[str, list[str]]:
     """Which part is shown -> the names of the runs of which it is."""
     names: dict[str, list[str]] = {}
-    for run in runs:
-        names.setdefault(run.shown_part, []).append(run.name)
+    for activity_of_run in activities:
+        names.setdefault(activity_of_run.shown_part_text, []).append(activity_of_run.name)
     return names
 
 

@@ -12,7 +12,7 @@ from gcjax.analysis.store import Results
 _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "max_staleness", "chunks", "numbers")
 
 
-def of_folder(folder: Path) -> dict[str, Any]:
+def folder_json(folder: Path) -> dict[str, Any]:
     """The folder, its files, the rows of `summary.md` as text, and for a comparison the numbers of each scheme."""
     summary_page = folder / "summary.md"
     is_comparison = (folder / "metrics.parquet").is_file()
@@ -21,7 +21,7 @@ def of_folder(folder: Path) -> dict[str, Any]:
     return {
         "folder": str(folder.absolute()),
         "files": sorted(path.as_posix() for path in visible_files),
-        "tables": tables.page_rows(summary_page.read_text()) if summary_page.is_file() else [],
+        "tables": tables.rows_of_tables(summary_page.read_text()) if summary_page.is_file() else [],
         "schemes": _schemes_json(analysis.load(folder)) if is_comparison else [],
     }
 

@@ -12,7 +12,7 @@ from gcjax.cli import distributed
 
 def command(options: argparse.Namespace) -> None:
     """`gcjax run`: runs the experiment of a config, in a folder that is locked meanwhile."""
-    prepare(options)  # first, so that Ctrl-C is answered during the slow imports
+    set_up_interrupts_and_cache(options)  # first, so that Ctrl-C is answered during the slow imports
     from gcjax import analysis, config, processes, progress
     from gcjax.analysis import seal
 
@@ -21,47 +21,49 @@ def command(options: argparse.Namespace) -> None:
         processes.agree("config", _config_and_versions())
         out = _locked_out_folder(options, lock_stack)
         is_complete, is_resumable = analysis.is_complete, analysis.is_resumable  # advice must import nothing
-        interrupts.advise(lambda: _advice(options, out, complete=is_complete(out), resumable=is_resumable(out)))
+        interrupts.set_advice(
+            lambda: _advice(options, out, is_complete=is_complete(out), is_resumable=is_resumable(out))
+        )
         no_bar = contextlib.nullcontext(progress.silent())
         with progress.bar() if processes.is_first() else no_bar as run_progress:
-            config.start(out, run_progress)
+            config.run_loaded(out, run_progress)
             if processes.is_first():
-                seal.complete(out)
-            interrupts.advise(lambda: f"; everything was written to {out} before")
+                seal.add_missing_digests(out)
+            interrupts.set_advice(lambda: f"; everything was written to {out} before")
             run_progress.show(f"Written to {out}")
         if options.json and processes.is_first():
             from gcjax.cli import results_json
 
-            options.result = results_json.of_folder(out)
+            options.result = results_json.folder_json(out)
 
 
-def prepare(options: argparse.Namespace) -> None:
+def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:
     """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs on disk."""
-    interrupts.advise(lambda: "; start it again")
-    interrupts.allow_saving()
-    saved_progress.forget()  # what an earlier command of this process saved
+    interrupts.set_advice(lambda: "; start it again")
+    interrupts.allow_last_checkpoint()
+    saved_progress.forget_run()  # what an earlier command of this process saved
     from gcjax.cli import cached_programs, machine_errors
 
     if not options.traceback:
-        machine_errors.quiet_checkpoints()
+        machine_errors.silence_checkpoint_errors()
     if options.cache:
-        cached_programs.keep()
+        cached_programs.use_cache_folder()
 
 
-def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable: bool) -> str:
+def _advice(options: argparse.Namespace, out: Path, *, is_complete: bool, is_resumable: bool) -> str:
     """What an interrupted run has lost, and how to go on, as the end of the sentence "gcjax: interrupted".
 
     Args:
       options: of the command.
       out: the folder of the run.
-      complete: whether the run had written everything.
-      resumable: whether there is a checkpoint to go on from.
+      is_complete: whether the run had written everything.
+      is_resumable: whether there is a checkpoint to go on from.
     """
-    if complete:
+    if is_complete:
         return f"; everything was written to {out} before"
-    lost_work_or_nothing = saved_progress.sentence()
+    lost_work_or_nothing = saved_progress.lost_work_text()
     lost_work = f"; {lost_work_or_nothing}" if lost_work_or_nothing else ""
-    if resumable:
+    if is_resumable:
         everywhere = " in all processes" if options.distributed else ""
         return f"{lost_work}; go on{everywhere} with: {_resume_command(options, out)}"
     must_be_emptied_first = options.out and any(out.iterdir())
@@ -106,7 +108,7 @@ def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitS
         """Of the folder that the command's `options` ask for, in process 0; else []."""
         if not processes.is_first():
             return []
-        choose_folder = run_folders.unfinished if options.resume else run_folders.new
+        choose_folder = run_folders.locked_resumable_or_new_folder if options.resume else run_folders.locked_new_folder
         folder = choose_folder(options.out, Path(options.config).stem, lock_stack)
         return [str(folder), str(folder.absolute())]
 

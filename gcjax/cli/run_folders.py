@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gcjax import locks
-from gcjax.analysis.store import CHECKPOINTS, empty_folder, os_errors_as_value_error, unfinished_folder
+from gcjax.analysis.store import CHECKPOINTS, make_empty_folder, os_errors_as_value_error, resumable_or_new_folder
 
 _RUNS = Path("runs")
 _TIME_AND_NUMBER = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
 
 
-def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
+def locked_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """A new or empty folder.
 
     Args:
@@ -34,10 +34,10 @@ def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
         _remove_empty_at_close([folder], lock_stack)
         lock_stack.enter_context(locks.lock(folder))
         return folder
-    return _locked_folder(Path(out), empty_folder, lock_stack)
+    return _locked_folder(Path(out), make_empty_folder, lock_stack)
 
 
-def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
+def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """The folder of a run that was stopped and can go on, or a new one.
 
     Args:
@@ -49,7 +49,7 @@ def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> 
       ValueError: if the run in `out` is finished, or still running, or something else is there.
     """
     if out is not None:
-        return _locked_folder(Path(out), unfinished_folder, lock_stack)
+        return _locked_folder(Path(out), resumable_or_new_folder, lock_stack)
     for folder in _unfinished_folders(name):
         with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt_stack:
             attempt_stack.enter_context(locks.lock(folder))
@@ -57,7 +57,7 @@ def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> 
             if is_still_unfinished:
                 lock_stack.push(attempt_stack.pop_all())
                 return folder
-    return new(out=None, name=name, lock_stack=lock_stack)
+    return locked_new_folder(out=None, name=name, lock_stack=lock_stack)
 
 
 def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:
@@ -71,7 +71,7 @@ def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_sta
     """
     with os_errors_as_value_error(folder):
         _remove_empty_at_close(_missing_folders(folder), lock_stack)
-        has_lock_file = (folder / locks.NAME).exists()
+        has_lock_file = (folder / locks.LOCK_FILE).exists()
         if not has_lock_file:  # so that none is put where something else is
             make_or_check(folder)
         with contextlib.ExitStack() as attempt_stack:
@@ -86,12 +86,12 @@ def _missing_folders(folder: Path) -> list[Path]:
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
-def _remove_empty_at_close(folders: list[Path], stack: contextlib.ExitStack) -> None:
+def _remove_empty_at_close(folders: list[Path], lock_stack: contextlib.ExitStack) -> None:
     """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
 
     Args:
       folders: the innermost first.
-      stack: of the command that makes them.
+      lock_stack: of the command that makes them.
     """
 
     def remove_empty_folders() -> None:
@@ -99,7 +99,7 @@ def _remove_empty_at_close(folders: list[Path], stack: contextlib.ExitStack) -> 
             with contextlib.suppress(OSError):  # it holds something, or is not there
                 folder.rmdir()
 
-    stack.callback(remove_empty_folders)
+    lock_stack.callback(remove_empty_folders)
 
 
 def _new_unique_folder(name: str) -> Path:

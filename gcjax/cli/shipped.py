@@ -52,7 +52,9 @@ def needed_files(name: str) -> dict[str, Path]:
       ValueError: if there is no such config.
     """
     if name not in configs():
-        raise ValueError(f"There is no config '{name}' to begin with. {registry.nearest(name, configs())}")
+        raise ValueError(
+            f"There is no config '{name}' to begin with. {registry.nearest_names_sentence(name, configs())}"
+        )
     config_paths = list(dict.fromkeys(_config_paths(f"{CONFIGS}/{name}.gin")))
     imported_modules = [module for path in config_paths for module in _IMPORT.findall(_text(root() / path))]
     source_paths = sorted({path for module in imported_modules for path in _paths_of_module_and_imports(module)})

@@ -11,27 +11,27 @@ from gcjax.cli import run
 
 def command(options: argparse.Namespace) -> None:
     """`gcjax sweep`: runs a config for all combinations of some values, in a folder that is locked meanwhile."""
-    run.prepare(options)
+    run.set_up_interrupts_and_cache(options)
     from gcjax import analysis, progress
     from gcjax.analysis import seal
     from gcjax.cli import grid, run_folders, sweep_folders
 
     grid.combinations(options.over)  # raises for wrong values before a folder is made
     with contextlib.ExitStack() as lock_stack, progress.bar() as sweep_progress:
-        choose_folder = run_folders.unfinished if options.resume else run_folders.new
+        choose_folder = run_folders.locked_resumable_or_new_folder if options.resume else run_folders.locked_new_folder
         out = choose_folder(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
         is_begun = sweep_folders.is_begun  # advice must import nothing
-        interrupts.advise(lambda: _advice(options, out) if is_begun(out) else "; start it again")
+        interrupts.set_advice(lambda: _advice(options, out) if is_begun(out) else "; start it again")
         grid.run(options.config, options.bindings, options.over, out, sweep_progress)
-        seal.complete(out)
-        interrupts.advise(lambda: f"; everything was written to {out} before")
+        seal.add_missing_digests(out)
+        interrupts.set_advice(lambda: f"; everything was written to {out} before")
         analysis.drop_checkpoints(out)
         sweep_progress.show(f"Written to {out}")
 
 
 def _advice(options: argparse.Namespace, out: Path) -> str:
     """What an interrupted sweep has lost, and how to go on, as the end of the sentence "gcjax: interrupted"."""
-    lost_work_or_nothing = saved_progress.sentence()
+    lost_work_or_nothing = saved_progress.lost_work_text()
     lost_work = f"; {lost_work_or_nothing}" if lost_work_or_nothing else ""
     words = ["gcjax", "sweep", options.config]
     words += [word for parameter_and_values in options.over for word in ("--over", parameter_and_values)]

@@ -15,7 +15,7 @@ _IDENTITY_FILE = "sweep.gin"
 _MAX_DIFFERENCE_LINES = 20
 
 
-def begin(out: Path, identity: str) -> None:
+def write_or_check_identity(out: Path, identity: str) -> None:
     """Writes what the sweep depends on into its folder, or checks that the sweep begun there depends on the same.
 
     Args:

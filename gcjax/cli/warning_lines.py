@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def printed() -> Iterator[None]:
+def print_warnings() -> Iterator[None]:
     """Prints the warnings of the block on stderr, a line each, without the place in the code."""
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", UserWarning)

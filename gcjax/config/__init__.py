@@ -9,6 +9,6 @@ An experiment is a function, marked with `gcjax.config.experiment`, that takes `
 `progress` (see `gcjax.progress`); everything else that it takes is bound in the config file.
 """
 
-from gcjax.config.loading import experiment, key, load, mesh, operative, register, run, start, text
+from gcjax.config.loading import experiment, key, load, mesh, operative, register_entries, run, run_loaded, text
 
-__all__ = ["experiment", "key", "load", "mesh", "operative", "register", "run", "start", "text"]
+__all__ = ["experiment", "key", "load", "mesh", "operative", "register_entries", "run", "run_loaded", "text"]

@@ -12,7 +12,7 @@ import numpy as np
 # Types that errors do not name, since config files cannot write their values.
 _NOT_IN_CONFIGS = (jax.Array, np.ndarray, np.bool_, np.number, complex)
 
-BY_COMMAND = ("out", "progress")
+GIVEN_BY_COMMAND = ("out", "progress")
 """Parameters of experiments that the command gives, and no config."""
 
 
@@ -65,9 +65,9 @@ def _starred_arguments(parameter: str, value: Any) -> tuple[Any, ...]:
 
 def accepts(annotation: Any, value: Any) -> bool:
     """Whether a value fits an annotation; an annotation that says nothing of the type fits all."""
-    options = alternatives(annotation)
-    if len(options) > 1:
-        return any(accepts(option, value) for option in options)
+    accepted_types = types_of_union(annotation)
+    if len(accepted_types) > 1:
+        return any(accepts(accepted_type, value) for accepted_type in accepted_types)
     if annotation is None or annotation is type(None):
         return value is None
     if annotation is float:
@@ -101,24 +101,28 @@ def _is_instance_or_unknown(value: Any, annotation: type) -> bool:
         return True
 
 
-def alternatives(annotation: Any) -> tuple[Any, ...]:
+def types_of_union(annotation: Any) -> tuple[Any, ...]:
     """The types of a union, or the one type."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
-def describe(annotation: Any) -> str:
+def _names_of_types(annotation: Any) -> str:
     """An annotation in words, without the types that a config file cannot write."""
-    writable_types = [option for option in alternatives(annotation) if option not in _NOT_IN_CONFIGS] or [annotation]
+    writable_types = [
+        accepted_type for accepted_type in types_of_union(annotation) if accepted_type not in _NOT_IN_CONFIGS
+    ] or [annotation]
     type_names = [
-        getattr(option, "__name__", str(option)) if get_origin(option) is None else str(option)
-        for option in writable_types
+        getattr(accepted_type, "__name__", str(accepted_type))
+        if get_origin(accepted_type) is None
+        else str(accepted_type)
+        for accepted_type in writable_types
     ]
     return " or ".join("None" if type_name == "NoneType" else type_name for type_name in type_names)
 
 
-def in_short(annotation: Any) -> str:
+def short_type_text(annotation: Any) -> str:
     """An annotation in words, where types are named without their modules, and Callables without their types."""
-    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", describe(annotation)).replace(" or ", " | ")
+    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", _names_of_types(annotation)).replace(" or ", " | ")
     return re.sub(r"Callable\[.*\]", "Callable", names)
 
 
@@ -202,9 +206,9 @@ def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
 
 
 def _type_in_words(annotation: Any) -> str:
-    """As `in_short`, with "a number" for float and the like."""
+    """As `short_type_text`, with "a number" for float and the like."""
     words_of_name = {literal_type.__name__: literal.words for literal_type, literal in _LITERAL_OF_TYPE.items()}
-    return " or ".join(words_of_name.get(name, name) for name in in_short(annotation).split(" | "))
+    return " or ".join(words_of_name.get(name, name) for name in short_type_text(annotation).split(" | "))
 
 
 def _how_to_write(annotation: Any) -> str:
@@ -212,22 +216,22 @@ def _how_to_write(annotation: Any) -> str:
 
     Numbers, texts and truth values are written as they are; what a factory makes is named, as `@name()`.
     """
-    for option in alternatives(annotation):
-        if option in _LITERAL_OF_TYPE:
-            return " " + _LITERAL_OF_TYPE[option].how_to_write
-        package = getattr(option, "__module__", "").partition(".")[0]
+    for accepted_type in types_of_union(annotation):
+        if accepted_type in _LITERAL_OF_TYPE:
+            return " " + _LITERAL_OF_TYPE[accepted_type].how_to_write
+        package = getattr(accepted_type, "__module__", "").partition(".")[0]
         if package in ("gcjax", "optax"):
             return " Name one, as @name(); gcjax list shows them."
     return ""
 
 
 def required_parameters(signature: inspect.Signature) -> list[str]:
-    """The parameters that a config must bind: those without a default, but `*args`, `**kwargs` and `BY_COMMAND`."""
+    """The parameters that a config must bind: those without a default but `*args`, `**kwargs`, `GIVEN_BY_COMMAND`."""
     return [
         parameter.name
         for parameter in signature.parameters.values()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.default is parameter.empty and parameter.name not in BY_COMMAND
+        if parameter.default is parameter.empty and parameter.name not in GIVEN_BY_COMMAND
     ]
 
 

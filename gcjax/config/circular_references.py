@@ -23,10 +23,10 @@ def check_references() -> None:
     Raises:
       ValueError: if something needs itself, naming all on the way.
     """
-    circle = _first_circle(RUN_NODE, needed_nodes, {}, set())
-    if circle is None:
+    cycle = _first_cycle(RUN_NODE, needed_nodes, path={}, nodes_on_no_cycle=set())
+    if cycle is None:
         return
-    names = [node_name(node) for node in circle]
+    names = [node_name(node) for node in cycle]
     if "run" in names:
         raise ValueError(
             "run.experiment must be an experiment, as in 'run.experiment = @compare'; got run itself. Name another one."
@@ -41,38 +41,40 @@ def check_includes(*texts: str) -> None:
       ValueError: if they do, naming all on the way.
     """
     for file in [file for text in texts for file in _included_files(text)]:
-        if circle := _first_circle(file, lambda file: _included_files(_file_text(file)), {}, set()):
-            chain = " includes ".join(map(_relative_path, circle))
+        if cycle := _first_cycle(
+            file, lambda file: _included_files(_file_text(file)), path={}, nodes_on_no_cycle=set()
+        ):
+            chain = " includes ".join(map(_relative_path, cycle))
             raise ValueError(
                 f"Config files must not include one another in a circle; {chain}. Take one of these lines out."
             )
 
 
-def _first_circle(
-    node: T, successors: Callable[[T], Iterable[T]], path: dict[T, None], without_circle: set[T]
+def _first_cycle(
+    node: T, successors: Callable[[T], Iterable[T]], *, path: dict[T, None], nodes_on_no_cycle: set[T]
 ) -> list[T] | None:
-    """The first circle that a depth-first search from a node reaches; None if there is none.
+    """The first cycle that a depth-first search from a node reaches; None if there is none.
 
     Args:
       node: of the graph; the search goes on from here.
       successors: node -> the nodes that its edges lead to.
       path: the nodes from the start of the search to this one, in order, as the keys of a dict.
-      without_circle: nodes from which no circle is reached; grows during the search.
+      nodes_on_no_cycle: those from which no cycle is reached; grows during the search.
 
     Returns:
-      The nodes of the circle, with the same node first and last.
+      The nodes of the cycle, with the same node first and last.
     """
-    if node in without_circle:
+    if node in nodes_on_no_cycle:
         return None
     if node in path:
         nodes = list(path)
         return [*nodes[nodes.index(node) :], node]
     path[node] = None
     for successor in successors(node):
-        if circle := _first_circle(successor, successors, path, without_circle):
-            return circle
+        if cycle := _first_cycle(successor, successors, path=path, nodes_on_no_cycle=nodes_on_no_cycle):
+            return cycle
     del path[node]
-    without_circle.add(node)
+    nodes_on_no_cycle.add(node)
     return None
 
 

@@ -13,8 +13,8 @@ import gin.config
 
 from gcjax import memory
 from gcjax.config import bound_values
-from gcjax.config.arguments import BY_COMMAND
-from gcjax.registry import nearest
+from gcjax.config.arguments import GIVEN_BY_COMMAND
+from gcjax.registry import nearest_names_sentence
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
 _UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
@@ -34,7 +34,7 @@ _GRAMMAR_HINT = "A value is a number, a 'text' in quotes, True, None, a list, @n
 
 
 @contextmanager
-def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
+def errors_in_words(binding: str = "", file: Path | None = None) -> Iterator[None]:
     """Reraises errors of gin and of the factories that a config names as `ValueError`s in plain words.
 
     Errors that have no such words, other than `ValueError`s, are left as they are.
@@ -92,11 +92,13 @@ def check_macros(macros_of_file: set[str]) -> None:
     references = gin.config.iterate_references(gin.config._CONFIG, to=macro)
     used_names = {"/".join(reference.scopes) for reference in references}  # the scope is the name
     for name in sorted(used_names - bound_names):
-        raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound_names)}")
+        raise ValueError(
+            f"%{name} must be given a value, as '{name} = ...'. {nearest_names_sentence(name, bound_names)}"
+        )
     for name in sorted(bound_names - used_names):
         if name not in macros_of_file or difflib.get_close_matches(name, used_names, cutoff=0.85):
             raise ValueError(
-                f"'{name} = ...' sets a value that nothing uses. {nearest(name, used_names)} "
+                f"'{name} = ...' sets a value that nothing uses. {nearest_names_sentence(name, used_names)} "
                 "A parameter is set by name.parameter = value."
             )
 
@@ -205,13 +207,14 @@ def explanation(message: str) -> str | None:
 def _unknown_name_message(name: str) -> str:
     """An error for the name of a configurable that gin does not know."""
     valid_names = {selector.rsplit(".", 1)[-1] for selector, _ in gin.config._REGISTRY.items()}
-    return f"Nothing is called '{name}'. {nearest(name.rsplit('.', 1)[-1], valid_names)} See gcjax list."
+    return f"Nothing is called '{name}'. {nearest_names_sentence(name.rsplit('.', 1)[-1], valid_names)} See gcjax list."
 
 
 def _unknown_parameter_message(name: str, parameter: str) -> str:
     """An error for a parameter that the configurable `name` does not have."""
     signature = inspect.signature(gin.config.get_configurable(name))
-    return f"{name} has no parameter '{parameter}'. {nearest(parameter, set(signature.parameters) - set(BY_COMMAND))}"
+    nearest_sentence = nearest_names_sentence(parameter, set(signature.parameters) - set(GIVEN_BY_COMMAND))
+    return f"{name} has no parameter '{parameter}'. {nearest_sentence}"
 
 
 def _ambiguous_name_message(name: str, names: str) -> str:
@@ -226,7 +229,7 @@ def _unknown_experiment_message(name: str) -> str:
     module = name.removeprefix("experiments").lstrip(".")
     folders = [Path(folder) / "experiments" for folder in sys.path]
     known_modules = {file.stem for folder in folders for file in folder.glob("[a-z]*.py")}
-    return f"There is no experiment module '{module or name}'. {nearest(module, known_modules)}"
+    return f"There is no experiment module '{module or name}'. {nearest_names_sentence(module, known_modules)}"
 
 
 def _unknown_module_message(name: str) -> str:

@@ -9,7 +9,7 @@ import gin
 import gin.config
 import jax
 
-from gcjax.config.arguments import BY_COMMAND, alternatives, in_short, signature_of
+from gcjax.config.arguments import GIVEN_BY_COMMAND, short_type_text, signature_of, types_of_union
 from gcjax.protocols import Protocol
 from gcjax.protocols.base import workers_of
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
@@ -25,7 +25,7 @@ class Experiment:
 
     Attributes:
       name: of the experiment's function.
-      bound: parameter -> what the config binds it to, where references (`@name()`) are not made yet.
+      bound_values: parameter -> what the config binds it to, where references (`@name()`) are not made yet.
     """
 
     def __init__(self, reference: gin.config.ConfigurableReference) -> None:
@@ -33,13 +33,13 @@ class Experiment:
         self.name = reference.selector.rpartition(".")[2]
         self._scope = "/".join(reference.scopes)
         selector = "/".join([*reference.scopes, reference.configurable.selector])
-        self.bound = gin.config.get_bindings(selector, resolve_references=False)
+        self.bound_values = gin.config.get_bindings(selector, resolve_references=False)
         parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
-        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in BY_COMMAND}
-        studies = [value for value in self.bound.values() if _is_study(value)]
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in GIVEN_BY_COMMAND}
+        studies = [value for value in self.bound_values.values() if _is_study(value)]
         self._study = Experiment(studies[0]) if len(studies) == 1 else None
 
-    def all_of(self, types: tuple[type, ...]) -> dict[str, Any]:
+    def values_of_types(self, types: tuple[type, ...]) -> dict[str, Any]:
         """Everything of these types by name: a parameter, or the entries of one that is a dict or a sequence of them.
 
         Parameters without an annotation are looked at, too. If the experiment has none, it is those of its study. Where
@@ -47,11 +47,11 @@ class Experiment:
         """
         values_by_parameter: dict[str, dict[str, Any]] = {}
         for name, parameter in self._parameters.items():
-            if _allows_any_of(parameter.annotation, types) and self._has(name):
+            if _allows_any_of(parameter.annotation, types) and self._has_value(name):
                 values_by_parameter[name] = dict(_entries_of_types(name, self.value(name), types))
         values_by_parameter = {name: entries for name, entries in values_by_parameter.items() if entries}
         if not values_by_parameter and self._study is not None:
-            return self._study.all_of(types)
+            return self._study.values_of_types(types)
         if len(values_by_parameter) == 1:
             return next(iter(values_by_parameter.values()))
         return {
@@ -60,7 +60,7 @@ class Experiment:
             for entry_name, entry in entries.items()
         }
 
-    def number(self, name: str, word: str | None = None) -> int | None:
+    def whole_number(self, name: str, word: str | None = None) -> int | None:
         """A whole number: the parameter called `name`, or else the only one with this word in its name; else None.
 
         If the experiment has none, it is that of its study.
@@ -74,26 +74,26 @@ class Experiment:
         ]
         values = [value for value in map(self.value, integer_names) if type(value) is int]
         if not values and self._study is not None:
-            return self._study.number(name, word)
+            return self._study.whole_number(name, word)
         return values[0] if len(values) == 1 else None
 
     def value(self, name: str) -> Any:
         """The value of the experiment's parameter `name`: what the config binds it to, made now, or its default."""
-        if name not in self.bound:
+        if name not in self.bound_values:
             return self._parameters[name].default
         with gin.config.config_scope(self._scope or None):
-            return _resolve_references(self.bound[name])
+            return _resolve_references(self.bound_values[name])
 
-    def typed_parameters(self) -> str:
+    def typed_parameters_text(self) -> str:
         """The experiment's parameters with their types, for an error."""
         return ", ".join(
-            name if parameter.annotation is parameter.empty else f"{name}: {in_short(parameter.annotation)}"
+            name if parameter.annotation is parameter.empty else f"{name}: {short_type_text(parameter.annotation)}"
             for name, parameter in self._parameters.items()
         )
 
-    def _has(self, name: str) -> bool:
+    def _has_value(self, name: str) -> bool:
         """Whether the experiment's parameter `name` has a value, from the config or as default."""
-        return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
+        return name in self.bound_values or self._parameters[name].default is not inspect.Parameter.empty
 
 
 def _resolve_references(bound_value: Any) -> Any:
@@ -107,7 +107,7 @@ def _is_study(value: Any) -> bool:
     return is_reference and value.configurable.selector == "gcjax.study.study"
 
 
-def of_config() -> Experiment:
+def experiment_of_config() -> Experiment:
     """The experiment that the loaded config runs, or else the first of those that it is given, that has protocols.
 
     Raises:
@@ -115,11 +115,11 @@ def of_config() -> Experiment:
     """
     experiments = list(_experiments(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]))
     for experiment in experiments:
-        if experiment.all_of((Protocol,)):
+        if experiment.values_of_types((Protocol,)):
             return experiment
     raise ValueError(
         "the experiment of the config must be given protocols to have schedules to check: a parameter that is a "
-        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].typed_parameters()}."
+        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].typed_parameters_text()}."
     )
 
 
@@ -127,7 +127,7 @@ def _experiments(reference: gin.config.ConfigurableReference) -> Iterator[Experi
     """The experiment that a config refers to, and those that are given to it as functions, at any depth."""
     experiment = Experiment(reference)
     yield experiment
-    for value in experiment.bound.values():
+    for value in experiment.bound_values.values():
         if isinstance(value, gin.config.ConfigurableReference) and not value.evaluate:
             yield from _experiments(value)
 
@@ -138,11 +138,12 @@ def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
     Raises:
       ValueError: if there is none.
     """
-    models = experiment.all_of((StragglerModel,))
+    models = experiment.values_of_types((StragglerModel,))
     if not models:
         raise ValueError(
             "the experiment of the config must be given a straggler model to draw durations from: a parameter that is "
-            f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.typed_parameters()}."
+            f"a StragglerModel, or a dict or list of them. {experiment.name} takes "
+            f"{experiment.typed_parameters_text()}."
         )
     return _unnamed_if_single(experiment, models)
 
@@ -154,10 +155,10 @@ def networks(experiment: Experiment) -> dict[str, Network]:
       ValueError: if there are links (bandwidths) but no task, whose parameters are what is sent.
     """
     instantaneous_network = Network()
-    networks = experiment.all_of((Network, Links)) or {"": instantaneous_network}
+    networks = experiment.values_of_types((Network, Links)) or {"": instantaneous_network}
     have_links = any(isinstance(network, Links) for network in networks.values())
     if have_links:
-        tasks = list(experiment.all_of((Task,)).values())
+        tasks = list(experiment.values_of_types((Task,)).values())
         if not tasks:
             raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
         param_shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
@@ -167,29 +168,29 @@ def networks(experiment: Experiment) -> dict[str, Network]:
 
 def absences(experiment: Experiment) -> dict[str, Absences | RandomAbsences | None]:
     """The absences of an experiment by name; None, with an empty name, if it is given none."""
-    return _unnamed_if_single(experiment, experiment.all_of((Absences, RandomAbsences)) or {"": None})
+    return _unnamed_if_single(experiment, experiment.values_of_types((Absences, RandomAbsences)) or {"": None})
 
 
-def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
+def durations_shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
     """(num_units, num_workers) to draw durations for; 100 units if the experiment does not say how many.
 
     Raises:
       ValueError: if neither the experiment nor the code of a scheme says how many workers there are.
     """
     workers_of_codes = {workers_of(scheme) for scheme in schemes.values()} - {None}
-    num_workers = experiment.number("num_workers", "workers")
+    num_workers = experiment.whole_number("num_workers", "workers")
     if not num_workers and len(workers_of_codes) == 1:
         num_workers = workers_of_codes.pop()
     if not num_workers:
         raise ValueError(
             "the experiment of the config must say how many workers there are: one parameter with 'workers' in its "
-            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.typed_parameters()}."
+            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.typed_parameters_text()}."
         )
-    return experiment.number("num_units", "units") or DEFAULT_UNITS, num_workers
+    return experiment.whole_number("num_units", "units") or DEFAULT_UNITS, num_workers
 
 
 def _unnamed_if_single(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
-    """Things by name, as `experiment.all_of` returns them; a single one with a parameter's name gets an empty name."""
+    """What `experiment.values_of_types` returned; a single value with the name of a parameter gets an empty name."""
     if len(values) > 1:
         return values
     return {"" if name in experiment._parameters else name: value for name, value in values.items()}
@@ -199,9 +200,9 @@ def _allows_any_of(annotation: Any, types: tuple[type, ...]) -> bool:
     """Whether an annotation allows a thing of these types, or a dict or a sequence of such."""
     if annotation in (inspect.Parameter.empty, Any, dict, list, tuple):
         return True
-    options = alternatives(annotation)
-    if len(options) > 1:
-        return any(_allows_any_of(option, types) for option in options)
+    accepted_types = types_of_union(annotation)
+    if len(accepted_types) > 1:
+        return any(_allows_any_of(accepted_type, types) for accepted_type in accepted_types)
     origin, item_types = get_origin(annotation), get_args(annotation)
     if isinstance(origin, type) and issubclass(origin, (Mapping, Sequence)):
         value_types = item_types[1:] if issubclass(origin, Mapping) else item_types  # not the keys of a dict

@@ -14,7 +14,7 @@ _IMPORT = re.compile(r"\s*(?:import|from)\s+(?P<module>[\w.]+)")
 def import_errors_in_words() -> Iterator[None]:
     """Reraises whatever ends an import as a `ValueError` that names the module and the line.
 
-    A module that is missing or is no Python, and its own `ValueError`s, are left to `gcjax.config.errors.readable`.
+    A module that is missing or is no Python, and its own `ValueError`s, are left to `errors.errors_in_words`.
     """
     try:
         yield

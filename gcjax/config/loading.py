@@ -84,7 +84,7 @@ def run(experiment: Callable[..., Any], *, processes: str = "group", out: Path, 
 
 
 @functools.cache
-def register() -> None:
+def register_entries() -> None:
     """Makes every entry of the registry, and `key` and `mesh`, known to config files; only when first called.
 
     Entries that are registered later, by the modules that a config imports, become known as they come.
@@ -113,16 +113,16 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
       ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
         twice; or if a binding has no effect on what the config runs.
     """
-    register()
+    register_entries()
     file = existing_file(Path(path))
     _extend_search_paths(file)
     gin.clear_config()
     circular_references.check_includes(f"include {str(file)!r}", *bindings)  # in which gin would never end
-    with errors.readable(file=file), imports.import_errors_in_words(), duplicate_keys.no_duplicate_dict_keys():
+    with errors.errors_in_words(file=file), imports.import_errors_in_words(), duplicate_keys.no_duplicate_dict_keys():
         gin.parse_config_file(str(file))
     macros_of_file = errors.bound_macros()
     for binding in bindings:
-        with errors.readable(binding), imports.import_errors_in_words(), duplicate_keys.no_duplicate_dict_keys():
+        with errors.errors_in_words(binding), imports.import_errors_in_words(), duplicate_keys.no_duplicate_dict_keys():
             gin.parse_config(binding)
     errors.check_macros(macros_of_file)
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):
@@ -134,13 +134,13 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
     unused_bindings.check(bindings)
 
 
-def start(out: Path, progress: Progress) -> Any:
+def run_loaded(out: Path, progress: Progress) -> Any:
     """Runs the experiment of the config that was loaded, and returns what it returns.
 
     Raises:
       ValueError: whatever the experiment or the factories in its config object to.
     """
-    with errors.readable():
+    with errors.errors_in_words():
         return run(out=out, progress=progress)
 
 
@@ -176,7 +176,7 @@ def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
     module = entry.factory.__module__
     other_selectors = set(gin.config._REGISTRY.matching_selectors(name)) - {f"{module}.{name}"}
     if other_selectors:
-        raise registry.name_taken(kind, name, entry, min(other_selectors))
+        raise registry.name_taken_error(kind, name, entry, min(other_selectors))
     _register_in_gin(entry.factory, name, module)
 
 

@@ -7,7 +7,7 @@ import gin.config
 
 from gcjax.config.arguments import required_parameters
 from gcjax.config.circular_references import RUN_NODE, Node, needed_nodes
-from gcjax.config.unused_bindings import own_selectors
+from gcjax.config.unused_bindings import gcjax_selectors
 
 
 def check() -> None:
@@ -18,14 +18,14 @@ def check() -> None:
     Raises:
       ValueError: naming all that is missing.
     """
-    selectors = own_selectors() - {"gcjax.run", "gin.macro"}
+    selectors = gcjax_selectors() - {"gcjax.run", "gin.macro"}
     names = [
         name for node in _needed_nodes_of_run() if node[1] in selectors for name in _unbound_required_parameters(node)
     ]
     missing = list(dict.fromkeys(names))
     if missing:
         configurables = dict.fromkeys(name.partition(".")[0] for name in missing)
-        commands = ", ".join(f"gcjax list {owner}" for owner in configurables)
+        commands = ", ".join(f"gcjax list {configurable}" for configurable in configurables)
         raise ValueError(
             f"A config must bind all that is needed: missing {_plural(len(missing))} {', '.join(missing)}. "
             f"Add a line for each, as shown by {commands}."
@@ -40,12 +40,12 @@ def _plural(number: int) -> str:
 def _needed_nodes_of_run() -> list[Node]:
     """All that `run` comes to call, but for functions that are passed on; without circles, which are checked before."""
     nodes: dict[Node, None] = {}
-    waiting = [RUN_NODE]
-    while waiting:
-        node = waiting.pop(0)
+    nodes_to_visit = [RUN_NODE]
+    while nodes_to_visit:
+        node = nodes_to_visit.pop(0)
         if node not in nodes:
             nodes[node] = None
-            waiting += needed_nodes(node)
+            nodes_to_visit += needed_nodes(node)
     return list(nodes)
 
 

@@ -32,7 +32,7 @@ def check(bindings: Sequence[str]) -> None:
     bound_parameters = [(binding, bound) for binding in bindings for bound in _parameters_set_by(binding)]
     if not bound_parameters:
         return
-    selectors = own_selectors()
+    selectors = gcjax_selectors()
     nodes = _called_nodes(selectors)
     for binding, bound in bound_parameters:
         if bound.selector in selectors and not _is_used(bound, nodes):
@@ -50,27 +50,27 @@ def _parameters_set_by(binding: str) -> Iterator[_BoundParameter]:
                 yield _BoundParameter(f"{scope}/{selector}" if scope else selector, "gin.macro", "value")
 
 
-def own_selectors() -> set[str]:
+def gcjax_selectors() -> set[str]:
     """The selectors that are called only where a config names them: those of the registry, and macros."""
     kinds = registry.kinds().values()
     entries = {f"{kind.module_of(name)}.{name}" for kind in kinds if kind.in_configs for name in kind.entries}
     return {*entries, "gcjax.key", "gcjax.mesh", "gcjax.run", "gin.macro"}
 
 
-def _called_nodes(own_selectors: set[str]) -> set[Node]:
+def _called_nodes(gcjax_selectors: set[str]) -> set[Node]:
     """The nodes that `run` comes to call, and those that other packages may call."""
     other_nodes = [
         (tuple(filter(None, scope.split("/"))), selector)
         for scope, selector in gin.config._CONFIG
-        if selector not in own_selectors
+        if selector not in gcjax_selectors
     ]
     nodes: set[Node] = set()
-    waiting = [RUN_NODE, *other_nodes]
-    while waiting:
-        node = waiting.pop()
+    nodes_to_visit = [RUN_NODE, *other_nodes]
+    while nodes_to_visit:
+        node = nodes_to_visit.pop()
         if node not in nodes:
             nodes.add(node)
-            waiting += _nodes_in_values(node)
+            nodes_to_visit += _nodes_in_values(node)
     return nodes
 
 
@@ -107,10 +107,10 @@ def _reason_without_effect(bound: _BoundParameter, nodes: set[Node]) -> str:
         names = sorted(f"{_name_in_configs(scope, bound.selector)}.{bound.parameter}" for scope in scopes)
         return f"this config takes the parameter from {' and '.join(names)}. Write {' or '.join(names)}."
     short_name = bound.selector.rpartition(".")[2]
-    names_of_called = sorted({node[1].rpartition(".")[2] for node in nodes} - {"macro"})
+    names_of_called_selectors = sorted({node[1].rpartition(".")[2] for node in nodes} - {"macro"})
     return (
         f"nothing that this config runs uses {short_name}. Name it in the config, as @{short_name}(), or set a "
-        f"parameter of what it runs: {', '.join(names_of_called)}."
+        f"parameter of what it runs: {', '.join(names_of_called_selectors)}."
     )
 
 

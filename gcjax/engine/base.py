@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         """The last metrics, if they are known, and the types and shapes of the arrays."""
-        return short_repr.of(self, *self._last_metrics())
+        return short_repr.named_tuple_text(self, *self._last_metrics())
 
     def _last_metrics(self) -> list[str]:
         """A line with the metrics at the end; none where there are no values: in a traced run, or in other trees."""

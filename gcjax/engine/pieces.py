@@ -29,7 +29,7 @@ def advance_in_pieces(
 
     Killed at any moment, it has lost what came after the last checkpoint, and called again it ends with the same bits.
     In `gcjax run`, SIGINT and SIGTERM let it save one more between two pieces, and then end the process: see
-    `gcjax.interrupts.grace`. With several processes all of them save if one gets the signal.
+    `gcjax.interrupts.grace_period`. With several processes all of them save if one gets the signal.
 
     Args:
       advance: `(training, num_evals) -> training`, goes on until so many evaluations have been made; may donate.
@@ -44,7 +44,7 @@ def advance_in_pieces(
     """
     if checkpoints is None:
         return _advance_without_checkpoints(advance, training, num_evals, report)
-    with interrupts.grace(interrupts.saving_seconds()):
+    with interrupts.grace_period(interrupts.saving_seconds()):
         progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
         progress.record_checkpoint(evals_done)

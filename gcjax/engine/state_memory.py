@@ -22,12 +22,12 @@ def check_state_fits(run: Run) -> None:
     Raises:
       ValueError: if it does not, with what each part takes and how many past versions would fit.
     """
-    bytes_of_part = {part: memory.size(getattr(run.state, part)) for part in _WORDS}
+    bytes_of_part = {part: memory.bytes_of_arrays(getattr(run.state, part)) for part in _WORDS}
     num_bytes = sum(bytes_of_part.values())
     parts = ", ".join(
         f"{words} {memory.size_text(bytes_of_part[part])}" for part, words in _WORDS.items() if bytes_of_part[part]
     )
-    memory.check(f"the states of a run ({parts})", num_bytes, _advice(run.state, num_bytes))
+    memory.check_fits(f"the states of a run ({parts})", num_bytes, _advice(run.state, num_bytes))
 
 
 def _advice(state: State, num_bytes: int) -> str:
@@ -35,9 +35,9 @@ def _advice(state: State, num_bytes: int) -> str:
     smaller = "Take fewer workers or a smaller model."
     if state.ring is None:
         return smaller
-    version_bytes = memory.size(state.params)
+    version_bytes = memory.bytes_of_arrays(state.params)
     num_versions = _num_versions(state.ring)
-    num_fitting = int((memory.limit() - (num_bytes - num_versions * version_bytes)) // max(version_bytes, 1))
+    num_fitting = int((memory.available_bytes() - (num_bytes - num_versions * version_bytes)) // max(version_bytes, 1))
     if num_fitting < 2:  # one slot of the ring is for what nobody reads
         return smaller
     return (

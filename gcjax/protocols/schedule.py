@@ -88,7 +88,7 @@ class Schedule(NamedTuple):
 
     def __repr__(self) -> str:
         """The types and shapes of the arrays."""
-        return short_repr.of(self)
+        return short_repr.named_tuple_text(self)
 
     @property
     def version(self) -> jax.Array:

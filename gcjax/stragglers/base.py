@@ -58,7 +58,7 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
     num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
     min_bytes_per_number = 4  # 8 with 64-bit types
     description = f"durations of {num_units} units of {num_workers} workers"
-    memory.check(description, min_bytes_per_number * num_units * num_workers, "Lower num_units or num_workers.")
+    memory.check_fits(description, min_bytes_per_number * num_units * num_workers, "Lower num_units or num_workers.")
     check_model(model)
     init_key, unit_key = jax.random.split(_validate.rng_key(rng_key))
     return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)

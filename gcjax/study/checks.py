@@ -67,11 +67,15 @@ def check_size(study: Study, num_conditions: int) -> None:
     num_runs = num_conditions * study.num_seeds
     size_words = f"{study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
     num_bytes = _ARRAYS_OF_UNITS * _BYTES_OF_FLOAT * math.prod((num_runs, study.num_units, study.num_workers))
-    memory.check(f"durations and schedules of {size_words}", num_bytes, "Lower num_units, num_workers or num_seeds.")
+    memory.check_fits(
+        f"durations and schedules of {size_words}", num_bytes, "Lower num_units, num_workers or num_seeds."
+    )
     key = jax.random.key(0)
-    params_bytes = memory.size(jax.eval_shape(study.task.init, key))
-    memory.check(f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds.")
-    memory.check("batches of the task", memory.size(_batch_shapes(study, key)), "Lower batch_size.")
+    params_bytes = memory.bytes_of_arrays(jax.eval_shape(study.task.init, key))
+    memory.check_fits(
+        f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds."
+    )
+    memory.check_fits("batches of the task", memory.bytes_of_arrays(_batch_shapes(study, key)), "Lower batch_size.")
 
 
 def _batch_shapes(study: Study, key: jax.Array) -> Any:

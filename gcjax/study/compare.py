@@ -109,10 +109,10 @@ def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> a
         timeline_tables.append(analysis.timeline_columns(scheme, first_schedule, first_durations, seconds))
         commit_tables.append(analysis.commit_columns(scheme, first_schedule, seconds))
     return analysis.Results(
-        metrics=analysis.stack(metric_tables),
-        timeline=analysis.stack(timeline_tables),
+        metrics=analysis.concatenate_tables(metric_tables),
+        timeline=analysis.concatenate_tables(timeline_tables),
         facts=facts,
-        commits=analysis.stack(commit_tables),
+        commits=analysis.concatenate_tables(commit_tables),
     )
 
 

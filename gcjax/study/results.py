@@ -69,7 +69,7 @@ def final_rows(results: StudyResults) -> Columns:
         for run, stalled in enumerate(runs.stalled):
             labels = {name: label_of_run[run] for name, label_of_run in labels_of_runs.items()}
             is_of_run = np.logical_and.reduce([columns[name] == label for name, label in labels.items()])
-            evaluations = analysis.select(columns, is_of_run)
+            evaluations = analysis.select_rows(columns, is_of_run)
             rows.append(_final_row({"scheme": scheme, **labels}, evaluations, goal, stalled))
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 

@@ -49,7 +49,7 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     """
     runs = {}
     for i, (name, protocol) in enumerate(plan.schemes.items()):
-        report = progress.part(name, i, len(plan.schemes))
+        report = progress.part_reporter(name, i, len(plan.schemes))
         with checks.scheme_name_in_errors(name):
             runs[name] = training.train(name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report)
     return StudyResults(plan, runs)

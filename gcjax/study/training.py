@@ -58,7 +58,11 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     network = _network_of(scheme, protocol, study, inputs)
     schedule_arguments = inputs.durations, network, inputs.absences
     schedule_shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *schedule_arguments)
-    memory.check(f"schedules of '{scheme}'", memory.size(schedule_shapes), "Lower num_units, num_workers or num_seeds.")
+    memory.check_fits(
+        f"schedules of '{scheme}'",
+        memory.bytes_of_arrays(schedule_shapes),
+        "Lower num_units, num_workers or num_seeds.",
+    )
     schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *schedule_arguments))
     _check_enough_units(scheme, schedule, study)
     return schedule

@@ -62,7 +62,7 @@ def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) 
     _validate.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
     examples_in_words = f"{num_examples} examples of {num_features} features"
     num_bytes = np.dtype(np.float64).itemsize * num_examples * num_features
-    memory.check(examples_in_words, num_bytes, advice="Lower num_examples or num_features.")
+    memory.check_fits(examples_in_words, num_bytes, advice="Lower num_examples or num_features.")
     inputs = rng.normal(size=(num_examples, num_features))
     return inputs, inputs @ rng.normal(size=num_features, scale=num_features**-0.5)
 

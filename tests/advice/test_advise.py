@@ -14,9 +14,9 @@ from gcjax import protocols
 from gcjax.advice import evaluation, page, simulation
 from gcjax.advice.advise import advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
-from gcjax.advice.blocks import correlated_steps, default_block_steps, draws, rows, starts
-from gcjax.advice.coded_schemes import first_level
-from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, factories
+from gcjax.advice.blocks import correlated_steps, default_block_steps, drawn_block_counts, first_steps, steps_of_blocks
+from gcjax.advice.coded_schemes import first_level_seconds
+from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, scheme_rows
 from gcjax.advice.windows import Window
 from gcjax.codes import assignments, stopping
 
@@ -154,13 +154,13 @@ def test_equal_schemes_are_indistinguishable():
 
 def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
     seconds = np.random.default_rng(2).gamma(2.0, size=(48, NUM_WORKERS))
-    first, block_steps = starts(48, 8), 8
-    counts = draws(np.random.default_rng(3), 1, len(first), 48, block_steps)[0]
+    first, block_steps = first_steps(48, 8), 8
+    counts = drawn_block_counts(np.random.default_rng(3), 1, len(first), 48, block_steps)[0]
     drawn = np.repeat(np.arange(len(first)), counts.astype(int))
-    bootstrap = seconds[rows(first, 48, run_in=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
+    bootstrap = seconds[steps_of_blocks(first, 48, run_in_steps=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
     for protocol in (FEW["k_sync"], FEW["repetition"], FEW["local_sgd"]):
         scheme = Scheme("it", "", protocol)
-        repeats, part = simulation.units(scheme, NUM_WORKERS)
+        repeats, part = simulation.units_of_measured_step(scheme, NUM_WORKERS)
         schedule = protocol(np.repeat(bootstrap * part, repeats, axis=0).astype(np.float32))
         end = np.max(schedule.time, where=np.isfinite(schedule.time), initial=0)
         sums = simulation.block_sums(scheme, seconds, first, block_steps)
@@ -208,21 +208,21 @@ def test_the_cost_of_both_halves_is_said():
     seconds = np.ones((64, NUM_WORKERS))
     seconds[32:, 0] = 2.0
     advice = advise(seconds, schemes={})
-    assert advice.cost_of_halves == (0.0, 0.5) and page.json(advice)["cost_of_halves"] == [0.0, 0.5]
+    assert advice.cost_of_halves == (0.0, 0.5) and page.advice_json(advice)["cost_of_halves"] == [0.0, 0.5]
     assert "Stragglers cost 0.0 % in its first half, 50 % in its second." in str(advice)
 
 
 def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     scheme = Scheme("asp", "", protocols.asp())
     seconds = np.random.default_rng(5).gamma(2.0, size=(40, 3))
-    at_once = simulation.block_sums(scheme, seconds, starts(40, 16), 16)
+    at_once = simulation.block_sums(scheme, seconds, first_steps(40, 16), 16)
     monkeypatch.setattr(simulation, "_MAX_UNITS", 7 * 32 * 3)  # 7 of 40 blocks, which does not divide
-    in_batches = simulation.block_sums(scheme, seconds, starts(40, 16), 16)
+    in_batches = simulation.block_sums(scheme, seconds, first_steps(40, 16), 16)
     np.testing.assert_allclose(at_once, in_batches, rtol=1e-6)
 
 
 def test_every_protocol_and_code_is_tried_or_left_out_with_a_reason():
-    tried = {name for name, _, _ in factories(np.ones((16, 12)))}
+    tried = {name for name, _, _ in scheme_rows(np.ones((16, 12)))}
     assert tried | set(SAME_TIMES) | set(NEEDS_TASK) | set(PARTS) == {*protocols.TABLE, *gcjax.codes.TABLE}
     assert len(tried) + len(SAME_TIMES) + len(NEEDS_TASK) + len(PARTS) == len(protocols.TABLE) + len(gcjax.codes.TABLE)
 
@@ -239,19 +239,23 @@ def test_codes_by_speed_wait_for_as_many_workers_as_they_need():
     schemes, _ = default_schemes(seconds, names=("heterogeneous",))
     assert len(schemes) == 2
     for scheme in schemes:
-        repeats, part = simulation.units(scheme, 6)
+        repeats, part = simulation.units_of_measured_step(scheme, 6)
         durations = np.repeat(seconds * part, repeats, axis=0).astype(np.float32)
         waits, decodes = scheme.protocol(durations), protocols.coded(scheme.protocol.code)(durations)
         np.testing.assert_allclose(waits.time, decodes.time, rtol=1e-5)
-        assert evaluation.exactness(scheme, 6, leaves_out=lambda: True) == CODED
+        assert evaluation.exactness(scheme, 6, has_uneven_commits=lambda: True) == CODED
 
 
 def test_a_level_decodes_when_all_but_its_stragglers_have_its_chunks():
     code = gcjax.codes.coded_multi_message(4, levels=(2, 3), rng_key=jax.random.key(0))
     finish = jnp.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [4.0, 8.0, 12.0], [5.0, 10.0, 15.0]])
-    assert first_level((2, 3), code, finish) == 3.0  # two workers have three chunks; a third one has two after 8 s
+    assert (
+        first_level_seconds((2, 3), code, finish) == 3.0
+    )  # two workers have three chunks; a third one has two after 8 s
     slow = finish.at[1].set(jnp.array([4.0, 5.0, 20.0])).at[2].set(jnp.array([4.0, 6.0, 20.0]))
-    assert first_level((2, 3), code, slow) == 6.0  # three workers have two chunks, before a second one has three
+    assert (
+        first_level_seconds((2, 3), code, slow) == 6.0
+    )  # three workers have two chunks, before a second one has three
 
 
 def test_blocks_are_longer_where_steps_are_slow_for_long():
@@ -270,16 +274,18 @@ def test_blocks_are_longer_where_steps_are_slow_for_long():
 
 def test_starts_cover_a_trace_and_overlap_in_a_short_one():
     assert default_block_steps(np.ones((44, 3))) == 16 and default_block_steps(np.ones((10_000, 3))) == 104
-    assert starts(44, 16).tolist() == list(range(44))
-    first = starts(10_000, 104)
+    assert first_steps(44, 16).tolist() == list(range(44))
+    first = first_steps(10_000, 104)
     assert len(first) == 100 and np.diff(first).max() <= 104
-    assert rows(np.array([0]), 10, run_in=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
-    assert draws(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [1.0] * 5  # three blocks are few
+    assert steps_of_blocks(np.array([0]), 10, run_in_steps=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
+    assert (
+        drawn_block_counts(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [1.0] * 5
+    )  # three blocks are few
 
 
 def test_drawn_stretches_vary_as_what_is_foretold_from_so_many_blocks():
     values = np.random.default_rng(1).normal(size=24)  # of 24 blocks
-    counts = draws(np.random.default_rng(2), 40_000, 24, 24 * 16, 16)
+    counts = drawn_block_counts(np.random.default_rng(2), 40_000, 24, 24 * 16, 16)
     assert set(counts.sum(axis=1)) == {20.0}
     variance = (counts @ values / 20).var()
     assert variance == pytest.approx(2 * 23 / 21 * values.var(ddof=1) / 24, rel=0.03)
@@ -319,7 +325,7 @@ def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
     text = str(slow_worker_advice)
     assert all(f"{row.scheme.name}" in text for row in slow_worker_advice.schemes)
     assert "| k_sync | approximate | 33 % [33, 33] | 1.333 |" in text
-    fields = page.json(slow_worker_advice)
+    fields = page.advice_json(slow_worker_advice)
     assert len(fields["schemes"]) == len(FEW) + 1 and fields["cost"]["value"] == pytest.approx(1 / 3)
     assert json.loads(json.dumps(fields))["schemes"][0]["won_back"]["low"] > 0.8
     in_bytes = page.table_rows(slow_worker_advice._replace(gradient_bytes=4e6))
@@ -336,11 +342,13 @@ def test_with_a_task_the_best_of_each_class_is_trained():
     )  # fmt: skip
     advice = advise(seconds, schemes={"asp": protocols.asp(), "repetition": FEW["repetition"]}, study=study)
     assert advice.target == "suboptimality <= 0.001"
-    reach = {row.scheme.name: row.reach for row in advice.schemes}
-    assert all(len(values) == 1 for values in reach.values())
-    assert 0 < reach["asp"][0] < reach["bsp"][0] < np.inf
-    assert reach["repetition"][0] == pytest.approx(reach["bsp"][0] * 2 / 3)  # the same steps, of 2 s instead of 3 s
-    assert "Trained on your task" in advice.verdict and page.REACH in page.heads(advice)
+    seconds_to_target = {row.scheme.name: row.seconds_to_target for row in advice.schemes}
+    assert all(len(values) == 1 for values in seconds_to_target.values())
+    assert 0 < seconds_to_target["asp"][0] < seconds_to_target["bsp"][0] < np.inf
+    assert seconds_to_target["repetition"][0] == pytest.approx(
+        seconds_to_target["bsp"][0] * 2 / 3
+    )  # the same steps, of 2 s instead of 3 s
+    assert "Trained on your task" in advice.verdict and page.HEAD_OF_TIME_TO_TARGET in page.heads(advice)
 
 
 @pytest.mark.parametrize("changes, match", [
@@ -365,8 +373,8 @@ def test_a_window_rises_and_falls_and_its_integral_is_its_length():
     window = Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
     moments = jnp.array([1.0, 2.5, 3.5, 5.5, 7.0, jnp.inf])
     assert window.ramped_weight(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
-    starts, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
-    assert window.weighted_seconds(starts, stops).tolist() == [3, 0.125, 1, 0.125, 0]
+    first_steps, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
+    assert window.weighted_seconds(first_steps, stops).tolist() == [3, 0.125, 1, 0.125, 0]
     whole = Window(jnp.float32(0), jnp.float32(5), None)
     assert whole.ramped_weight(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
     assert whole.weighted_seconds(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]

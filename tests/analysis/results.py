@@ -53,4 +53,9 @@ def results(failed=(), final=0.99, value=0.9):
         facts[name] = {"stalled": [analysis.is_stalled(s) for s in seeds]}
     target = analysis.target("accuracy", value, ["accuracy", "train_loss"])
     run = {"target": target._asdict(), "num_workers": W, "timeline_seconds": 8.0, "schemes": facts}
-    return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), run, analysis.stack(commits))
+    return analysis.Results(
+        analysis.concatenate_tables(metrics),
+        analysis.concatenate_tables(timeline),
+        run,
+        analysis.concatenate_tables(commits),
+    )

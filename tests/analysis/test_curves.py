@@ -80,12 +80,12 @@ def test_only_curves_that_coincide_have_gaps():
     late = found.metrics["time"] > 0.8 * found.metrics["time"].max()
     loss, asp = found.metrics["train_loss"], found.metrics["scheme"] == "ASP"
     loss[found.metrics["scheme"] == "FRC"] *= 3
-    assert styles.coinciding(found, "train_loss") == []
+    assert styles.coinciding_schemes(found, "train_loss") == []
     extra = {name: np.concatenate([column, column[asp]]) for name, column in found.metrics.items()}
     extra["scheme"] = np.append(found.metrics["scheme"], np.full(asp.sum(), "twin"))
     extra["train_loss"] = np.append(loss, np.where(late[asp], 2.0, 1.001) * loss[asp])
     facts = {**found.facts, "schemes": {**found.facts["schemes"], "twin": found.facts["schemes"]["ASP"]}}
     twins = found._replace(metrics=extra, facts=facts)
-    assert styles.coinciding(twins, "train_loss") == [["ASP", "twin"]]
+    assert styles.coinciding_schemes(twins, "train_loss") == [["ASP", "twin"]]
     lines = {scheme: style["linestyle"] for scheme, style in styles.styles(twins, "train_loss").items()}
     assert lines.pop("twin") == (0, (3.0, 3.0)) and set(lines.values()) == {"-"}

@@ -51,11 +51,13 @@ def test_what_was_spent_is_counted_up_to_the_target():
     found = results()
     times = analysis.reach_times(found, "ASP")
     rows = [seed["chunks"][seed["time"] == t][0] for seed, t in zip(found.seeds("ASP"), times, strict=True)]
-    assert rows_by_name(found)["ASP"].chunks == table_cells.three_digits(np.mean(rows))
+    assert rows_by_name(found)["ASP"].chunks == table_cells.three_digits_cell(np.mean(rows))
 
 
 def test_some_seeds():
-    text = table_cells.time_to_target(np.array([3.0, np.inf, 5.0]), np.array([9.0, 2.0, 9.0]), [False, True, False])
+    text = table_cells.time_to_target_cell(
+        np.array([3.0, np.inf, 5.0]), np.array([9.0, 2.0, 9.0]), [False, True, False]
+    )
     assert text == "4.00 ± 1.41 (2 of 3 seeds)"
 
 
@@ -63,7 +65,7 @@ def test_some_seeds():
     ("value", "text"), [(0.0, "0"), (12.345, "12.3"), (999.6, "1 k"), (1.5e6, "1.5 M"), (2e15, "2e+03 T")]
 )
 def test_short_numbers(value, text):
-    assert table_cells.three_digits(value) == text
+    assert table_cells.three_digits_cell(value) == text
 
 
 def test_names_in_brackets_are_shown_as_they_are():
@@ -117,10 +119,10 @@ def test_all_states_of_a_worker_are_in_the_timeline():
 def test_a_folder_with_results_is_not_overwritten(tmp_path):
     (tmp_path / "old").write_text("results")
     with pytest.raises(ValueError, match="must be new or empty"):
-        analysis.empty_folder(tmp_path)
+        analysis.make_empty_folder(tmp_path)
     with pytest.raises(ValueError, match="must be new or empty"):
-        analysis.empty_folder(tmp_path / "old")
-    assert analysis.empty_folder(tmp_path / "new" / "deep").is_dir()
+        analysis.make_empty_folder(tmp_path / "old")
+    assert analysis.make_empty_folder(tmp_path / "new" / "deep").is_dir()
 
 
 def test_a_folder_without_results(tmp_path):

@@ -162,7 +162,7 @@ def test_the_folder_of_a_study_is_sealed_as_a_whole(tmp_path, capsys):
     for name in ("summary.md", "deep/a.png", "checkpoints/old", ".lock"):
         (tmp_path / name).write_text("| a |\n| - |\n| 12 |\n")
     (tmp_path / "run.json").write_text('{"seed": 1}')
-    seal.complete(tmp_path)
+    seal.add_missing_digests(tmp_path)
     content = json.loads((tmp_path / "run.json").read_text())
     assert list(content["files"]) == ["deep/a.png", "summary.md"] and content["seed"] == 1
     assert cli.main(["report", str(tmp_path)]) == 0

@@ -29,7 +29,7 @@ def test_the_largest_model_is_the_last_that_fits(monkeypatch):
         for width in TINY.largest_widths
     }
     assert needed[32] < needed[64] < needed[96]
-    monkeypatch.setattr(memory, "limit", lambda: needed[64])
+    monkeypatch.setattr(memory, "available_bytes", lambda: needed[64])
     sizes = TINY._replace(largest_widths=TINY.largest_widths)
     uncoded, *_ = accelerator.largest_models(sizes)
     num_params = accelerator.training_step(TINY._replace(width=64), None).num_params

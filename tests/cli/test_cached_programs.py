@@ -17,7 +17,7 @@ from gcjax.cli import cached_programs
 
 counts = collections.Counter()
 jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
-cached_programs.keep()
+cached_programs.use_cache_folder()
 """
 END = """
 print(counts["cache_misses"], counts["cache_hits"])
@@ -79,11 +79,11 @@ def home(tmp_path, monkeypatch):
 
 def test_half_written_programs_are_removed(home):
     _, settings = home
-    folder = cached_programs.folder()
+    folder = cached_programs.default_cache_folder()
     folder.mkdir(parents=True)
     for name in ("whole-cache", "whole-atime", "half-cache"):
         (folder / name).write_bytes(b"x")
-    assert cached_programs.keep() == folder
+    assert cached_programs.use_cache_folder() == folder
     assert sorted(file.name for file in folder.glob("*-*")) == ["whole-atime", "whole-cache"]
     assert settings["jax_compilation_cache_max_size"] == cached_programs.MAX_BYTES
 
@@ -91,7 +91,7 @@ def test_half_written_programs_are_removed(home):
 def test_a_folder_that_cannot_be_made_is_said_and_does_no_harm(home, capsys):
     path, settings = home
     (path / "gcjax").write_text("a file")
-    assert cached_programs.keep() is None
+    assert cached_programs.use_cache_folder() is None
     assert "compiled programs are not kept" in capsys.readouterr().err
     assert not settings
 
@@ -99,4 +99,4 @@ def test_a_folder_that_cannot_be_made_is_said_and_does_no_harm(home, capsys):
 def test_what_the_user_has_set_stays(monkeypatch):
     monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: True)
     monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("changed"))
-    cached_programs.keep()
+    cached_programs.use_cache_folder()

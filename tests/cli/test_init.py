@@ -60,7 +60,7 @@ def load_copies(gcjax, tmp_path, names):
     for name in names:
         assert gcjax("init", tmp_path / name, "--config", name)[0] == 0
     script = (
-        "import os, sys\nfrom gcjax import config\nconfig.register()\n"
+        "import os, sys\nfrom gcjax import config\nconfig.register_entries()\n"
         f"sys.path[:] = [path for path in sys.path if os.path.realpath(path or '.') != {str(ROOT)!r}]\n"
         "for name in sys.argv[2:]:\n"
         "    if os.fork() == 0:  # with nothing imported by the one before\n"

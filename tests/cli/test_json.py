@@ -99,7 +99,7 @@ def test_a_check_of_schedules(command):
 
 
 def test_a_schedule_of_which_nothing_is_promised_has_all_fields():
-    (row,) = check_json.of_schedules([ScheduleCheck("own", "a, b", None)])["schedules"]
+    (row,) = check_json.schedules_json([ScheduleCheck("own", "a, b", None)])["schedules"]
     assert row == {"scheme": "own", "setting": "a, b", "holds": None, "claim": None, "steps": None}
 
 
@@ -131,7 +131,7 @@ def test_what_is_refused_prints_no_object(capsys):
 def test_numbers_that_json_lacks_are_null(capsys):
     result = {"time": np.array([np.inf, 1.5]), "count": np.int64(3), "nested": ({1: float("nan")},)}
     options = argparse.Namespace(json=True, name_of_command="run", result=result)
-    with json_output.printed(options):
+    with json_output.print_result_at_end(options):
         print("for a person")
     out, err = capsys.readouterr()
     assert err == "for a person\n" and sys.stdout is not sys.stderr

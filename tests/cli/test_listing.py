@@ -18,7 +18,7 @@ NEEDS_MORE |= {"read_trace", "replay", "text"}
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
-    config.register()
+    config.register_entries()
     with own_scheme.unloaded(monkeypatch):
         yield
 

@@ -41,7 +41,7 @@ def test_three_of_one_second_have_three_folders(here, holding):
 
     def take():
         barrier.wait()
-        folders.append(run_folders.new(None, "a", holding).name)
+        folders.append(run_folders.locked_new_folder(None, "a", holding).name)
 
     threads = [threading.Thread(target=take) for _ in range(3)]
     for thread in threads:
@@ -51,7 +51,7 @@ def test_three_of_one_second_have_three_folders(here, holding):
     assert sorted(folders) == ["a-20260102-030405", "a-20260102-030405-2", "a-20260102-030405-3"]
 
 
-@pytest.mark.parametrize("choose", [run_folders.new, run_folders.unfinished])
+@pytest.mark.parametrize("choose", [run_folders.locked_new_folder, run_folders.locked_resumable_or_new_folder])
 def test_the_same_folder_twice_is_refused(here, holding, choose):
     choose("out", "a", holding)
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_the_same_folder_twice_is_refused(here, holding, choose):
 def test_the_folder_of_something_else_gets_no_lock(here, holding):
     (here / "photos").mkdir()
     (here / "photos" / "a.png").touch()
-    for choose in (run_folders.new, run_folders.unfinished):
+    for choose in (run_folders.locked_new_folder, run_folders.locked_resumable_or_new_folder):
         with pytest.raises(ValueError, match="must be new or empty"):
             choose("photos", "a", holding)
     assert [path.name for path in (here / "photos").iterdir()] == ["a.png"]
@@ -73,24 +73,24 @@ def test_the_folder_of_something_else_gets_no_lock(here, holding):
 
 def test_a_lock_that_the_dead_have_left_is_no_content(here, holding):
     (here / "out").mkdir()
-    (here / "out" / locks.NAME).write_text("process 1 on nowhere")
-    assert run_folders.new("out", "a", holding).name == "out"
+    (here / "out" / locks.LOCK_FILE).write_text("process 1 on nowhere")
+    assert run_folders.locked_new_folder("out", "a", holding).name == "out"
 
 
 def test_the_newest_that_nobody_writes_to_is_resumed(here, holding):
     stopped(here, "a-20260101-000000", "a-20260101-000001-2", "a-20260101-000001-10", "a-b-20260103-000000")
-    order = [run_folders.unfinished(None, "a", holding).name for _ in range(4)]
+    order = [run_folders.locked_resumable_or_new_folder(None, "a", holding).name for _ in range(4)]
     assert order == ["a-20260101-000001-10", "a-20260101-000001-2", "a-20260101-000000", "a-20260102-030405"]
     holding.close()
-    assert run_folders.unfinished(None, "a", holding).name == order[0]
+    assert run_folders.locked_resumable_or_new_folder(None, "a", holding).name == order[0]
 
 
 def test_a_finished_one_is_not_resumed(here, holding):
     (here / "out").mkdir()
     (here / "out" / "run.json").touch()
     with pytest.raises(ValueError, match="is finished"):
-        run_folders.unfinished("out", "a", holding)
-    assert not (here / "out" / locks.NAME).exists()
+        run_folders.locked_resumable_or_new_folder("out", "a", holding)
+    assert not (here / "out" / locks.LOCK_FILE).exists()
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "--resume"], ["sweep", "--over", "sgd.learning_rate=0.1,0.2"]])

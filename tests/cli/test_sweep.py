@@ -87,14 +87,14 @@ def signalled(monkeypatch):
         init(self, label, *rest)
         begun.append(label)
         if next(count) == 1:
-            interrupts._signal_state.received = signal.SIGTERM
+            interrupts._signal_state.received_signal = signal.SIGTERM
 
     def end(number):
-        interrupts._signal_state.received = None
+        interrupts._signal_state.received_signal = None
         raise Ended(interrupts._signal_state.advice())
 
     monkeypatch.setattr(saved_progress.SavedProgress, "__init__", work)
-    monkeypatch.setattr(interrupts._signal_state, "received", None)
+    monkeypatch.setattr(interrupts._signal_state, "received_signal", None)
     monkeypatch.setattr(interrupts, "_end_process", end)
     return begun
 
@@ -127,4 +127,4 @@ def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signal
 def test_a_run_is_not_gone_on_with_as_a_sweep(tmp_path):
     (tmp_path / "checkpoints" / "ASP").mkdir(parents=True)
     with pytest.raises(ValueError, match="must be that of a sweep"):
-        sweep_folders.begin(tmp_path, "a = 1")
+        sweep_folders.write_or_check_identity(tmp_path, "a = 1")

@@ -57,7 +57,7 @@ def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
     assert result["command"] == "trace advise" and result["target"] == "suboptimality <= 0.001"
     rows = {row["name"]: row for row in result["schemes"]}
     assert rows["none waits"]["won_back"]["value"] == pytest.approx(6 / 7, abs=0.01)  # 4 / 3.5 s instead of 2 s
-    assert 0 < rows["none waits"]["reach"][0] < rows["BSP"]["reach"][0]
+    assert 0 < rows["none waits"]["seconds_to_target"][0] < rows["BSP"]["seconds_to_target"][0]
     assert result["cost_of_halves"] == [0.5, 0.5]
 
 

@@ -13,7 +13,7 @@ from gcjax import cli, stragglers
 @pytest.fixture
 def trace(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("gcjax.cli.cached_programs.keep", lambda: None)
+    monkeypatch.setattr("gcjax.cli.cached_programs.use_cache_folder", lambda: None)
     model = stragglers.markov(
         probability=0.3, persistence=0.9, slowdown=3.0, base=stragglers.weibull(scale=2.0, shape=5)
     )

@@ -34,7 +34,7 @@ def error(tmp_path):
     def message(*bindings):
         config.load(tmp_path / "two.gin", bindings)
         with pytest.raises(ValueError) as refusal:
-            config.start(tmp_path, progress.silent())
+            config.run_loaded(tmp_path, progress.silent())
         return str(refusal.value)
 
     return message

@@ -55,7 +55,7 @@ def file(tmp_path):
 
 def run(file, *bindings):
     config.load(file, bindings)
-    return config.start(file.parent, progress.silent())
+    return config.run_loaded(file.parent, progress.silent())
 
 
 def test_an_experiment_gets_what_the_file_binds(file):
@@ -89,7 +89,7 @@ def test_the_operative_config_repeats_the_run(file, tmp_path):
 
 
 def test_every_entry_can_be_named(file):
-    config.register()
+    config.register_entries()
     for kind in registry.kinds().values():
         for name, entry in kind.entries.items():
             assert callable(entry.factory)
@@ -206,10 +206,10 @@ def test_a_file_that_does_not_exist_names_those_nearby(file, monkeypatch):
 
 
 def test_kinds_can_be_selected():
-    assert list(registry.select("protocol")) == ["protocol"]
-    assert set(registry.select()) == {
+    assert list(registry.select_kinds("protocol")) == ["protocol"]
+    assert set(registry.select_kinds()) == {
         "absences", "assignment", "code", "compression", "deadline", "experiment", "groups", "network", "optimizer",
         "protocol", "specification", "stopping", "straggler", "study", "task", "trace",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
-        registry.select("protocols")
+        registry.select_kinds("protocols")

@@ -23,7 +23,7 @@ def error(tmp_path):
         (tmp_path / "short.gin").write_text(text)
         config.load(tmp_path / "short.gin")
         with pytest.raises(ValueError) as refusal:
-            config.start(tmp_path, progress.silent())
+            config.run_loaded(tmp_path, progress.silent())
         return str(refusal.value)
 
     return message

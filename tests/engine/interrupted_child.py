@@ -19,10 +19,10 @@ def main(folder, every, seconds):
     from gcjax.engine.pieces import advance_in_pieces
 
     interrupts.SAVING_SECONDS = dict.fromkeys(
-        interrupts.STATUS, 90.0
+        interrupts.EXIT_STATUS, 90.0
     )  # a busy machine may need more than a command has
-    interrupts.allow_saving()
-    interrupts.advise(lambda: f"; {saved_progress.sentence()}")
+    interrupts.allow_last_checkpoint()
+    interrupts.set_advice(lambda: f"; {saved_progress.lost_work_text()}")
 
     @jax.jit
     def step(x):
@@ -47,5 +47,5 @@ def main(folder, every, seconds):
 if __name__ == "__main__":
     from gcjax import interrupts
 
-    with interrupts.handled(until_exit=True):
+    with interrupts.end_on_signals(until_exit=True):
         main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

@@ -120,8 +120,10 @@ def ended(monkeypatch):
     """As in a command, with what has ended the process instead of an end, and that a signal comes."""
     ends = []
     monkeypatch.setattr(interrupts._signal_state, "saving_seconds", interrupts.SAVING_SECONDS)
-    monkeypatch.setattr(interrupts._signal_state, "received", None)
-    monkeypatch.setattr(interrupts, "_end_process", lambda number: ends.append((number, saved_progress.sentence())))
+    monkeypatch.setattr(interrupts._signal_state, "received_signal", None)
+    monkeypatch.setattr(
+        interrupts, "_end_process", lambda number: ends.append((number, saved_progress.lost_work_text()))
+    )
     return ends
 
 
@@ -132,7 +134,7 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
         def append(self, number):
             super().append(number)
             if number == 2:
-                interrupts._signal_state.received = signal.SIGTERM
+                interrupts._signal_state.received_signal = signal.SIGTERM
 
     seen, rest = Signalled(), []
     with engine.Checkpoints(tmp_path, every=1000, label="a child") as checkpoints:
@@ -140,7 +142,7 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
         assert checkpoints.on_disk() == [3]
     said = "a checkpoint was written at 50% of a child, so nothing is lost"
     assert seen == [0, 1, 2] and ended == [(signal.SIGTERM, said)]
-    interrupts._signal_state.received = None
+    interrupts._signal_state.received_signal = None
     with engine.Checkpoints(tmp_path, every=1000) as checkpoints:
         run = trained(checkpoints, seen=rest)
     assert rest == [3, 4, 5] and len(ended) == 1
@@ -165,7 +167,7 @@ def test_what_a_round_that_takes_too_long_loses_is_said(tmp_path, timed):
         with engine.Checkpoints(tmp_path, every=2, label="a child") as checkpoints, pytest.raises(Stop):
             trained(checkpoints, stop=4)
         assert re.fullmatch(
-            r"lost is the work of \d+ s since the checkpoint at 67% of a child", saved_progress.sentence()
+            r"lost is the work of \d+ s since the checkpoint at 67% of a child", saved_progress.lost_work_text()
         )
 
 

@@ -78,8 +78,8 @@ def test_what_a_piece_that_takes_too_long_loses_is_said(tmp_path, whole):
 
 def test_what_is_lost_before_the_first_checkpoint(tmp_path):
     work = saved_progress.SavedProgress("ASP", 10, Checkpoints(tmp_path).on_disk)
-    assert saved_progress.sentence() == work.sentence() == "lost is the work of 0 s on ASP"
+    assert saved_progress.lost_work_text() == work.lost_work_text() == "lost is the work of 0 s on ASP"
     work.record_stop()
-    assert saved_progress.sentence() == "lost is the work of 0 s on ASP"
-    saved_progress.forget()
-    assert not saved_progress.sentence()
+    assert saved_progress.lost_work_text() == "lost is the work of 0 s on ASP"
+    saved_progress.forget_run()
+    assert not saved_progress.lost_work_text()

@@ -57,15 +57,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_is_refused_below_its_bytes_and_only_there(name, monkeypatch):
     protocol, optimizer, num_bytes = CASES[name]
-    monkeypatch.setattr(memory, "limit", lambda: num_bytes - 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: num_bytes - 1)
     with pytest.raises(ValueError, match="must fit into memory; they take at least"):
         run(protocol, optimizer)
-    monkeypatch.setattr(memory, "limit", lambda: num_bytes)
+    monkeypatch.setattr(memory, "available_bytes", lambda: num_bytes)
     assert np.isfinite(np.asarray(run(protocol, optimizer).params)).all()
 
 
 def test_what_fits_is_said_and_fits(monkeypatch):
-    monkeypatch.setattr(memory, "limit", lambda: bytes_of_state(5, 0))
+    monkeypatch.setattr(memory, "available_bytes", lambda: bytes_of_state(5, 0))
     with pytest.raises(ValueError, match="past versions of them 31.2 KiB") as error:
         run(protocols.asp())
     ring_size = int(re.search(r"pass ring_size=(\d+)", str(error.value)).group(1))
@@ -77,14 +77,14 @@ def test_what_fits_is_said_and_fits(monkeypatch):
 
 
 def test_without_a_ring_there_is_no_word_of_one(monkeypatch):
-    monkeypatch.setattr(memory, "limit", lambda: 100)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 100)
     with pytest.raises(ValueError, match="Take fewer workers or a smaller model") as error:
         run(protocols.bsp())
     assert "ring_size" not in str(error.value)
 
 
 def test_a_traced_run_is_refused_when_it_is_traced(monkeypatch):
-    monkeypatch.setattr(memory, "limit", lambda: bytes_of_state(5, 0))
+    monkeypatch.setattr(memory, "available_bytes", lambda: bytes_of_state(5, 0))
     with pytest.raises(ValueError, match="must fit into memory"):
         jax.jit(lambda durations: engine.run(TASK, protocols.asp(), optax.sgd(0.1), durations, rng_key=KEY).params)(
             DURATIONS

@@ -29,7 +29,7 @@ def test_units_and_commits_come_back_as_a_timeline(tmp_path):
         records.add(label, run)
     records.write(tmp_path)
     (tmp_path / "summary.md").write_text("# Live\n\nWords.\n")
-    seal.complete(tmp_path)
+    seal.add_missing_digests(tmp_path)
     first, second = folder.activities(tmp_path)
     made = np.isfinite(run.schedule.time)
     assert (first.name, second.name, first.num_workers) == ("ASP, one slow", "ASP <2>", 3)
@@ -45,7 +45,7 @@ def test_a_long_run_is_kept_up_to_some_seconds(tmp_path, monkeypatch):
     records = live_records.Records()
     records.add("ASP", live_run())
     records.write(tmp_path)
-    seal.complete(tmp_path)
+    seal.add_missing_digests(tmp_path)
     (activity,) = folder.activities(tmp_path)
     assert activity.units["start"].max() < 3.0 and activity.contributions["time"].max() < 3.0
 

@@ -37,7 +37,9 @@ def main() -> int:
         ]
     console = progress.console()
     console.print(
-        tables.rich_table("What is supported", ["Environment", "Versions", *columns], rows, keys=1, left=columns)
+        tables.rich_table(
+            "What is supported", ["Environment", "Versions", *columns], rows, num_key_columns=1, left_heads=columns
+        )
     )
     for name, reason in configs.SKIPPED.items() if CONFIGS in columns else ():
         console.print(f"Config {name} is skipped: {reason}.", highlight=False)

@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_is_said(tmp_path, monkeypatch):
 
     with pytest.raises(OSError, match="No space left") as raised:
         checkpoints.save(1, recovery.Parameters({"w": jax.numpy.ones(3)}, ()))
-    assert "no space left" in machine_errors.sentence(raised.value)
+    assert "no space left" in machine_errors.explanation(raised.value)
 
 
 @pytest.mark.slow

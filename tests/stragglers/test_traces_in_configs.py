@@ -29,7 +29,7 @@ def sample(tmp_path):
         text += [f"read_trace.path = '{tmp_path / 'times.csv'}'", "replay.start = 'recorded'", *lines]
         (tmp_path / "c.gin").write_text("\n".join(text))
         config.load(tmp_path / "c.gin", [])
-        config.start(tmp_path, progress.silent())
+        config.run_loaded(tmp_path, progress.silent())
         return np.asarray(stragglers.sample_durations(SAMPLES["model"], jax.random.key(0), 2, 2))
 
     yield durations

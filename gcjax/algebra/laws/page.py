@@ -54,7 +54,7 @@ def table(results: Sequence[Result]) -> RichTable:
         claims_or_condition = "\n".join(map(str, law.claims)) or law.condition
         outcome_style = "" if result.expected else "bold red"
         rows.append([law.title, Text(result.outcome, style=outcome_style), claims_or_condition, law.source])
-    return rich_table("", headings, rows, left=headings)
+    return rich_table("", headings, rows, left_heads=headings)
 
 
 def counterexamples(results: Sequence[Result], *, expected: bool) -> str:

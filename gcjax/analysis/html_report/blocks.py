@@ -42,16 +42,18 @@ def folded(summary: str, body: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, keys: int = 1, left: Sequence[str] = ()) -> str:
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, num_key_columns: int = 1, left_heads: Sequence[str] = ()
+) -> str:
     """A table of text; wider ones than the screen are scrolled, and their first column stays.
 
     Args:
       heads: of the columns.
       rows: of cells.
-      keys: how many columns name the row.
-      left: the heads of the other columns of text; numbers are to the right.
+      num_key_columns: how many columns name the row.
+      left_heads: those of the other columns of text; numbers are to the right.
     """
-    is_left = [i < keys or head in left for i, head in enumerate(heads)]
+    is_left = [i < num_key_columns or head in left_heads for i, head in enumerate(heads)]
     head_row = _table_row("th", heads, is_left)
     body_rows = "".join(_table_row("td", row, is_left) for row in rows)
     return f'<div class="wide" tabindex="0"><table><thead>{head_row}</thead><tbody>{body_rows}</tbody></table></div>'
@@ -69,7 +71,7 @@ def markdown(page: str) -> str:
     return "".join(_block_html(kind, [line for line in lines if line.strip()]) for kind, lines in blocks)
 
 
-def inline(text: str) -> str:
+def inline_html(text: str) -> str:
     """A text with what Markdown has within a line."""
     text_and_code = html.escape(text).split("`")  # in turns
     is_last_never_closed = len(text_and_code) % 2 == 0
@@ -119,17 +121,19 @@ def _block_html(kind: str, lines: list[str]) -> str:
     if kind == "table":
         return _markdown_table_html(lines)
     if kind == "heading":
-        return "".join(f"<h3>{inline(line.lstrip('# '))}</h3>" for line in lines)
+        return "".join(f"<h3>{inline_html(line.lstrip('# '))}</h3>" for line in lines)
     if kind == "list":
         items = [" ".join(item.split()) for item in re.split(r"^- ", "\n".join(lines), flags=re.MULTILINE)]
-        return "<ul>" + "".join(f"<li>{inline(item)}</li>" for item in items if item) + "</ul>"
-    return f"<p>{inline(' '.join(lines))}</p>" if lines else ""
+        return "<ul>" + "".join(f"<li>{inline_html(item)}</li>" for item in items if item) + "</ul>"
+    return f"<p>{inline_html(' '.join(lines))}</p>" if lines else ""
 
 
 def _markdown_table_html(lines: list[str]) -> str:
     """A table of Markdown, whose second line says which columns are of numbers; nothing if it has no row."""
-    rows = tables.page_rows("\n".join(lines))[0]
+    rows = tables.rows_of_tables("\n".join(lines))[0]
     heads = list(rows[0]) if rows else []
-    rules = [rule.strip() for rule in lines[1].strip().strip("|").split("|")]
-    left_heads = [head for head, rule in zip(heads, rules, strict=False) if not rule.endswith(":")]
-    return table(heads, [list(row.values()) for row in rows], left=left_heads) if rows else ""
+    alignment_rules = [alignment_rule.strip() for alignment_rule in lines[1].strip().strip("|").split("|")]
+    left_heads = [
+        head for head, alignment_rule in zip(heads, alignment_rules, strict=False) if not alignment_rule.endswith(":")
+    ]
+    return table(heads, [list(row.values()) for row in rows], left_heads=left_heads) if rows else ""

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from gcjax.analysis.curves import drawn_metrics, linear_time, lowest_value_shown
+from gcjax.analysis.curves import drawn_metrics, linear_axis_seconds, lowest_value_shown
 from gcjax.analysis.store import Columns, Results
 from gcjax.analysis.styles import COLOURS, seed_curves, styles
-from gcjax.analysis.timelines.activity import Activity, limit
+from gcjax.analysis.timelines.activity import Activity, limited_activity
 from gcjax.analysis.timelines.intervals import STATE_COLOURS
 from gcjax.analysis.timelines.slices import SERVER, Slices, slices
 
@@ -39,7 +39,7 @@ def charts(results: Results) -> list[dict[str, Any]]:
             "metric": metric.replace("_", " "),
             "clock": "virtual time (s)",
             "logarithmic": metric.endswith("loss"),
-            "linearUntil": linear_time(results),
+            "linearUntil": linear_axis_seconds(results),
             "target": target["value"] if metric == target["metric"] else None,
             "from": _lowest_shown(target) if metric == target["metric"] else None,
             "curves": [_seeds_curve(results, scheme, metric, style) for scheme, style in scheme_styles.items()],
@@ -106,7 +106,7 @@ def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
     """Who did what when: for each scheme the bars of its workers, in steps of a millionth of the time."""
     shown_activities = activities[:MAX_TIMELINES]
     max_units = max(1, MAX_UNITS // max(1, len(shown_activities)))
-    limited_activities = [limit(activity, max_units=max_units) for activity in shown_activities]
+    limited_activities = [limited_activity(activity, max_units=max_units) for activity in shown_activities]
     seconds = max((activity.end for activity in limited_activities), default=1.0)
     return {
         "states": [[state, colour, _DARK_PAGE_COLOURS.get(state, colour)] for state, colour in STATE_COLOURS.items()],
@@ -126,7 +126,7 @@ def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
     commit_times = track_slices.begin[is_server & (track_slices.unit_or_commit >= 0)]
     return {
         "name": activity.name,
-        "words": activity.shown_part,
+        "words": activity.shown_part_text,
         "seconds": activity.end,
         "workers": activity.workers.tolist(),
         "row": np.searchsorted(activity.workers, bars.worker).tolist(),

@@ -9,7 +9,7 @@ from gcjax.analysis.html_report import figures, sections
 from gcjax.analysis.html_report.blocks import Section
 from gcjax.analysis.html_report.page import page
 from gcjax.analysis.html_report.verdict import verdict
-from gcjax.analysis.store import PAGE, TIMELINE, load
+from gcjax.analysis.store import PAGE_FILE, TIMELINE_FILE, load
 from gcjax.analysis.timelines import folder as timelines
 
 
@@ -35,9 +35,9 @@ def write_html(folder: str | Path, path: str | Path | None = None) -> Path:
     if path is not None:
         files.write_text(path, page_html)
         return Path(path)
-    with seal.rewriting(folder, (PAGE,)):
-        files.write_text(folder / PAGE, page_html)
-    return folder / PAGE
+    with seal.rewriting(folder, (PAGE_FILE,)):
+        files.write_text(folder / PAGE_FILE, page_html)
+    return folder / PAGE_FILE
 
 
 def _comparison_page(folder: Path) -> str:
@@ -59,9 +59,9 @@ def _summary_page(folder: Path) -> str:
     """The page of an experiment that is no comparison: its summary, its timelines if it has some, its figures."""
     if not (folder / "summary.md").is_file():
         raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no summary.md. Choose another one.")
-    facts = seal.read(folder, rebuilt=(PAGE,))
+    facts = seal.read(folder, rebuilt_files=(PAGE_FILE,))
     heading, _, summary_text = (folder / "summary.md").read_text().strip().removeprefix("# ").partition("\n")
-    activities = timelines.activities(folder) if (folder / TIMELINE).is_file() else []
+    activities = timelines.activities(folder) if (folder / TIMELINE_FILE).is_file() else []
     images_section = sections.images_section(folder)
     charts, calibrations = figures.loss_charts(activities), facts.get("calibrations")
     page_sections = [

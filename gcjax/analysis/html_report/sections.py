@@ -13,7 +13,16 @@ from gcjax.analysis.timelines.activity import Activity
 _MAX_CONFIG_CHARACTERS = 200_000
 _MAX_IMAGE_BYTES = 3_000_000
 _MACHINE_FACTS = ("platform", "device", "num_devices", "cores")
-_FACTS_ELSEWHERE = (*_MACHINE_FACTS, "versions", "schemes", "target", "verdict", "calibrations", "files", "sha256")
+_FACTS_SHOWN_ELSEWHERE = (
+    *_MACHINE_FACTS,
+    "versions",
+    "schemes",
+    "target",
+    "verdict",
+    "calibrations",
+    "files",
+    "sha256",
+)
 
 
 def results_section(results: Results) -> Section:
@@ -89,7 +98,7 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
             cells = [_milliseconds(seconds) for seconds in (*unit_send_receive, measured["service_seconds"])]
             rows.append([run, str(worker), *cells])
     note = blocks.paragraph("Medians on the real clock: the simulator's input for its predictions.", kind="note")
-    return Section("Calibration", blocks.table(heads, rows, keys=2) + note, name="calibration")
+    return Section("Calibration", blocks.table(heads, rows, num_key_columns=2) + note, name="calibration")
 
 
 def trace_section(
@@ -103,7 +112,7 @@ def trace_section(
       title: of the section.
     """
     titled_tables = [
-        f"<h3>{blocks.inline(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
+        f"<h3>{blocks.inline_html(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
     ]
     return Section(title, blocks.markdown(text) + "".join(titled_tables), name="trace")
 
@@ -114,7 +123,7 @@ def run_section(facts: Mapping[str, Any]) -> Section:
     numbers = {
         name: value
         for name, value in facts.items()
-        if name not in _FACTS_ELSEWHERE and not isinstance(value, dict | list)
+        if name not in _FACTS_SHOWN_ELSEWHERE and not isinstance(value, dict | list)
     }
     tables = [
         _name_value_table("Ran on", machine),
@@ -155,7 +164,7 @@ def _name_value_table(title: str, values: Mapping[str, Any]) -> str:
         return ""
     rows = [[name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value)]
             for name, value in values.items()]  # fmt: skip
-    return blocks.table((title, ""), rows, left=("",))
+    return blocks.table((title, ""), rows, left_heads=("",))
 
 
 def _milliseconds(seconds: float | None) -> str:

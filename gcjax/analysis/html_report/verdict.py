@@ -15,67 +15,67 @@ def verdict(results: Results) -> str:
     """Who reached the target first and by how much, with an interval over seeds; and who never gets there."""
     target = results.facts["target"]
     target_text = f"{target['value']:g} {target['metric'].replace('_', ' ')}"
-    schemes = [row.scheme for row in summary.rows(results)]  # the fastest first
+    schemes = [row.scheme for row in summary.rows(results)]  # the best first
     reach_times = {scheme: summary.reach_times(results, scheme) for scheme in schemes}
     reaching_schemes = [scheme for scheme in schemes if np.isfinite(reach_times[scheme]).any()]
     if not reaching_schemes:
         best, scheme = summary.best_value(results)
         sentence = f"No scheme reached {target_text}; the best value was {best:.4g}, by {scheme}."
         return f"{sentence} {_halt_sentence(results)}".strip()
-    first_sentence = _first_scheme_sentence(reaching_schemes, reach_times, target_text)
+    first_sentence = _best_scheme_sentence(reaching_schemes, reach_times, target_text)
     not_reaching_schemes = [scheme for scheme in schemes if scheme not in reaching_schemes]
     sentences = [first_sentence, _not_reached_sentence(not_reaching_schemes), _halt_sentence(results)]
     return " ".join(filter(None, sentences))
 
 
-def _first_scheme_sentence(schemes: list[str], reach_times: dict[str, np.ndarray], target_text: str) -> str:
-    """The sentence on the first scheme, and on how far it is before the second.
+def _best_scheme_sentence(schemes: list[str], reach_times: dict[str, np.ndarray], target_text: str) -> str:
+    """The sentence on the best scheme, and on how far it is before the second best.
 
     Args:
-      schemes: those that reached the target, the fastest first.
+      schemes: those that reached the target: for most seeds first, and of these the fastest.
       reach_times: scheme -> float[S] seconds until the target, for each seed.
       target_text: what is reached.
     """
-    first = schemes[0]
-    seconds = _seconds_text(reach_times[first])
+    best = schemes[0]
+    seconds = _seconds_text(reach_times[best])
     if len(schemes) == 1:
-        return f"Only {first} reached {target_text}, after {seconds} s."
-    second = schemes[1]
-    num_seeds_of_first, num_seeds_of_second = (int(np.isfinite(reach_times[x]).sum()) for x in (first, second))
-    if num_seeds_of_first > num_seeds_of_second:
+        return f"Only {best} reached {target_text}, after {seconds} s."
+    second_best = schemes[1]
+    num_seeds_of_best, num_seeds_of_second_best = (int(np.isfinite(reach_times[x]).sum()) for x in (best, second_best))
+    if num_seeds_of_best > num_seeds_of_second_best:
         return (
-            f"{first} reached {target_text} most reliably, after {seconds} s; {second} did for {num_seeds_of_second} "
-            f"of {reach_times[second].size} seeds."
+            f"{best} reached {target_text} most reliably, after {seconds} s; {second_best} did for "
+            f"{num_seeds_of_second_best} of {reach_times[second_best].size} seeds."
         )
-    return _comparison_sentence(first, second, reach_times[first], reach_times[second], target_text)
+    return _comparison_sentence(best, second_best, reach_times[best], reach_times[second_best], target_text)
 
 
 def _comparison_sentence(
-    first: str, second: str, first_times: np.ndarray, second_times: np.ndarray, target_text: str
+    faster: str, slower: str, faster_times: np.ndarray, slower_times: np.ndarray, target_text: str
 ) -> str:
     """Which one is faster, and how many times, if that can be told.
 
     Args:
-      first: a scheme.
-      second: another one, whose mean time is longer.
-      first_times: float[S] seconds, of each of S seeds; a seed has the same durations under both schemes.
-      second_times: float[S] seconds, likewise.
+      faster: a scheme.
+      slower: another one, whose mean time is longer.
+      faster_times: float[S] seconds, of each of S seeds; a seed has the same durations under both schemes.
+      slower_times: float[S] seconds, likewise.
       target_text: what is reached.
     """
-    first_seconds, second_seconds = _seconds_text(first_times), _seconds_text(second_times)
-    has_ratio = np.isfinite(first_times) & np.isfinite(second_times) & (first_times > 0) & (second_times > 0)
-    log_ratios = np.log(second_times[has_ratio] / first_times[has_ratio])
-    reached_first = f"{first} reached {target_text} first, after {first_seconds} s"
+    faster_seconds, slower_seconds = _seconds_text(faster_times), _seconds_text(slower_times)
+    has_ratio = np.isfinite(faster_times) & np.isfinite(slower_times) & (faster_times > 0) & (slower_times > 0)
+    log_ratios = np.log(slower_times[has_ratio] / faster_times[has_ratio])
+    reached_first = f"{faster} reached {target_text} first, after {faster_seconds} s"
     if log_ratios.size < 2:
         chance = f"{max(log_ratios.size, 1)} seed does not tell this from chance"
-        return f"{reached_first}, before {second} ({second_seconds} s); {chance}."
+        return f"{reached_first}, before {slower} ({slower_seconds} s); {chance}."
     lowest_ratio, mean_ratio, highest_ratio = np.exp(_confidence_interval(log_ratios))
     interval = f"90 % interval {lowest_ratio:.2f} to {highest_ratio:.2f} over {log_ratios.size} seeds"
     if lowest_ratio > 1:
-        return f"{reached_first}, {mean_ratio:.2f} times as fast as {second} ({interval})."
+        return f"{reached_first}, {mean_ratio:.2f} times as fast as {slower} ({interval})."
     return (
-        f"{first} and {second} cannot be told apart: {first_seconds} s and {second_seconds} s to {target_text} "
-        f"({first} is {mean_ratio:.2f} times as fast, {interval})."
+        f"{faster} and {slower} cannot be told apart: {faster_seconds} s and {slower_seconds} s to {target_text} "
+        f"({faster} is {mean_ratio:.2f} times as fast, {interval})."
     )
 
 
@@ -88,7 +88,7 @@ def _confidence_interval(samples: np.ndarray) -> list[Any]:
 
 def _seconds_text(reach_times: np.ndarray) -> str:
     """Seconds until the target, float[S] of S seeds, with their spread."""
-    return table_cells.time_to_target(reach_times, reach_times, stalled=[False])
+    return table_cells.time_to_target_cell(reach_times, reach_times, is_stalled=[False])
 
 
 def _not_reached_sentence(schemes: list[str]) -> str:

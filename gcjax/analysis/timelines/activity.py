@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.analysis.collect import commit_columns, timeline_columns
-from gcjax.analysis.store import Columns, select
+from gcjax.analysis.store import Columns, select_rows
 from gcjax.protocols.conformance.committed_units import on_host
 from gcjax.protocols.schedule import Schedule
 
@@ -36,7 +36,7 @@ class Activity(NamedTuple):
       end: seconds, of the window.
       workers: int[shown], those that are shown.
       num_workers: W.
-      shown_part: which part of the record this is, in words.
+      shown_part_text: which part of the record this is, in words.
       missing_data_note: what is not known, as the end of a sentence.
       has_all_commits: whether all commits within the window are among `contributions`.
     """
@@ -49,7 +49,7 @@ class Activity(NamedTuple):
     end: float
     workers: np.ndarray
     num_workers: int
-    shown_part: str
+    shown_part_text: str
     missing_data_note: str = ""
     has_all_commits: bool = True
 
@@ -78,24 +78,24 @@ def of_schedule(
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.
     """
     record: Any = on_host(jax.device_get(schedule))
-    seconds, num_workers = _last_moment(record), record.start.shape[1]
-    without_failures = np.zeros(record.start.shape)
+    last_moment, num_workers = _last_moment(record), record.start.shape[1]
+    durations_without_failure = np.zeros(record.start.shape)
     unit_durations = (
-        without_failures if durations is None else _array_of_shape("durations", durations, record.start.shape)
+        durations_without_failure if durations is None else _array_of_shape("durations", durations, record.start.shape)
     )
     loss_curve = None if loss is None else _loss_curve(record.time, _array_of_shape("loss", loss, record.time.shape))
     whole = Activity(
-        name, units={}, contributions=None, loss=loss_curve, begin=0.0, end=seconds, workers=np.arange(num_workers),
-        num_workers=num_workers, shown_part="",
+        name, units={}, contributions=None, loss=loss_curve, begin=0.0, end=last_moment, workers=np.arange(num_workers),
+        num_workers=num_workers, shown_part_text="",
     )  # fmt: skip
     is_large = np.isfinite(record.start).sum() > MAX_UNITS
     shown_workers = (
         _evenly_spaced(num_workers, MAX_WORKERS) if is_large and workers is None else _worker_indices(workers, whole)
     )
     units = _units_of_workers(name, record, unit_durations, shown_workers)
-    limited = limit(whole._replace(units=units), window=window, workers=shown_workers.tolist())
+    shown_activity = limited_activity(whole._replace(units=units), window=window, workers=shown_workers.tolist())
     return _without_commits_of_others_if_too_many(
-        limited._replace(contributions=_contributions_until(name, record, limited.end))
+        shown_activity._replace(contributions=_contributions_until(name, record, shown_activity.end))
     )
 
 
@@ -115,7 +115,7 @@ def _contributions_until(name: str, record: Schedule, seconds: float) -> Columns
     return commit_columns(name, record._replace(**fields_by_commit), np.inf)
 
 
-def limit(
+def limited_activity(
     whole: Activity,
     *,
     window: tuple[float, float] | None = None,
@@ -132,13 +132,15 @@ def limit(
     is_large = len(whole.units["unit"]) > max_units
     if is_large and workers is None and len(shown_workers) > MAX_WORKERS:
         shown_workers = _evenly_spaced(whole.num_workers, MAX_WORKERS)
-    units = select(whole.units, _is_shown(whole.units, shown_workers, begin, end))
+    units = select_rows(whole.units, _is_shown(whole.units, shown_workers, begin, end))
     if is_large and window is None and len(units["start"]) > max_units:
         start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
-        end, units = start_of_first_unit_too_many, select(units, units["start"] < start_of_first_unit_too_many)
-    shown_part = _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.missing_data_note
+        end, units = start_of_first_unit_too_many, select_rows(units, units["start"] < start_of_first_unit_too_many)
+    shown_part_text = (
+        _shown_part_text(shown_workers, whole.num_workers, begin, end, whole.end) + whole.missing_data_note
+    )
     return _without_commits_of_others_if_too_many(
-        whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part=shown_part)
+        whole._replace(units=units, begin=begin, end=end, workers=shown_workers, shown_part_text=shown_part_text)
     )
 
 
@@ -152,20 +154,20 @@ def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
     if num_commits_in_window <= MAX_COMMITS:
         return activity
     is_of_shown_worker = np.isin(activity.contributions["worker"], activity.workers)
-    kept_commits = np.unique(commits[is_in_window & is_of_shown_worker])
-    kept_text = f"the {kept_commits.size} of {num_commits_in_window} commits that took a push of them"
+    shown_commits = np.unique(commits[is_in_window & is_of_shown_worker])
+    shown_commits_text = f"the {shown_commits.size} of {num_commits_in_window} commits that took a push of them"
     return activity._replace(
-        contributions=select(activity.contributions, np.isin(commits, kept_commits)),
+        contributions=select_rows(activity.contributions, np.isin(commits, shown_commits)),
         loss=None if activity.loss is None else _thinned_curve(activity.loss, MAX_COMMITS),
         has_all_commits=False,
-        shown_part=f"{activity.shown_part}, and {kept_text}",
+        shown_part_text=f"{activity.shown_part_text}, and {shown_commits_text}",
     )
 
 
 def _thinned_curve(curve: Columns, max_points: int) -> Columns:
     """At most so many points of a curve, evenly spaced, the first and the last among them."""
     rows = np.unique(np.linspace(0, len(curve["time"]) - 1, max_points).round().astype(int))
-    return select(curve, rows)
+    return select_rows(curve, rows)
 
 
 def _array_of_shape(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -16,7 +16,7 @@ from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flo
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
     """Writes a file with a process for each activity, an event a line."""
-    shown_parts = {activity.name: activity.shown_part for activity in activities}
+    shown_parts = {activity.name: activity.shown_part_text for activity in activities}
     notes = {"written by": f"gcjax {gcjax.__version__}", **shown_parts}
     head_object = json.dumps({"displayTimeUnit": "ms", "otherData": notes})
     file.write(head_object.removesuffix("}").encode() + b', "traceEvents": [')
@@ -41,7 +41,7 @@ def _process_events(process_id: int, activity: Activity) -> Iterator[dict[str, A
     track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
     thread_of_track = {track: thread for thread, track in enumerate(sorted(set(track_of_slice)), start=1)}
     yield _name_event("process_name", process_id, 0, activity.name)
-    yield {"ph": "M", "name": "process_labels", "pid": process_id, "args": {"labels": activity.shown_part}}
+    yield {"ph": "M", "name": "process_labels", "pid": process_id, "args": {"labels": activity.shown_part_text}}
     for track, thread in thread_of_track.items():
         sort_index = {"sort_index": thread}
         yield _name_event("thread_name", process_id, thread, track_name(*track))
@@ -61,19 +61,19 @@ def _name_event(kind: str, process_id: int, thread: int, name: str) -> dict[str,
 
 def _microseconds(nanoseconds: np.ndarray) -> list[float]:
     """The unit of the format, as Python numbers."""
-    return [number / 1000 for number in nanoseconds.tolist()]
+    return [flow_index / 1000 for flow_index in nanoseconds.tolist()]
 
 
 def _slice_events(process_id: int, track_slices: Slices, thread_of_slice: Sequence[int]) -> Iterator[dict[str, Any]]:
     """An event for each slice."""
     begins, durations = _microseconds(track_slices.begin), _microseconds(track_slices.end - track_slices.begin)
-    names, numbers = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
-    for index, thread in enumerate(thread_of_slice):
-        is_server = track_slices.worker[index] == SERVER
-        event = {"ph": "X", "cat": "server" if is_server else "worker", "name": names[index], "pid": process_id,
-                 "tid": thread, "ts": begins[index], "dur": durations[index]}  # fmt: skip
-        if numbers[index] >= 0:
-            event["args"] = {"commit" if is_server else "unit": numbers[index]}
+    names, units_or_commits = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
+    for slice_index, thread in enumerate(thread_of_slice):
+        is_server = track_slices.worker[slice_index] == SERVER
+        event = {"ph": "X", "cat": "server" if is_server else "worker", "name": names[slice_index], "pid": process_id,
+                 "tid": thread, "ts": begins[slice_index], "dur": durations[slice_index]}  # fmt: skip
+        if units_or_commits[slice_index] >= 0:
+            event["args"] = {"commit" if is_server else "unit": units_or_commits[slice_index]}
         yield event
 
 
@@ -83,7 +83,7 @@ def _flow_events(
     """Two events for each flow: in the slice that it comes from, and at the begin of the one that it goes to."""
     middles = _microseconds((track_slices.begin + track_slices.end) // 2)
     begins = _microseconds(track_slices.begin)
-    for number, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):
-        event = {"cat": "push", "name": "push", "pid": process_id, "id": f"{process_id}.{number}"}
+    for flow_index, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):
+        event = {"cat": "push", "name": "push", "pid": process_id, "id": f"{process_id}.{flow_index}"}
         yield {**event, "ph": "s", "tid": thread_of_slice[source], "ts": middles[source]}
         yield {**event, "ph": "f", "bp": "e", "tid": thread_of_slice[target], "ts": begins[target]}

@@ -8,7 +8,15 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.analysis import seal
-from gcjax.analysis.store import COMMITS, PAGE, REPORT, TIMELINE, Columns, select, table_columns
+from gcjax.analysis.store import (
+    COMMITS_FILE,
+    PAGE_FILE,
+    REPORT_FILES,
+    TIMELINE_FILE,
+    Columns,
+    select_rows,
+    table_columns,
+)
 from gcjax.analysis.timelines.activity import Activity
 
 _TIME_COLUMNS = ("start", "compute_start", "compute_end", "finish")
@@ -25,12 +33,15 @@ def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
     Raises:
       ValueError: if the folder has no timeline, or no such scheme.
     """
-    if not (folder / TIMELINE).is_file():
+    if not (folder / TIMELINE_FILE).is_file():
         raise ValueError(
-            f"A folder with {TIMELINE} is needed, as experiments write that compare schemes; {folder} has none."
+            f"A folder with {TIMELINE_FILE} is needed, as experiments write that compare schemes; {folder} has none."
         )
-    units, commits = table_columns(folder / TIMELINE), _table_or_none(folder / COMMITS)
-    metrics, facts = _table_or_none(folder / "metrics.parquet"), seal.read(folder, rebuilt=(*REPORT, PAGE))
+    units, commits = table_columns(folder / TIMELINE_FILE), _table_or_none(folder / COMMITS_FILE)
+    metrics, facts = (
+        _table_or_none(folder / "metrics.parquet"),
+        seal.read(folder, rebuilt_files=(*REPORT_FILES, PAGE_FILE)),
+    )
     all_schemes = list(dict.fromkeys(units["scheme"].tolist()))
     chosen_schemes = [_validate.choice("scheme", scheme, all_schemes) for scheme in schemes] or all_schemes
     return [_activity(scheme, units, commits, metrics, facts) for scheme in chosen_schemes]
@@ -45,15 +56,15 @@ def _activity(
     scheme: str, units: Columns, commits: Columns | None, metrics: Columns | None, facts: dict[str, Any]
 ) -> Activity:
     """That of one scheme."""
-    scheme_units = select(units, units["scheme"] == scheme)
-    contributions = None if commits is None else select(commits, commits["scheme"] == scheme)
+    scheme_units = select_rows(units, units["scheme"] == scheme)
+    contributions = None if commits is None else select_rows(commits, commits["scheme"] == scheme)
     end = float(facts.get("timeline_seconds", _last_time(scheme_units)))
     num_workers = int(facts.get("num_workers", units["worker"].max(initial=0) + 1))
-    missing_data_note = "" if commits is not None else f"; without commits and arrows, since there is no {COMMITS}"
+    missing_data_note = "" if commits is not None else f"; without commits and arrows, since there is no {COMMITS_FILE}"
     loss = _loss_of_commits(contributions) or _loss_of_evaluations(scheme, metrics)
     return Activity(
         scheme, scheme_units, contributions, loss, begin=0.0, end=end, workers=np.arange(num_workers),
-        num_workers=num_workers, shown_part="", missing_data_note=missing_data_note,
+        num_workers=num_workers, shown_part_text="", missing_data_note=missing_data_note,
     )  # fmt: skip
 
 
@@ -68,7 +79,7 @@ def _loss_of_commits(contributions: Columns | None) -> Columns | None:
     if contributions is None or "loss" not in contributions:
         return None
     _, first_row_of_commit = np.unique(contributions["commit"], return_index=True)
-    commits = select(contributions, first_row_of_commit)
+    commits = select_rows(contributions, first_row_of_commit)
     return {"time": commits["time"], "value": commits["loss"].astype(np.float64)}
 
 
@@ -77,7 +88,7 @@ def _loss_of_evaluations(scheme: str, metrics: Columns | None) -> Columns | None
     loss_column = next((name for name in _LOSS_COLUMNS if metrics is not None and name in metrics), None)
     if metrics is None or loss_column is None:
         return None
-    evaluations = select(metrics, metrics["scheme"] == scheme)
+    evaluations = select_rows(metrics, metrics["scheme"] == scheme)
     if evaluations["seed"].size:
-        evaluations = select(evaluations, evaluations["seed"] == evaluations["seed"].min())
+        evaluations = select_rows(evaluations, evaluations["seed"] == evaluations["seed"].min())
     return {"time": evaluations["time"].astype(np.float64), "value": evaluations[loss_column].astype(np.float64)}

@@ -13,16 +13,16 @@ STATE_COLOURS = {
 """State -> colour; readers who are colour-blind can tell these apart."""
 
 
-def intervals(units: dict[str, np.ndarray], seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def state_intervals(units: dict[str, np.ndarray], timeline_seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """State -> (begin, end), float[units] each: the interval in which each unit is in that state.
 
     A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
 
     Args:
       units: a row for each unit, with the columns of `gcjax.analysis.Results.timeline`.
-      seconds: how far the timeline goes.
+      timeline_seconds: how far the timeline goes.
     """
-    compute_begin, compute_end = units["compute_start"], np.minimum(units["compute_end"], seconds)
+    compute_begin, compute_end = units["compute_start"], np.minimum(units["compute_end"], timeline_seconds)
     receive_end = np.where(np.isfinite(compute_begin), compute_begin, units["start"])
     send_end = np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)
     is_failed = units["failed"]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcjax.analysis.store import Columns, select
+from gcjax.analysis.store import Columns, select_rows
 from gcjax.analysis.timelines.activity import Activity
-from gcjax.analysis.timelines.intervals import intervals
+from gcjax.analysis.timelines.intervals import state_intervals
 
 SERVER = -1
 """The worker that a slice of the server has."""
@@ -27,7 +27,7 @@ class Slices(NamedTuple):
 
     Attributes:
       worker: int[slices]; SERVER for the server.
-      lane: int[slices]; 0 is the worker's own track, the others are those of its messages.
+      lane: int[slices], which of the worker's tracks: 0 is its own, the others are those of its messages.
       begin: int64[slices] nanoseconds.
       end: int64[slices] nanoseconds.
       name: str[slices]: the state of the worker, or the version of the server.
@@ -121,7 +121,7 @@ def _state_slices(activity: Activity) -> Slices:
     """The slices of the workers' units, each within the window; the lane is 1 for messages."""
     slices_of_states = []
     units = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in activity.units.items()}
-    for state, (state_begin, state_end) in intervals(units, activity.end).items():
+    for state, (state_begin, state_end) in state_intervals(units, activity.end).items():
         with np.errstate(invalid="ignore"):
             begin, end = np.maximum(state_begin, activity.begin), np.minimum(state_end, activity.end)
             is_shown = np.isfinite(begin) & (end > begin)
@@ -151,22 +151,22 @@ def _with_lanes(worker_slices: Slices) -> Slices:
 
 
 def _lanes_without_overlap(worker_slices: Slices, *, first_message_lane: int) -> tuple[np.ndarray, np.ndarray]:
-    """The lane and the begin of each slice.
+    """For each slice its lane, which is the number of its track among those of its worker, and its begin (nanoseconds).
 
     Args:
-      worker_slices: sorted by worker and begin; the lane is 1 for messages.
-      first_message_lane: the first lane that messages may be on.
+      worker_slices: sorted by worker and begin; their lane is 1 if they are messages, else 0.
+      first_message_lane: the first lane that messages may be on; 0 is the worker's own.
     """
     lanes, begins = np.zeros(len(worker_slices.lane), int), worker_slices.begin.copy()
     last_end_on_track: dict[tuple[int, int], int] = {}
-    rows = zip(
+    fields_of_slices = zip(
         worker_slices.worker.tolist(),
         worker_slices.lane.tolist(),
         worker_slices.begin.tolist(),
         worker_slices.end.tolist(),
         strict=True,
     )
-    for index, (worker, is_message, begin, end) in enumerate(rows):
+    for index, (worker, is_message, begin, end) in enumerate(fields_of_slices):
         lane, tolerance = (first_message_lane if is_message else 0), max(_MICROSECOND, _ROUNDING * begin)
         while begin < last_end_on_track.get((worker, lane), 0) - tolerance:
             lane += 1
@@ -179,14 +179,18 @@ def _lanes_without_overlap(worker_slices: Slices, *, first_message_lane: int) ->
 def _waiting_slices(worker_slices: Slices, activity: Activity) -> Slices:
     """The slices of a worker's own track in which it does nothing else."""
     window_begin, window_end = nanoseconds([activity.begin, activity.end])
-    waiting_times = []
+    waiting_intervals = []
     for worker in activity.workers.tolist():
         first_row, end_row = np.searchsorted(worker_slices.worker, [worker, worker + 1])
         busy_until = np.maximum.accumulate(np.append(window_begin, worker_slices.end[first_row:end_row]))
         next_begin = np.append(worker_slices.begin[first_row:end_row], window_end)
-        waiting_times += [(worker, a, b) for a, b in zip(busy_until, next_begin, strict=True) if b > a]
-    worker, begin, end = np.array(waiting_times, np.int64).reshape(-1, 3).T
-    num_slices = len(waiting_times)
+        waiting_intervals += [
+            (worker, idle_begin, idle_end)
+            for idle_begin, idle_end in zip(busy_until, next_begin, strict=True)
+            if idle_end > idle_begin
+        ]
+    worker, begin, end = np.array(waiting_intervals, np.int64).reshape(-1, 3).T
+    num_slices = len(waiting_intervals)
     names, no_units = np.full(num_slices, "waiting", object), np.full(num_slices, NO_UNIT)
     return Slices(worker, lane=np.zeros(num_slices, int), begin=begin, end=end, name=names, unit_or_commit=no_units)
 
@@ -195,8 +199,8 @@ def _version_slices(activity: Activity) -> Slices:
     """The slices of the server: each from a commit to the next one, and the version before the first of the window."""
     if activity.contributions is None:
         return Slices(*(np.zeros(0, dtype) for dtype in (int, int, np.int64, np.int64, object, int)))
-    commits, first_rows = np.unique(activity.contributions["commit"], return_index=True)
-    commit_times = activity.contributions["time"][first_rows]
+    commits, first_row_of_commit = np.unique(activity.contributions["commit"], return_index=True)
+    commit_times = activity.contributions["time"][first_row_of_commit]
     is_in_window = (commit_times >= activity.begin) & (commit_times <= activity.end)
     earlier_commits = commits[commit_times < activity.begin]
     last_earlier_commit = int(earlier_commits[-1]) if earlier_commits.size else -1
@@ -220,22 +224,26 @@ def _versions_name(commit: int, next_commit: int, activity: Activity) -> str:
 
 def _messages_in_commits(units: Columns, contributions: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Commit, worker and unit of each message that a commit took: of units of a contribution, arrived by the commit."""
-    sent = select(units, np.isfinite(units["send_start"]) & np.isfinite(units["finish"]))
+    sent_units = select_rows(units, np.isfinite(units["send_start"]) & np.isfinite(units["finish"]))
     units_per_worker = 1 + int(max(units["unit"].max(initial=0), contributions["unit"].max(initial=0)))
-    sent_position = _position_in_units_of_all_workers(sent, units_per_worker)
+    sent_position = _position_in_units_of_all_workers(sent_units, units_per_worker)
     begin_position = _position_in_units_of_all_workers(contributions, units_per_worker)
     order_by_begin = np.argsort(begin_position, kind="stable")
-    num_begun_before = np.searchsorted(begin_position[order_by_begin], sent_position, side="right")
-    is_after_some_begin = num_begun_before > 0
-    sent, sent_position = select(sent, is_after_some_begin), sent_position[is_after_some_begin]
-    row_of_last_begun = order_by_begin[num_begun_before[is_after_some_begin] - 1]
-    contribution = select(contributions, row_of_last_begun)
-    units_since_begin = sent_position - begin_position[row_of_last_begun]
-    is_within_contribution = units_since_begin < contribution["work"]
-    is_of_same_worker = sent["worker"] == contribution["worker"]
-    is_arrived_by_commit = sent["finish"] <= contribution["time"] * (1 + _ROUNDING)
-    is_taken = is_within_contribution & is_of_same_worker & is_arrived_by_commit
-    return contribution["commit"][is_taken], sent["worker"][is_taken], sent["unit"][is_taken]
+    num_contributions_begun = np.searchsorted(begin_position[order_by_begin], sent_position, side="right")
+    follows_a_contribution = num_contributions_begun > 0
+    sent_units, sent_position = select_rows(sent_units, follows_a_contribution), sent_position[follows_a_contribution]
+    row_of_last_begun_contribution = order_by_begin[num_contributions_begun[follows_a_contribution] - 1]
+    last_begun_contributions = select_rows(contributions, row_of_last_begun_contribution)
+    units_since_begin = sent_position - begin_position[row_of_last_begun_contribution]
+    is_within_contribution = units_since_begin < last_begun_contributions["work"]
+    is_of_same_worker = sent_units["worker"] == last_begun_contributions["worker"]
+    is_arrived_by_commit = sent_units["finish"] <= last_begun_contributions["time"] * (1 + _ROUNDING)
+    is_in_commit = is_within_contribution & is_of_same_worker & is_arrived_by_commit
+    return (
+        last_begun_contributions["commit"][is_in_commit],
+        sent_units["worker"][is_in_commit],
+        sent_units["unit"][is_in_commit],
+    )
 
 
 def _position_in_units_of_all_workers(rows: Columns, units_per_worker: int) -> np.ndarray:
@@ -245,17 +253,19 @@ def _position_in_units_of_all_workers(rows: Columns, units_per_worker: int) -> n
 
 def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
     """The mean and the largest staleness of the contributions to each commit, at its time."""
-    commits, first_rows, commit_index = np.unique(contributions["commit"], return_index=True, return_inverse=True)
+    commits, first_row_of_commit, commit_index_of_contribution = np.unique(
+        contributions["commit"], return_index=True, return_inverse=True
+    )
     staleness = (contributions["commit"] - contributions["version"]).astype(np.float64)
     largest = np.full(commits.size, -np.inf)
-    np.maximum.at(largest, commit_index, staleness)
-    num_contributions = np.bincount(commit_index, minlength=commits.size)
-    mean = np.bincount(commit_index, staleness, commits.size) / np.maximum(num_contributions, 1)
-    times = contributions["time"][first_rows]
+    np.maximum.at(largest, commit_index_of_contribution, staleness)
+    num_contributions = np.bincount(commit_index_of_contribution, minlength=commits.size)
+    mean = np.bincount(commit_index_of_contribution, staleness, commits.size) / np.maximum(num_contributions, 1)
+    times = contributions["time"][first_row_of_commit]
     return {"largest staleness": {"time": times, "value": largest}, "mean staleness": {"time": times, "value": mean}}
 
 
 def _within_window(curve: Columns, activity: Activity) -> Columns:
     """The part of a curve that is in the window, without what is no number."""
     is_shown = (curve["time"] >= activity.begin) & (curve["time"] <= activity.end) & np.isfinite(curve["value"])
-    return select(curve, is_shown)
+    return select_rows(curve, is_shown)

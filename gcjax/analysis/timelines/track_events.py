@@ -19,7 +19,7 @@ class _Event(NamedTuple):
     """An event before it is a packet: when it is, and what fills the packet's `track_event`."""
 
     time: int
-    fill: Callable[[Any], None]
+    fill_track_event: Callable[[Any], None]
 
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
@@ -36,7 +36,7 @@ def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
     for event in sorted(events, key=lambda event: event.time):  # stable: those of a track stay in their order
         packet = _empty_packet(trace_builder)
         packet.timestamp = event.time
-        event.fill(packet.track_event)
+        event.fill_track_event(packet.track_event)
         trace_builder.write_packet(packet)
 
 
@@ -67,17 +67,17 @@ def _write_tracks(trace_builder: Any, protos: Any, process_number: int, activity
     track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
     uuid_of_track = {track: process_uuid + 1 + rank for rank, track in enumerate(sorted(set(track_of_slice)))}
     _write_process(trace_builder, protos, process_number, activity)
-    for rank, (track, uuid) in enumerate(uuid_of_track.items()):
-        _write_track(trace_builder, process_uuid, uuid, track_name(*track), rank)
-    uuid_of_slice = [uuid_of_track[track] for track in track_of_slice]
+    for rank, (track, track_uuid) in enumerate(uuid_of_track.items()):
+        _write_track(trace_builder, process_uuid, track_uuid, track_name(*track), rank)
+    track_uuid_of_slice = [uuid_of_track[track] for track in track_of_slice]
     arrows = flows(activity, track_slices)
-    events = _slice_events(protos, track_slices, uuid_of_slice, arrows, first_flow_id=process_uuid)
+    events = _slice_events(protos, track_slices, track_uuid_of_slice, arrows, first_flow_id=process_uuid)
     for rank, (name, curve) in enumerate(curves.items(), start=len(uuid_of_track)):
         counter_uuid = process_uuid + 1 + rank
         _write_track(trace_builder, process_uuid, counter_uuid, name, rank, is_counter=True)
         points = zip(curve["time"].tolist(), curve["value"].tolist(), strict=True)
         events += [_counter_event(protos, counter_uuid, time, value) for time, value in points]
-    notes = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.shown_part}
+    notes = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.shown_part_text}
     server_uuid, begin_nanoseconds = uuid_of_track.get((SERVER, 0), process_uuid), int(1e9 * activity.begin)
     return [_notes_event(protos, server_uuid, begin_nanoseconds, notes), *events]
 
@@ -89,19 +89,19 @@ def _write_process(trace_builder: Any, protos: Any, process_number: int, activit
     if is_first_of_file:
         packet.sequence_flags = protos.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     descriptor = packet.track_descriptor
-    descriptor.uuid, descriptor.description = process_number * _IDS_PER_PROCESS, activity.shown_part
+    descriptor.uuid, descriptor.description = process_number * _IDS_PER_PROCESS, activity.shown_part_text
     descriptor.process.pid, descriptor.process.process_name = process_number, activity.name
     descriptor.child_ordering = protos.TrackDescriptor.EXPLICIT
     trace_builder.write_packet(packet)
 
 
 def _write_track(
-    trace_builder: Any, process_uuid: int, uuid: int, name: str, rank: int, *, is_counter: bool = False
+    trace_builder: Any, process_uuid: int, track_uuid: int, name: str, rank: int, *, is_counter: bool = False
 ) -> None:
     """Writes the descriptor of a track with a rank among those of its process."""
     packet = _empty_packet(trace_builder)
     descriptor = packet.track_descriptor
-    descriptor.uuid, descriptor.parent_uuid, descriptor.name = uuid, process_uuid, name
+    descriptor.uuid, descriptor.parent_uuid, descriptor.name = track_uuid, process_uuid, name
     descriptor.sibling_order_rank = rank
     if is_counter:
         descriptor.counter.SetInParent()  # an empty counter, which says that the track is one
@@ -109,7 +109,7 @@ def _write_track(
 
 
 def _slice_events(
-    protos: Any, track_slices: Slices, uuid_of_slice: Sequence[int], arrows: Flows, *, first_flow_id: int
+    protos: Any, track_slices: Slices, track_uuid_of_slice: Sequence[int], arrows: Flows, *, first_flow_id: int
 ) -> list[_Event]:
     """The begin and the end of each slice; a begin has the flows that leave or reach its slice."""
     leaving_flows: dict[int, list[int]] = {}
@@ -119,62 +119,67 @@ def _slice_events(
         leaving_flows.setdefault(source, []).append(flow_id)
         reaching_flows.setdefault(target, []).append(flow_id)
     events = []
-    for index, uuid in enumerate(uuid_of_slice):
+    for slice_index, track_uuid in enumerate(track_uuid_of_slice):
         begin_event = _begin_event(
-            protos, uuid, track_slices, index, leaving_flows.get(index, []), reaching_flows.get(index, [])
+            protos,
+            track_uuid,
+            track_slices,
+            slice_index,
+            leaving_flows.get(slice_index, []),
+            reaching_flows.get(slice_index, []),
         )
-        events += [begin_event, _end_event(protos, uuid, int(track_slices.end[index]))]
+        events += [begin_event, _end_event(protos, track_uuid, int(track_slices.end[slice_index]))]
     return events
 
 
 def _begin_event(
     protos: Any,
-    uuid: int,
+    track_uuid: int,
     track_slices: Slices,
-    index: int,
+    slice_index: int,
     leaving_flow_ids: list[int],
     reaching_flow_ids: list[int],
 ) -> _Event:
     """The begin of a slice, with its unit or commit."""
-    unit_or_commit = int(track_slices.unit_or_commit[index])
-    number_name = "commit" if track_slices.worker[index] == SERVER else "unit"
+    unit_or_commit = int(track_slices.unit_or_commit[slice_index])
+    unit_or_commit_word = "commit" if track_slices.worker[slice_index] == SERVER else "unit"
 
-    def fill(event: Any) -> None:
-        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_BEGIN, uuid
-        event.name = track_slices.name[index]
+    def fill_track_event(event: Any) -> None:
+        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_BEGIN, track_uuid
+        event.name = track_slices.name[slice_index]
         if unit_or_commit >= 0:
-            event.debug_annotations.add(name=number_name, int_value=unit_or_commit)
+            event.debug_annotations.add(name=unit_or_commit_word, int_value=unit_or_commit)
         event.flow_ids.extend(leaving_flow_ids)
         event.terminating_flow_ids.extend(reaching_flow_ids)
 
-    return _Event(int(track_slices.begin[index]), fill)
+    return _Event(int(track_slices.begin[slice_index]), fill_track_event)
 
 
-def _end_event(protos: Any, uuid: int, time: int) -> _Event:
+def _end_event(protos: Any, track_uuid: int, time: int) -> _Event:
     """The end of the slice that began last on a track."""
 
-    def fill(event: Any) -> None:
-        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_END, uuid
+    def fill_track_event(event: Any) -> None:
+        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_END, track_uuid
 
-    return _Event(time, fill)
+    return _Event(time, fill_track_event)
 
 
-def _counter_event(protos: Any, uuid: int, time: int, value: float) -> _Event:
+def _counter_event(protos: Any, track_uuid: int, time: int, value: float) -> _Event:
     """A value of a counter."""
 
-    def fill(event: Any) -> None:
-        event.type, event.track_uuid = protos.TrackEvent.TYPE_COUNTER, uuid
+    def fill_track_event(event: Any) -> None:
+        event.type, event.track_uuid = protos.TrackEvent.TYPE_COUNTER, track_uuid
         event.double_counter_value = value
 
-    return _Event(time, fill)
+    return _Event(time, fill_track_event)
 
 
-def _notes_event(protos: Any, uuid: int, time: int, notes: dict[str, str]) -> _Event:
+def _notes_event(protos: Any, track_uuid: int, time: int, notes: dict[str, str]) -> _Event:
     """A mark at the begin of a track, with notes on the file."""
 
-    def fill(event: Any) -> None:
-        event.type, event.track_uuid, event.name = protos.TrackEvent.TYPE_INSTANT, uuid, "about this file"
+    def fill_track_event(event: Any) -> None:
+        event.type, event.track_uuid, event.name = protos.TrackEvent.TYPE_INSTANT, track_uuid, "about this file"
         for name, text in notes.items():
             event.debug_annotations.add(name=name, string_value=text)
 
-    return _Event(time, fill)
+    return _Event(time, fill_track_event)

@@ -54,7 +54,7 @@ def write_timeline(
     check_suffix(path)
     activity = of_schedule(schedule, name=name, durations=durations, loss=loss, window=window, workers=workers)
     write_activities([activity], path)
-    return activity.shown_part
+    return activity.shown_part_text
 
 
 def write_activities(activities: Sequence[Activity], path: str | Path) -> None:

@@ -46,9 +46,9 @@ def command(options: argparse.Namespace) -> None:
 
     if options.bindings and options.config is None:
         raise ValueError("--set is for a config. Add --config CONFIG, or leave it out.")
-    trace = trace_file.trace(options)
+    trace = trace_file.trace_of_options(options)
     if options.cache:
-        cached_programs.keep()
+        cached_programs.use_cache_folder()
     schemes, study, why_not_trained = (None, None, "") if options.config is None else _schemes_and_study(options)
     with bar() as progress:
         advice = advise(
@@ -62,11 +62,11 @@ def command(options: argparse.Namespace) -> None:
             progress=progress,
         )
     console().print(advice.verdict)
-    console().print(tables.rich_table("", page.heads(advice), page.table_rows(advice), left=("Gradient",)))
+    console().print(tables.rich_table("", page.heads(advice), page.table_rows(advice), left_heads=("Gradient",)))
     for note in [*page.notes(advice), *filter(None, [why_not_trained])]:
         console().print(note)
     if options.json:
-        options.result = page.json(advice)
+        options.result = page.advice_json(advice)
 
 
 def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None, str]:
@@ -77,10 +77,10 @@ def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol]
     from gcjax.study import Study
 
     config.load(options.config, options.bindings)
-    with errors.readable():
-        experiment = experiment_parts.of_config()
-        studies = list(experiment.all_of((Study,)).values())
-        schemes = experiment.all_of((Protocol,))
+    with errors.errors_in_words():
+        experiment = experiment_parts.experiment_of_config()
+        studies = list(experiment.values_of_types((Study,)).values())
+        schemes = experiment.values_of_types((Protocol,))
     if not studies:
         return schemes, None, f"Nothing was trained: {options.config} has no study. Add one with a target."
     if studies[0].target is None:

@@ -24,7 +24,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.progress import console
     from gcjax.stragglers import describe
 
-    trace = trace_file.trace(options)
+    trace = trace_file.trace_of_options(options)
     description = describe(trace)
     if options.heat_map is not None:
         from gcjax.analysis.heat_map import write_heat_map
@@ -32,7 +32,7 @@ def command(options: argparse.Namespace) -> None:
         with trace_file.os_errors_as_value_error("--heat-map", options.heat_map):
             write_heat_map(trace, options.heat_map)
     if options.json:
-        options.result = {"file": options.file, **description_json.of_description(description)}
+        options.result = {"file": options.file, **description_json.whole_description_json(description)}
         return
-    for part in description_tables.parts(description):
+    for part in description_tables.printed_parts(description):
         console().print(part, highlight=False)

@@ -7,7 +7,7 @@ from gcjax.stragglers.traces.description.base import Communication
 from gcjax.stragglers.traces.description.spells import Spell
 
 
-def of_description(description: Description) -> dict[str, Any]:
+def whole_description_json(description: Description) -> dict[str, Any]:
     """A description as an object; workers are their names, shares are in [0, 1], times are seconds."""
     worker_names, verdict = description.workers, description.verdict
     first_step, last_step = description.steps

@@ -15,11 +15,11 @@ _MAX_ROWS = 20
 """Of the tables of workers and of changes; `--json` has all."""
 
 
-def parts(description: Description) -> Iterator[Any]:
+def printed_parts(description: Description) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(description.sentence, style="bold")
     yield Text("\n" + "\n".join(description.reading_sentences) + "\n")
-    yield _figures_table(description)
+    yield _statistics_table(description)
     yield Text()
     yield _workers_table(description)
     if description.changes:
@@ -27,7 +27,7 @@ def parts(description: Description) -> Iterator[Any]:
         yield _changes_table(description)
 
 
-def _figures_table(description: Description) -> RichTable:
+def _statistics_table(description: Description) -> RichTable:
     """The figures of all workers together."""
     first_step, last_step = description.steps
     num_steps, num_workers = counted(description.num_steps, "step"), counted(len(description.workers), "worker")
@@ -117,7 +117,7 @@ def _changes_table(description: Description) -> RichTable:
     ]
     heads = ["from step", "worker", "times the median before", "after"]
     caption = _cut_note(len(sizes), which="The largest")
-    return rich_table("Changes", heads, rows, keys=2, caption=caption)
+    return rich_table("Changes", heads, rows, num_key_columns=2, caption=caption)
 
 
 def _cut_note(num_rows: int, which: str = "The slowest") -> str | None:

@@ -35,17 +35,17 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.progress import bar, console
     from gcjax.stragglers import fit
 
-    trace = trace_file.trace(options)
+    trace = trace_file.trace_of_options(options)
     _check_out_file(options.out)
-    cached_programs.keep()
+    cached_programs.use_cache_folder()
     with bar() as progress:
         fits = fit(trace, held_out=options.held_out, seed=options.seed, progress=progress)
     if options.out is not None:
         _write_config(options.out, fits.gin)
     if options.json:
-        options.result = {"file": options.file, **fit_json.of_fits(fits)}
+        options.result = {"file": options.file, **fit_json.fits_json(fits)}
         return
-    for part in fit_tables.parts(fits):
+    for part in fit_tables.printed_parts(fits):
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
 
 

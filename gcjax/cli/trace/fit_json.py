@@ -8,7 +8,7 @@ from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
 
-def of_fits(fits: Fits) -> dict[str, Any]:
+def fits_json(fits: Fits) -> dict[str, Any]:
     """All models, as `gcjax.stragglers.Fits` has them."""
     return {
         "verdict": fits.verdict,

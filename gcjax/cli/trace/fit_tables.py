@@ -14,7 +14,7 @@ from gcjax.tables import RichTable, rich_table
 _STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
 
 
-def parts(fits: Fits) -> Iterator[Any]:
+def printed_parts(fits: Fits) -> Iterator[Any]:
     """What is printed, one below the other."""
     yield Text(fits.verdict, style="bold")
     yield Text(

@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     json_output.add_option(parser)
 
 
-def trace(options: argparse.Namespace) -> Trace:
+def trace_of_options(options: argparse.Namespace) -> Trace:
     """The trace in the file that the options name.
 
     Raises:
@@ -47,7 +47,7 @@ def trace(options: argparse.Namespace) -> Trace:
         from gcjax.watching import record
 
         return record(options.file)
-    with warning_lines.printed():
+    with warning_lines.print_warnings():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
 
 

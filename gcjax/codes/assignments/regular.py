@@ -77,4 +77,4 @@ def _check_load(num_workers: int, load: int) -> None:
     _validate.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
     description = f"assignments of {load} chunks to each of {num_workers} workers"
     num_bytes = np.dtype(np.int64).itemsize * num_workers * load
-    memory.check(description, num_bytes, "Lower num_workers or the load.")
+    memory.check_fits(description, num_bytes, "Lower num_workers or the load.")

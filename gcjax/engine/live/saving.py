@@ -95,7 +95,7 @@ def check_processes_agree(checkpoints: Checkpoints, identity: str) -> None:
 @contextmanager
 def grace(storage: Storage) -> Iterator[None]:
     """A context for the rounds: SIGINT or SIGTERM ends the process only after they have saved a checkpoint (`save`)."""
-    with interrupts.grace(interrupts.saving_seconds()):
+    with interrupts.grace_period(interrupts.saving_seconds()):
         yield
         storage.checkpoints.wait()
         if interrupts.stop_requested():

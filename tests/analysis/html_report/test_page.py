@@ -110,7 +110,7 @@ def test_the_bars_are_those_of_the_timeline(text):
     found, data = results(failed=[0]), json.loads(Reader(text).data)["timelines"]
     names = [state for state, *_ in data["states"]]
     run = next(run for run in data["runs"] if run["name"] == "BSP")
-    units = analysis.select(found.timeline, found.timeline["scheme"] == "BSP")
+    units = analysis.select_rows(found.timeline, found.timeline["scheme"] == "BSP")
     computed = [(w, u) for w, u, s in zip(run["row"], run["unit"], run["state"], strict=True) if names[s] == "failed"]
     assert computed == [
         (int(w), int(u))
@@ -225,7 +225,7 @@ def test_a_section_of_a_trace():
 
 
 def test_all_blocks_escape():
-    pieces = [blocks.paragraph(EVIL), blocks.preformatted(EVIL), blocks.folded(EVIL, ""), blocks.inline(EVIL),
+    pieces = [blocks.paragraph(EVIL), blocks.preformatted(EVIL), blocks.folded(EVIL, ""), blocks.inline_html(EVIL),
               blocks.table([EVIL], [[EVIL]]), blocks.markdown(f"# {EVIL}\n\n- {EVIL}\n"),
               sections.run_section({EVIL: EVIL, "versions": {EVIL: EVIL}, "schemes": {EVIL: {}}}).body]  # fmt: skip
     assert not [piece for piece in pieces if "<script>" in piece or "alert(" not in piece]

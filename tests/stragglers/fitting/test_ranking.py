@@ -29,7 +29,7 @@ def sampled(tmp_path):
         text = "run.experiment = @fitted_sampler\n" + text.replace("compare.stragglers", "fitted_sampler.stragglers")
         (tmp_path / "fit.gin").write_text(text)
         config.load(tmp_path / "fit.gin", [])
-        config.start(tmp_path, progress.silent())
+        config.run_loaded(tmp_path, progress.silent())
         return np.asarray(stragglers.sample_durations(MODELS["model"], jax.random.key(0), 3, 4))
 
     yield durations
