@@ -39,7 +39,7 @@ def test_blocks_have_every_time_once(num_times):
 
 @pytest.mark.parametrize("num_times", SIZES)
 def test_the_first_of_the_earliest(num_times):
-    """With many ties, times that never come, and each time changed in turn; the blocks are kept from change to change."""
+    """With many ties, and times that never come; the blocks are kept from change to change."""
     draw = np.random.default_rng(num_times)
     times = jnp.asarray(draw.choice([0.0, 1.0, 2.0, np.inf], num_times).astype(np.float32))
     step = jax.jit(

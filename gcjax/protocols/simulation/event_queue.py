@@ -7,17 +7,14 @@ A turn begins by receiving the parameters if there is a newer version than the w
 Letters: T units sampled per worker, W workers, J turns of a worker, E commits.
 """
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs, read_first, run_if
 from gcjax.protocols.simulation import decisions
 from gcjax.protocols.simulation.columns import EVERYBODY, Columns
-from gcjax.protocols.simulation.earliest import earliest_of_blocks, index_of_earliest, with_changed_time
+from gcjax.protocols.simulation.earliest import earliest_of_blocks
 from gcjax.protocols.simulation.event_state import (
-    ARRIVING,
     IDLE,
     Own,
     PackedTurns,
@@ -26,17 +23,11 @@ from gcjax.protocols.simulation.event_state import (
     replace_where,
     with_ended_turns,
 )
-from gcjax.protocols.simulation.overlapping import overlapping_turn
-from gcjax.protocols.simulation.presence import (
-    next_change,
-    nobody_has_changed,
-    will_change,
-    with_last_version,
-)
-from gcjax.protocols.simulation.rules import Counts, Rule, TurnPlan, View, num_messages, turn_of
-from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
+from gcjax.protocols.simulation.presence import nobody_has_changed, will_change, with_last_version
+from gcjax.protocols.simulation.rules import Counts, View, num_messages
+from gcjax.protocols.simulation.turn_queue import TurnQueue
+from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
 from gcjax.stragglers.absences import Changes
-from gcjax.stragglers.network import Network
 
 _NUM_LOST_UNITS = 1
 """A turn that is cut off has begun a unit, which is lost."""
@@ -90,28 +81,14 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     )
 
 
-class Queue(NamedTuple):
+class Queue(TurnQueue):
     """The steps of the event queue, where every transfer has a link of its own: its length is known when it begins.
 
     Workers begin, if they may; then the next event is dealt with. A server that takes time for a message deals with the
     next one when it is free, in the order of arrival, and what it answers leaves when it has dealt with the message.
-
-    Attributes:
-      rule: the protocol.
-      work: the sampled units.
-      network: the time of messages.
-      changes: who leaves and joins; None where nobody does.
-      is_present: bool[W], who is there at the beginning; None for everybody.
-      keeps_version: whether a worker that comes back has what it had read when its last message arrived, since it has
-        parameters of its own; otherwise it has no version.
     """
 
-    rule: Rule
-    work: Work
-    network: Network
-    changes: Changes | None = None
-    is_present: jax.Array | None = None
-    keeps_version: bool = False
+    __slots__ = ()
 
     def step(self, state: State) -> State:
         """The state after the next event: idle workers begin, if they may, and then a phase ends or an alarm rings.
@@ -121,9 +98,9 @@ class Queue(NamedTuple):
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
         """
-        state = self._with_begun_turns(self._with_everybody(state))
+        state = self.with_begun_turns(self.with_everybody(state))
         worker, next_time = self.first_phase_end(state)
-        change, alarm_rings = self._next_change(state), jnp.zeros((), bool)
+        change, alarm_rings = self.next_change(state), jnp.zeros((), bool)
         if self.rule.alarm is not None:
             alarm = self._alarm(state.view)
             alarm_rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
@@ -149,21 +126,6 @@ class Queue(NamedTuple):
         state = state._replace(sender=worker, asks_everybody=state.asks_everybody | others_may_begin)
         return self._with_message(state, worker, arrives, asks_for_commit)
 
-    def _with_everybody(self, state: State) -> State:
-        """The state; where nobody leaves or joins, who is alive is a constant: the compiler leaves out what asks."""
-        if self.changes is not None:
-            return state
-        return state._replace(view=state.view._replace(alive=jnp.ones_like(state.view.alive)))
-
-    def first_phase_end(self, state: State) -> tuple[jax.Array, jax.Array]:
-        """int32[], whose phase ends next, the lowest worker of several; and float[] seconds, when.
-
-        The server takes the message that has come first, also if several wait for it, and when it is free.
-        """
-        assert state.earliest is not None
-        worker, time = index_of_earliest(state.earliest, state.phase_end), state.earliest.min()
-        return worker, time if self.network.service is None else jnp.maximum(time, state.server_free_time)
-
     def _waits_for_ever(self, state: State, next_time: jax.Array) -> jax.Array:
         """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
 
@@ -180,12 +142,6 @@ class Queue(NamedTuple):
             return anybody(state)
         somebody_is_stuck = max_over_runs(state.somebody_is_stuck.astype(jnp.int32)) > 0
         return jax.lax.cond(somebody_is_stuck, anybody, lambda state: jnp.zeros((), bool), state)
-
-    def _next_change(self, state: State) -> Changes | None:
-        """Who leaves or joins next, numbers; None where nobody ever does."""
-        if self.changes is None or state.presence is None:
-            return None
-        return next_change(self.changes, state.presence)
 
     def _with_change(
         self, state: State, change: Changes, worker: jax.Array, arrives: jax.Array
@@ -224,10 +180,6 @@ class Queue(NamedTuple):
         alarm = jnp.asarray(self.rule.alarm(view), view.now.dtype)
         return jnp.where(alarm > view.now, alarm, jnp.inf)
 
-    def phase_ends(self, state: State) -> jax.Array:
-        """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""
-        return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.server_free_time)
-
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
@@ -244,161 +196,6 @@ class Queue(NamedTuple):
                 current=state.current._replace(floats=state.current.floats.at[entry].set(arrive)),
             )
         return state._replace(view=state.view._replace(now=now)), phase_has_ended
-
-    def begin_turns(self, state: State, who: Columns, own: Own, begins: jax.Array, pulls: jax.Array) -> State:
-        """The state in which those of `begins bool[m]` begin a turn: `pulls bool[m]` by receiving parameters.
-
-        `own` is what the workers `who` have done so far, which the state does not know yet.
-        """
-        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
-        ready = jnp.where(pulls, now + who.of(self.message_seconds(self.network.download)), now)
-        return self.with_computing_turns(state, who, own, begins, ready, pulls)
-
-    def phase_until_sent(
-        self, who: Columns, stop: jax.Array, send_start: jax.Array
-    ) -> tuple[int, jax.Array, jax.Array]:
-        """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
-        del stop
-        arrival_time = send_start + who.of(self.message_seconds(self.network.upload))
-        if self.rule.exchanges:
-            arrival_time += who.of(self.message_seconds(self.network.download))
-        return ARRIVING, arrival_time, arrival_time
-
-    def message_seconds(self, link_seconds: Any) -> jax.Array:
-        """float[W] or []: seconds of a message; `link_seconds` are those on its own link, without the latency."""
-        dtype = self.work.durations.dtype
-        return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link_seconds, dtype)
-
-    def _with_begun_turns(self, state: State) -> State:
-        """The state in which idle workers begin a turn, if the rule says so.
-
-        Nobody begins before all that arrives at this moment has been dealt with. If nobody but the sender of the last
-        message, or one other, may begin, nothing is done to the others.
-        """
-        may_begin = self._all_is_dealt_with(state) & state.is_running
-
-        def first_and_number(state: State) -> tuple[jax.Array, jax.Array]:
-            """int32[], the first who may begin, and int32[], how many do."""
-            begins = decisions.may_begin(self.rule, self._with_everybody(state).view)
-            number = jnp.arange(begins.size, dtype=jnp.int32)
-            return jnp.where(begins, number, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
-
-        def only_sender(state: State) -> tuple[jax.Array, jax.Array]:
-            """The sender, and 1, if it may begin."""
-            return state.sender, jnp.ones((), jnp.int32)
-
-        asks_everybody = max_over_runs(state.asks_everybody.astype(jnp.int32)) > 0
-        worker, num_begin = jax.lax.cond(asks_everybody, first_and_number, only_sender, state)
-        state = run_if(may_begin & (num_begin > 1), self.with_all_begun, state)
-        state = self._with_begun(self._with_everybody(state), Columns(worker), may_begin)
-        return state._replace(asks_everybody=jnp.asarray(not self.rule.asks_after_commits) | ~may_begin)
-
-    def with_all_begun(self, state: State) -> State:
-        """The state in which all idle workers have begun a turn that may."""
-        may_begin = self._all_is_dealt_with(state) & state.is_running
-        return self._with_begun(self._with_everybody(state), EVERYBODY, may_begin)
-
-    def _all_is_dealt_with(self, state: State) -> jax.Array:
-        """bool[]: whether no more happens at this moment."""
-        all_is_dealt_with, next_change = self.first_phase_end(state)[1] > state.view.now, self._next_change(state)
-        return all_is_dealt_with if next_change is None else all_is_dealt_with & (next_change.time > state.view.now)
-
-    def _with_begun(self, state: State, who: Columns, may_begin: jax.Array) -> State:
-        """The state in which those who are idle have begun a turn, if the rule says so, and `may_begin bool[]`.
-
-        A worker without a unit that was sampled does not begin any more, and sets the horizon.
-        """
-
-        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array]:
-            """What the workers do, and bool[m], who of them may begin, and who reads then."""
-            view = self._with_everybody(state).view
-            may_begin = who.of(view.idle) & who.of(view.alive) & who.of(self.rule.ready(view))
-            pulls = jnp.zeros_like(may_begin) if self.rule.exchanges else who.of(self.rule.pulls(view))
-            return who.of(state.own), may_begin, pulls
-
-        own, is_ready, pulls = read_first(state.view.commits, own_and_decisions, state)
-        now, turn = state.view.now, own.turn.turns
-        may_begin &= is_ready
-        next_unit = turn.first + turn.num_begun  # after the units of the last turn
-        has_no_unit = may_begin & (next_unit >= self.work.num_units)
-        begins = may_begin & ~has_no_unit
-        pulls &= begins
-        version = jnp.where(pulls, state.view.commits, own.version)
-        turn = replace_where(
-            turn, begins, first=next_unit, num_begun=0, work=0, commit=-1,
-            begin=now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
-        )  # fmt: skip
-        own = own._replace(
-            idle=own.idle & ~begins & ~has_no_unit,
-            version=version,
-            begin=jnp.where(begins, now, own.begin),
-            turn=packed(turn._replace(version=version)),
-        )
-        state = state._replace(
-            horizon=jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, now), state.horizon),
-            somebody_is_stuck=state.somebody_is_stuck | has_no_unit.any(),
-        )
-        return self._with_earliest(self.begin_turns(state, who, own, begins, pulls), who)
-
-    def _with_earliest(self, state: State, who: Columns) -> State:
-        """The state in which it is known when the first phases end, after those of some workers have changed."""
-        if state.earliest is None:  # when a transfer ends depends on the others
-            return state
-        if who.worker is None:
-            return state._replace(earliest=earliest_of_blocks(state.phase_end))
-        return state._replace(earliest=with_changed_time(state.earliest, state.phase_end, who.worker))
-
-    def with_computing_turns(
-        self, state: State, who: Columns, own: Own, begins: jax.Array, ready_time: jax.Array, pulled: jax.Array
-    ) -> State:
-        """The state in which workers have begun to compute the units that the rule plans.
-
-        Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
-
-        Args:
-          state: the simulation.
-          who: the workers of whom the arrays `[m]` are.
-          own: what they have done so far, which the state does not know yet.
-          begins: bool[m], who begins.
-          ready_time: float[m] seconds, when each has the parameters.
-          pulled: bool[m], whose parameters were received for this turn.
-        """
-        turn = own.turn.turns
-        plan = self._plan(state.with_own(who, own), who, turn.first, ready_time)
-        lacks_units = begins & (turn.first + plan.num_units > self.work.num_units)
-        computes = begins & ~lacks_units
-        send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
-        phase, phase_end, arrive = self.phase_until_sent(who, plan.stop, send_start)
-        turn = replace_where(
-            turn, computes, num_begun=plan.num_units, work=plan.num_units,
-            fresh=jnp.where(pulled, plan.fresh, turn.first), begin=jnp.minimum(turn.begin, plan.compute_start),
-            compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
-        )  # fmt: skip
-        own = replace_where(own._replace(turn=packed(turn)), lacks_units, phase=IDLE, phase_end=jnp.inf)
-        own = replace_where(own, computes, phase=phase, phase_end=phase_end)
-        is_stuck = lacks_units | (computes & jnp.isinf(phase_end))
-        state = state._replace(
-            horizon=jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon),
-            somebody_is_stuck=state.somebody_is_stuck | is_stuck.any(),
-        )
-        return state.with_own(who, own)
-
-    def _plan(self, state: State, who: Columns, first: jax.Array, ready_time: jax.Array) -> TurnPlan:
-        """What those do who have the parameters at `ready_time float[m]`, from unit `first int32[m]` on; arrays [m]."""
-        work, rule, view = self.work, self.rule, state.view
-        if rule.plan is not None:  # of all workers; what it says of those who do not begin does not count
-            ready_of_all = who.put(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
-            return TurnPlan(*map(who.of, rule.plan(work, state.current.turns.first, ready_of_all, view.memory)))
-        if who.worker is not None:
-            work = work._replace(worker=who.worker[None])
-        if rule.overlaps:
-            compute_began = who.of(self.network.received(jnp.zeros_like(work.durations[0])))
-            return overlapping_turn(work, first, ready_time, compute_began)
-        if rule.turn_seconds is not None:
-            num_units = work.until(first, who.of(rule.turn_seconds(view)))
-        else:
-            num_units = who.of(rule.units_of(view))
-        return turn_of(work, first, ready_time, num_units)
 
     def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, asks_for_commit: jax.Array) -> State:
         """The state after the message of a worker has arrived, and after the commit that it may bring.
@@ -435,7 +232,7 @@ class Queue(NamedTuple):
         own = own._replace(turn=packed(turn), idle=own.idle | arrives)
         own = replace_where(own, arrives, phase=IDLE, phase_end=jnp.inf)
         state = with_ended_turns(state, arrives, worker[None], own.turn, num_turns)
-        state = self._with_earliest(state.with_own(Columns(worker), own), Columns(worker))
+        state = self.with_earliest(state.with_own(Columns(worker), own), Columns(worker))
         out_of_bounds = state.time.size
         commit_number = jnp.where(happens, view.commits, out_of_bounds)  # out of bounds: dropped
         remembers = arrives if self._has_events_without_message else jnp.ones((), bool)
@@ -462,7 +259,7 @@ class Queue(NamedTuple):
           happens: as said.
           view_before: what the rule saw before, where it says whose messages are taken; otherwise None.
         """
-        state = self._with_everybody(state)
+        state = self.with_everybody(state)
         taken = jnp.broadcast_to(happens, state.phase.shape)
         if self.rule.takes is not None and view_before is not None:
             taken &= self.rule.takes(view_before, worker)
@@ -499,4 +296,4 @@ class Queue(NamedTuple):
         own = state.own._replace(turn=packed(turns), idle=state.view.idle | is_cut_off)
         own = replace_where(own, is_cut_off, phase=IDLE, phase_end=jnp.inf)
         state = with_ended_turns(state.with_own(EVERYBODY, own), is_cut_off, workers, own.turn, state.num_turns)
-        return self._with_earliest(state, EVERYBODY)
+        return self.with_earliest(state, EVERYBODY)

@@ -42,7 +42,7 @@ class SharedQueue(Queue):
         arrival_order = phase_ends if self.network.service is None else state.phase_end
         return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
 
-    def _with_begun_turns(self, state: State) -> State:
+    def with_begun_turns(self, state: State) -> State:
         """The state in which all idle workers begin a turn that may."""
         return self.with_all_begun(state)
 
