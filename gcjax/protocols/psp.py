@@ -91,11 +91,11 @@ _MAX_WITHOUT_SORT = 32
 
 
 def _sample(rng_key: jax.Array, num_others: int, num_sampled: int) -> jax.Array:
-    """int32[β]: different numbers below `num_others`; every set of β of them is as probable, up to 2^-32 of its chance.
+    """int32[β]: different numbers below `num_others`; every set of β of them is as probable but for rounding.
 
     Small samples are drawn without sorting all numbers, which would be done at every message: for j = n - β, ..., n - 1
     one of 0, ..., j is drawn, or j itself is taken if that one has been taken already (Floyd's algorithm; Bentley,
-    Floyd 1987).
+    Floyd 1987). A remainder of 32 random bits is even but for n parts in 2^32.
     """
     if num_sampled > _MAX_WITHOUT_SORT:
         return jax.random.choice(rng_key, num_others, (num_sampled,), replace=False).astype(jnp.int32)

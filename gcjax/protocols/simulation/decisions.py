@@ -108,6 +108,18 @@ def without_messages(view: View, taken: jax.Array) -> View:
     return _with_counts(view._replace(num_uncommitted=jnp.where(taken, 0, view.num_uncommitted)))
 
 
+def without_own_messages(view: View, worker: jax.Array, taken: jax.Array) -> View:
+    """The view in which the messages of the worker are taken, if `taken bool[]`: the only ones that wait for a commit.
+
+    Everybody is alive.
+    """
+    assert view.counts is not None
+    most_left = jnp.where(taken, 0, jnp.iinfo(jnp.int32).max)
+    all_silent = Counts(jnp.zeros((), jnp.int32), jnp.full((), view.idle.size, jnp.int32))
+    counts = jax.tree.map(lambda after, before: jnp.where(taken, after, before), all_silent, view.counts)
+    return view._replace(num_uncommitted=view.num_uncommitted.at[worker].min(most_left), counts=counts)
+
+
 def _with_counts(view: View) -> View:
     """The view with its counts added up anew, if somebody keeps them."""
     return view if view.counts is None else view._replace(counts=counts_of(view))

@@ -208,15 +208,18 @@ class Queue(TurnQueue):
         bool[]` (the alarm, the leaving), nothing changes.
         """
 
-        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array, jax.Array, Counts]:
-            """What the worker does, and the turns of it that have ended; the decisions on its message; the counts."""
+        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
+            """What the worker does, how many turns it had, what becomes of its message; counts of all, and its own."""
             is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
             counts = decisions.counts_with_message(state.view, worker, is_accepted)
             own, num_turns = Columns(worker).of((state.own, state.num_turns))
-            return own, num_turns, arrives, is_accepted, counts
+            num_own_messages = state.view.num_uncommitted[worker] + is_accepted
+            return own, num_turns, arrives, is_accepted, counts, num_own_messages
 
         num_in_front = num_messages(state.view)  # the others that are in no commit yet
-        own, num_turns, arrives, is_accepted, counts = read_first(state.view.commits, own_and_decisions, state)
+        own, num_turns, arrives, is_accepted, counts, num_own_messages = read_first(
+            state.view.commits, own_and_decisions, state
+        )
         state = state._replace(
             view=decisions.with_message(state.view, worker, arrives, is_accepted)._replace(counts=counts)
         )
@@ -243,7 +246,12 @@ class Queue(TurnQueue):
             view=decisions.with_memory(self.rule, view, worker, remembers, happens),
         )
         view_before = view if self.rule.takes is not None else None
-        return run_if(happens, lambda state: self._with_commit(state, worker, happens, view_before), state)
+        changes_others = happens
+        if self.rule.takes is None and self.rule.cuts is None and self.changes is None:
+            is_alone = counts.messages == num_own_messages
+            state = state._replace(view=decisions.without_own_messages(state.view, worker, happens & is_alone))
+            changes_others = happens & ~is_alone
+        return run_if(changes_others, lambda state: self._with_commit(state, worker, happens, view_before), state)
 
     @property
     def _has_events_without_message(self) -> bool:
