@@ -213,7 +213,7 @@ class Queue(TurnQueue):
             is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
             counts = decisions.counts_with_message(state.view, worker, is_accepted)
             own, num_turns = Columns(worker).of((state.own, state.num_turns))
-            num_own_messages = state.view.num_uncommitted[worker] + is_accepted
+            num_own_messages = state.view.num_uncommitted[worker] + is_accepted.astype(jnp.int32)
             return own, num_turns, arrives, is_accepted, counts, num_own_messages
 
         num_in_front = num_messages(state.view)  # the others that are in no commit yet
