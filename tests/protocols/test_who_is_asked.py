@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gcjax import protocols
+from gcjax.protocols.simulation import turn_queue
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers import Network
@@ -24,9 +25,10 @@ WAITING = {
 SHAPE = 8, 5
 
 
-@pytest.mark.slow("bsp", "eager_sgd majority", "grouped", "k_batch_sync", "k_sync")
+@pytest.mark.slow("bsp", "eager_sgd majority", "grouped", "k_batch_sync", "k_sync", "progressive_groups")
 @pytest.mark.parametrize("name", WAITING)
-def test_asking_everybody_changes_nothing(name):
+def test_asking_everybody_changes_nothing(name, monkeypatch):
+    monkeypatch.setattr(turn_queue, "MAX_FEW_WORKERS", 0)
     rule = WAITING[name].rule(SHAPE[1])
     assert rule.waits_for_commit
     simulate = jax.jit(lambda rule, durations: event_schedule(rule, durations, Network()), static_argnums=0)

@@ -10,7 +10,7 @@ Letters: T units sampled per worker, W workers, J turns of a worker, E commits.
 import jax
 import jax.numpy as jnp
 
-from gcjax._shared_loops import max_over_runs, read_first, run_if
+from gcjax._shared_loops import max_over_runs, run_if
 from gcjax.protocols.simulation import decisions
 from gcjax.protocols.simulation.columns import EVERYBODY, Columns
 from gcjax.protocols.simulation.earliest import earliest_of_blocks
@@ -76,7 +76,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         sender=jnp.zeros((), jnp.int32),
         asks_everybody=jnp.ones((), bool),
         somebody_is_stuck=jnp.zeros((), bool),
-        earliest=earliest_of_blocks(never) if queue.network.server is None else None,
+        earliest=None if queue.looks_at_everybody else earliest_of_blocks(never),
         presence=None if queue.changes is None else nobody_has_changed(num_workers),
     )
 
@@ -217,8 +217,8 @@ class Queue(TurnQueue):
             return own, num_turns, arrives, is_accepted, counts, num_own_messages
 
         num_in_front = num_messages(state.view)  # the others that are in no commit yet
-        own, num_turns, arrives, is_accepted, counts, num_own_messages = read_first(
-            state.view.commits, own_and_decisions, state
+        own, num_turns, arrives, is_accepted, counts, num_own_messages = self.read_before_writing(
+            own_and_decisions, state
         )
         state = state._replace(
             view=decisions.with_message(state.view, worker, arrives, is_accepted)._replace(counts=counts)
@@ -246,6 +246,8 @@ class Queue(TurnQueue):
             view=decisions.with_memory(self.rule, view, worker, remembers, happens),
         )
         view_before = view if self.rule.takes is not None else None
+        if self.looks_at_everybody:
+            return self._with_commit(state, worker, happens, view_before)
         changes_others = happens
         if self.rule.takes is None and self.rule.cuts is None and self.changes is None:
             is_alone = counts.messages == num_own_messages

@@ -71,7 +71,7 @@ class State(NamedTuple):
       sender: int32[], whose event was the last.
       asks_everybody: bool[], whether others than the sender may begin since workers began last.
       somebody_is_stuck: bool[], whether the unit of somebody who is not idle may never end.
-      earliest: float[B], the earliest `phase_end` of each block of workers; None where links are shared.
+      earliest: float[B], the earliest `phase_end` of each block of workers; None if events look at everybody.
       presence: of the workers that leave and join; None where nobody does.
     """
 

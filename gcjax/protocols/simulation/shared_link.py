@@ -36,16 +36,6 @@ class SharedQueue(Queue):
             is_transferring, state.view.now + state.remaining_transfer * self._transfer_seconds(state), state.phase_end
         )
 
-    def first_phase_end(self, state: State) -> tuple[jax.Array, jax.Array]:
-        """int32[], whose phase ends next, if no transfer begins or ends before; and float[] seconds, when."""
-        phase_ends = self.phase_ends(state)
-        arrival_order = phase_ends if self.network.service is None else state.phase_end
-        return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
-
-    def with_begun_turns(self, state: State) -> State:
-        """The state in which all idle workers begin a turn that may."""
-        return self.with_all_begun(state)
-
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:

@@ -6,6 +6,7 @@ time that hardly grows with them. Several begin at once after commits, in a loop
 Letters: W workers, m those who are looked at, W or 1.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,9 @@ from gcjax.protocols.simulation.rules import Rule, TurnPlan, turn_of
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.absences import Changes
 from gcjax.stragglers.network import Network
+
+MAX_FEW_WORKERS = 128
+"""Up to so many workers it takes less time to do everything to everybody than to see who alone it must be done to."""
 
 
 class TurnQueue(NamedTuple):
@@ -73,6 +77,8 @@ class TurnQueue(NamedTuple):
         Nobody begins before all that arrives at this moment has been dealt with. If nobody but the sender of the last
         message, or one other, may begin, nothing is done to the others.
         """
+        if self.looks_at_everybody:
+            return self.with_all_begun(state)
         may_begin = self._all_is_dealt_with(state) & state.is_running
 
         def first_and_number(state: State) -> tuple[jax.Array, jax.Array]:
@@ -114,7 +120,7 @@ class TurnQueue(NamedTuple):
             pulls = jnp.zeros_like(may_begin) if self.rule.exchanges else who.of(self.rule.pulls(view))
             return who.of(state.own), may_begin, pulls
 
-        own, is_ready, pulls = read_first(state.view.commits, own_and_decisions, state)
+        own, is_ready, pulls = self.read_before_writing(own_and_decisions, state)
         now, turn = state.view.now, own.turn.turns
         may_begin &= is_ready
         next_unit = turn.first + turn.num_begun  # after the units of the last turn
@@ -140,7 +146,7 @@ class TurnQueue(NamedTuple):
 
     def with_earliest(self, state: State, who: Columns) -> State:
         """The state in which it is known when the first phases end, after those of some workers have changed."""
-        if state.earliest is None:  # when a transfer ends depends on the others
+        if state.earliest is None:
             return state
         if who.worker is None:
             return state._replace(earliest=earliest_of_blocks(state.phase_end))
@@ -209,9 +215,21 @@ class TurnQueue(NamedTuple):
 
         The server takes the message that has come first, also if several wait for it, and when it is free.
         """
-        assert state.earliest is not None
+        if state.earliest is None:
+            phase_ends = self.phase_ends(state)
+            arrival_order = phase_ends if self.network.service is None else state.phase_end
+            return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
         worker, time = index_of_earliest(state.earliest, state.phase_end), state.earliest.min()
         return worker, time if self.network.service is None else jnp.maximum(time, state.server_free_time)
+
+    @property
+    def looks_at_everybody(self) -> bool:
+        """Whether events look at everybody: there are few, or when a transfer ends depends on the others."""
+        return self.network.server is not None or self.work.num_workers <= MAX_FEW_WORKERS
+
+    def read_before_writing(self, read: Callable[[State], Any], state: State) -> Any:
+        """`read(state)`; of many workers before anything is written, so that nothing is copied."""
+        return read(state) if self.looks_at_everybody else read_first(state.view.commits, read, state)
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""
