@@ -62,7 +62,7 @@ def schedules() -> list[Row]:
             peer=f"SimPy {metadata.version('simpy')}",
         )
     )
-    ssp_sizes, k_async_sizes = (100, 1000, 10_000, 100_000), (100, 1000, 4000)
+    ssp_sizes, k_async_sizes = (100, 1000, 10_000, 100_000), (100, 1000, 10_000)
     rows.append(_growth_row("SSP(3)", lambda size: protocols.ssp(staleness=3), num_units=20, sizes=ssp_sizes))
     rows.append(
         _growth_row(

@@ -5,6 +5,7 @@ Runs in a batch share their loops instead, as long as the longest needs, and tho
 kept. A single run has its exact bounds and never idles, so it pays nothing for this.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -61,3 +62,34 @@ def _select_active_in_batch(
     selected = jax.tree.map(select_leaf, new, is_new_batched, old, is_old_batched)
     differs_between_runs = jax.tree.map(lambda _: True, selected)
     return selected, differs_between_runs
+
+
+def run_if(flag: jax.Array, step: Callable[[Any], Any], state: Any) -> Any:
+    """`step(state)` if `flag bool[]`, otherwise the state, the arrays of which are not copied for it.
+
+    XLA copies what goes through a conditional; so this is a loop of one turn or none. Under vmap the step is done to
+    all runs if the flag of any is true: it must leave the state of the others as it is, or do no harm to them.
+    """
+
+    def turn(carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        """The only turn: no flag is true afterwards."""
+        return jnp.zeros_like(carry[0]), step(carry[1])
+
+    initial = max_over_runs(flag.astype(jnp.int32)), state
+    return jax.lax.while_loop(lambda carry: carry[0] > 0, turn, initial)[1]
+
+
+def read_first(count: jax.Array, read: Callable[[Any], Any], state: Any) -> Any:
+    """`read(state)`, a pytree of small arrays, read before anything is written to the arrays of the state.
+
+    XLA keeps a copy of an array that is read by what does not come before the writing. It fuses plain reads with what
+    is computed of them; so this is a conditional, out of which nothing is moved. What is written afterwards must be
+    computed of what was read, so that it comes after it.
+
+    Args:
+      count: int32[], any number that is never negative, which the compiler does not know: the condition always holds.
+      read: pure function of the state.
+      state: a pytree of arrays.
+    """
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(read, state))
+    return jax.lax.cond(max_over_runs(count) >= 0, read, lambda state: nothing, state)

@@ -80,6 +80,7 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
     return Rule(
         commits=lambda view, worker: view.clock[initiator(view, worker)] > view.commits,
         ready=lambda view: view.clock <= view.commits,
+        waits_for_commit=True,
         weight=1.0 / num_workers,
         num_contributions=_NUM_VERSIONS * num_workers,
         by_worker=True,

@@ -13,7 +13,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed, all_under_way
+from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed, all_under_way, num_messages
 from gcjax.stragglers.network import Network
 
 
@@ -177,10 +177,8 @@ def first_arrivals(num_contributions: int, *, one_per_worker: bool, cancels_othe
     def commits(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether so many messages are in no commit yet, or one of everybody alive where these are fewer."""
         del worker
-        num_messages = view.num_uncommitted.sum()
-        if not one_per_worker:
-            return num_messages >= num_contributions
-        return (num_messages >= num_contributions) | all_have_pushed(view)
+        is_full = num_messages(view) >= num_contributions
+        return is_full | all_have_pushed(view) if one_per_worker else is_full
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
@@ -189,6 +187,7 @@ def first_arrivals(num_contributions: int, *, one_per_worker: bool, cancels_othe
     return Rule(
         commits=commits,
         ready=ready,
+        waits_for_commit=True,
         cuts=all_under_way if cancels_others else None,
         weight=1.0 / num_contributions,
         num_contributions=num_contributions,

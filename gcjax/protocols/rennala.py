@@ -6,7 +6,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.rules import Rule, View, num_messages
 from gcjax.stragglers.network import Network
 
 
@@ -34,7 +34,7 @@ def rennala(*, num_contributions: int) -> Protocol:
     _validate.integer("num_contributions", num_contributions, minimum=1)
     waiting_rule = Rule(
         accepts=_has_newest_version,
-        commits=lambda view, worker: view.num_uncommitted.sum() >= num_contributions,
+        commits=lambda view, worker: num_messages(view) >= num_contributions,
         weight=1.0 / num_contributions,
         num_contributions=num_contributions,
     )

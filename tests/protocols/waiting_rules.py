@@ -83,8 +83,11 @@ class Psp(Rule):
     def drawn(self, w, clock, num_workers):
         key = jax.random.fold_in(jax.random.fold_in(self.rng_key, w), clock)
         others = [v for v in range(num_workers) if v != w]
-        drawn = jax.random.choice(key, len(others), (self.num_sampled,), replace=False)
-        return [others[i] for i in np.asarray(drawn)]
+        bits = np.asarray(jax.random.bits(key, (self.num_sampled,), np.uint32)).tolist()
+        drawn = set()
+        for number, last in zip(bits, range(len(others) - self.num_sampled, len(others)), strict=True):
+            drawn.add(last if number % (last + 1) in drawn else number % (last + 1))
+        return [others[i] for i in sorted(drawn)]
 
 
 class Dssp(Rule):

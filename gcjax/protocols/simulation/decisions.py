@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.rules import Counts, Rule, View, counts_of
 
 
 class Commit(NamedTuple):
@@ -47,6 +47,7 @@ def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax
         clock=changed_for_worker(view.clock, if_left=view.clock[worker], if_joined=clock_if_joined),
         version=changed_for_worker(view.version, if_left=-1, if_joined=view.version[worker]),
     )
+    view = _with_counts(view)
     if view.progress is None:  # the server stops no turns
         return view
     return view._replace(
@@ -68,7 +69,18 @@ def with_message(view: View, worker: jax.Array, arrives: jax.Array, is_accepted:
     return view._replace(
         clock=view.clock.at[worker].add(arrives.astype(jnp.int32)),
         num_uncommitted=view.num_uncommitted.at[worker].add(is_accepted.astype(jnp.int32)),
-        idle=view.idle.at[worker].set(view.idle[worker] | arrives),
+        idle=view.idle.at[worker].max(arrives),
+    )
+
+
+def counts_with_message(view: View, worker: jax.Array, is_accepted: jax.Array) -> Counts:
+    """The counts after a message of the worker, which is not in the view yet, if `is_accepted bool[]`."""
+    counts = counts_of(view) if view.counts is None else view.counts
+    was_silent = view.alive[worker] & (view.num_uncommitted[worker] == 0)
+    no_longer_silent = is_accepted & was_silent
+    return Counts(
+        messages=counts.messages + is_accepted.astype(jnp.int32),
+        silent=counts.silent - no_longer_silent.astype(jnp.int32),
     )
 
 
@@ -81,10 +93,36 @@ def commit_of(rule: Rule, view: View, worker: jax.Array, asked: jax.Array) -> Co
 
 def with_commit(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, commit: Commit) -> View:
     """The view after the commit, in which the rule has remembered the message, if `arrives bool[]`."""
-    view = view._replace(commits=view.commits + commit.happens.astype(jnp.int32))
+    return without_messages(with_memory(rule, view, worker, arrives, commit.happens), commit.taken)
+
+
+def with_memory(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, happens: jax.Array) -> View:
+    """The view in which the commit is counted, if it `happens bool[]`, and the message remembered, if it arrives."""
+    view = view._replace(commits=view.commits + happens.astype(jnp.int32))
     remembered = rule.remember(view, worker)
-    memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), remembered, view.memory)
-    return view._replace(memory=memory, num_uncommitted=jnp.where(commit.taken, 0, view.num_uncommitted))
+    return view._replace(memory=jax.tree.map(lambda new, old: jnp.where(arrives, new, old), remembered, view.memory))
+
+
+def without_messages(view: View, taken: jax.Array) -> View:
+    """The view in which the messages of the workers of `taken bool[W]` wait for no commit any more."""
+    return _with_counts(view._replace(num_uncommitted=jnp.where(taken, 0, view.num_uncommitted)))
+
+
+def without_own_messages(view: View, worker: jax.Array, taken: jax.Array) -> View:
+    """The view in which the messages of the worker are taken, if `taken bool[]`: the only ones that wait for a commit.
+
+    Everybody is alive.
+    """
+    assert view.counts is not None
+    most_left = jnp.where(taken, 0, jnp.iinfo(jnp.int32).max)
+    all_silent = Counts(jnp.zeros((), jnp.int32), jnp.full((), view.idle.size, jnp.int32))
+    counts = jax.tree.map(lambda after, before: jnp.where(taken, after, before), all_silent, view.counts)
+    return view._replace(num_uncommitted=view.num_uncommitted.at[worker].min(most_left), counts=counts)
+
+
+def _with_counts(view: View) -> View:
+    """The view with its counts added up anew, if somebody keeps them."""
+    return view if view.counts is None else view._replace(counts=counts_of(view))
 
 
 def may_begin(rule: Rule, view: View) -> jax.Array:

@@ -7,24 +7,27 @@ A turn begins by receiving the parameters if there is a newer version than the w
 Letters: T units sampled per worker, W workers, J turns of a worker, E commits.
 """
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 
+from gcjax._shared_loops import max_over_runs, run_if
 from gcjax.protocols.simulation import decisions
-from gcjax.protocols.simulation.event_state import ARRIVING, IDLE, State, replace_where, with_ended_turns
-from gcjax.protocols.simulation.overlapping import overlapping_turn
-from gcjax.protocols.simulation.presence import (
-    next_change,
-    nobody_has_changed,
-    will_change,
-    with_last_version,
+from gcjax.protocols.simulation.columns import EVERYBODY, Columns
+from gcjax.protocols.simulation.earliest import earliest_of_blocks
+from gcjax.protocols.simulation.event_state import (
+    IDLE,
+    Own,
+    PackedTurns,
+    State,
+    packed,
+    replace_where,
+    with_ended_turns,
 )
-from gcjax.protocols.simulation.rules import Rule, View, turn_of
-from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
+from gcjax.protocols.simulation.presence import nobody_has_changed, will_change, with_last_version
+from gcjax.protocols.simulation.rules import Counts, View, num_messages
+from gcjax.protocols.simulation.turn_queue import TurnQueue
+from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
 from gcjax.stragglers.absences import Changes
-from gcjax.stragglers.network import Network
 
 _NUM_LOST_UNITS = 1
 """A turn that is cut off has begun a unit, which is lost."""
@@ -50,47 +53,42 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             version=zeros - 1,
             begin=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
+            counts=Counts(messages=jnp.zeros((), jnp.int32), silent=is_present.sum(dtype=jnp.int32)),
         ),
         phase=all_idle,
         phase_end=never,
         remaining_transfer=jnp.zeros(num_workers, dtype),
         num_turns=zeros,
-        current=Turns(
-            **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
-            **dict.fromkeys(FLOATS, never),
+        current=packed(
+            Turns(
+                **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
+                **dict.fromkeys(FLOATS, never),
+            )
         ),
-        integers=jnp.broadcast_to(no_turn_integers, (num_turns, num_workers, len(INTEGERS))),
-        floats=jnp.full((num_turns, num_workers, len(FLOATS)), jnp.inf, dtype),
+        ended=PackedTurns(
+            jnp.broadcast_to(no_turn_integers, (num_turns, num_workers, len(INTEGERS))),
+            jnp.full((num_turns, num_workers, len(FLOATS)), jnp.inf, dtype),
+        ),
         time=jnp.full(num_commits, jnp.inf, dtype),
         horizon=jnp.full((), jnp.inf, dtype),
         is_running=jnp.ones((), bool),
         server_free_time=jnp.zeros((), dtype),
+        sender=jnp.zeros((), jnp.int32),
+        asks_everybody=jnp.ones((), bool),
+        somebody_is_stuck=jnp.zeros((), bool),
+        earliest=None if queue.looks_at_everybody else earliest_of_blocks(never),
         presence=None if queue.changes is None else nobody_has_changed(num_workers),
     )
 
 
-class Queue(NamedTuple):
+class Queue(TurnQueue):
     """The steps of the event queue, where every transfer has a link of its own: its length is known when it begins.
 
     Workers begin, if they may; then the next event is dealt with. A server that takes time for a message deals with the
     next one when it is free, in the order of arrival, and what it answers leaves when it has dealt with the message.
-
-    Attributes:
-      rule: the protocol.
-      work: the sampled units.
-      network: the time of messages.
-      changes: who leaves and joins; None where nobody does.
-      is_present: bool[W], who is there at the beginning; None for everybody.
-      keeps_version: whether a worker that comes back has what it had read when its last message arrived, since it has
-        parameters of its own; otherwise it has no version.
     """
 
-    rule: Rule
-    work: Work
-    network: Network
-    changes: Changes | None = None
-    is_present: jax.Array | None = None
-    keeps_version: bool = False
+    __slots__ = ()
 
     def step(self, state: State) -> State:
         """The state after the next event: idle workers begin, if they may, and then a phase ends or an alarm rings.
@@ -100,15 +98,9 @@ class Queue(NamedTuple):
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
         """
-        if self.changes is None:  # a constant, by which the compiler leaves out what asks who is there
-            everybody = jnp.ones_like(state.view.alive)
-            state = state._replace(view=state.view._replace(alive=everybody))
-        state = self._with_begun_turns(state)
-        phase_end, change = self.phase_ends(state), self._next_change(state)
-        # The server takes the message that has come first, also if several wait for it.
-        arrival_order = phase_end if self.network.service is None else state.phase_end
-        worker = jnp.argmin(arrival_order).astype(jnp.int32)
-        next_time, alarm_rings = phase_end.min(), jnp.zeros((), bool)
+        state = self.with_begun_turns(self.with_everybody(state))
+        worker, next_time = self.first_phase_end(state)
+        change, alarm_rings = self.next_change(state), jnp.zeros((), bool)
         if self.rule.alarm is not None:
             alarm = self._alarm(state.view)
             alarm_rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
@@ -121,30 +113,35 @@ class Queue(NamedTuple):
         if self.rule.everybody:
             # What happens at this very moment is still dealt with.
             is_at_this_moment = next_time == state.view.now
-            is_running &= is_at_this_moment | ~self._waits_for_ever(state, phase_end, next_time)
+            is_running &= is_at_this_moment | ~self._waits_for_ever(state, next_time)
         now = jnp.where(is_running, next_time, state.view.now)
         phase_ends = is_running & ~no_phase_ends
         state, arrives = self.with_event_at(state._replace(is_running=is_running), now, worker, phase_ends)
-        asks_for_commit = alarm_rings & is_running
+        others_may_begin = alarm_rings & is_running
+        asks_for_commit = others_may_begin
         if change is not None:
             state, worker, leaves = self._with_change(state, change, worker, arrives)
             asks_for_commit |= leaves
+            others_may_begin = jnp.ones((), bool)
+        state = state._replace(sender=worker, asks_everybody=state.asks_everybody | others_may_begin)
         return self._with_message(state, worker, arrives, asks_for_commit)
 
-    def _waits_for_ever(self, state: State, phase_end: jax.Array, next_time: jax.Array) -> jax.Array:
+    def _waits_for_ever(self, state: State, next_time: jax.Array) -> jax.Array:
         """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
-        never_ends = jnp.isinf(phase_end)
-        computes_for_ever = never_ends & (state.current.compute_start < next_time) & ~state.view.idle
-        if self.changes is not None and state.presence is not None:
-            computes_for_ever &= state.view.alive & ~will_change(self.changes, state.presence)
-        owes_message = state.view.num_uncommitted == 0
-        return (computes_for_ever & owes_message).any()
 
-    def _next_change(self, state: State) -> Changes | None:
-        """Who leaves or joins next, numbers; None where nobody ever does."""
-        if self.changes is None or state.presence is None:
-            return None
-        return next_change(self.changes, state.presence)
+        def anybody(state: State) -> jax.Array:
+            """bool[]: the same, asked of everybody."""
+            never_ends = jnp.isinf(self.phase_ends(state))
+            computes_for_ever = never_ends & (state.current.turns.compute_start < next_time) & ~state.view.idle
+            if self.changes is not None and state.presence is not None:
+                computes_for_ever &= state.view.alive & ~will_change(self.changes, state.presence)
+            owes_message = state.view.num_uncommitted == 0
+            return (computes_for_ever & owes_message).any()
+
+        if self.changes is not None or state.earliest is None:
+            return anybody(state)
+        somebody_is_stuck = max_over_runs(state.somebody_is_stuck.astype(jnp.int32)) > 0
+        return jax.lax.cond(somebody_is_stuck, anybody, lambda state: jnp.zeros((), bool), state)
 
     def _with_change(
         self, state: State, change: Changes, worker: jax.Array, arrives: jax.Array
@@ -183,10 +180,6 @@ class Queue(NamedTuple):
         alarm = jnp.asarray(self.rule.alarm(view), view.now.dtype)
         return jnp.where(alarm > view.now, alarm, jnp.inf)
 
-    def phase_ends(self, state: State) -> jax.Array:
-        """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""
-        return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.server_free_time)
-
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
@@ -196,93 +189,13 @@ class Queue(NamedTuple):
         """
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)
-            arrive = state.current.arrive.at[worker].set(jnp.where(phase_has_ended, now, state.current.arrive[worker]))
+            entry = worker, FLOATS.index("arrive")
+            arrive = jnp.where(phase_has_ended, now, state.current.floats[entry])
             state = state._replace(
                 server_free_time=jnp.where(phase_has_ended, free_time, state.server_free_time),
-                current=state.current._replace(arrive=arrive),
+                current=state.current._replace(floats=state.current.floats.at[entry].set(arrive)),
             )
         return state._replace(view=state.view._replace(now=now)), phase_has_ended
-
-    def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
-        """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
-        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
-        ready = jnp.where(pulls, now + self.message_seconds(self.network.download), now)
-        return self.with_computing_turns(state, begins, ready, pulls)
-
-    def phase_until_sent(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
-        """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
-        del stop
-        arrival_time = send_start + self.message_seconds(self.network.upload)
-        if self.rule.exchanges:
-            arrival_time += self.message_seconds(self.network.download)
-        return ARRIVING, arrival_time, arrival_time
-
-    def message_seconds(self, link_seconds: Any) -> jax.Array:
-        """float[W] or []: seconds of a message; `link_seconds` are those on its own link, without the latency."""
-        dtype = self.work.durations.dtype
-        return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link_seconds, dtype)
-
-    def _with_begun_turns(self, state: State) -> State:
-        """The state in which idle workers begin a turn, if the rule says so.
-
-        Nobody begins before all that arrives at this moment has been dealt with. A worker without a unit that was
-        sampled does not begin any more, and sets the horizon.
-        """
-        view, current = state.view, state.current
-        all_is_dealt_with, next_change = self.phase_ends(state).min() > view.now, self._next_change(state)
-        if next_change is not None:
-            all_is_dealt_with &= next_change.time > view.now
-        may_begin = all_is_dealt_with & state.is_running & decisions.may_begin(self.rule, view)
-        next_unit = current.first + current.num_begun  # after the units of the last turn
-        has_no_unit = may_begin & (next_unit >= self.work.num_units)
-        horizon = jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, view.now), state.horizon)
-        view, begins = view._replace(idle=view.idle & ~has_no_unit), may_begin & ~has_no_unit
-        pulls = decisions.pulls(self.rule, view, begins)
-        current = replace_where(
-            current, begins, first=next_unit, num_begun=0, work=0, commit=-1,
-            begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
-        )  # fmt: skip
-        version = jnp.where(pulls, view.commits, view.version)
-        view = view._replace(idle=view.idle & ~begins, version=version, begin=jnp.where(begins, view.now, view.begin))
-        state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
-        return self.begin_turns(state, begins, pulls)
-
-    def with_computing_turns(self, state: State, begins: jax.Array, ready_time: jax.Array, pulled: jax.Array) -> State:
-        """The state in which workers have begun to compute the units that the rule plans.
-
-        Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
-
-        Args:
-          state: the simulation.
-          begins: bool[W], who begins.
-          ready_time: float[W] seconds, when each has the parameters.
-          pulled: bool[W], whose parameters were received for this turn.
-        """
-        current = state.current
-        if self.rule.plan is not None:
-            plan = self.rule.plan(self.work, current.first, ready_time, state.view.memory)
-        elif self.rule.overlaps:
-            compute_began = self.network.arrivals_at_workers(jnp.zeros_like(self.work.durations[0]))
-            plan = overlapping_turn(self.work, current.first, ready_time, compute_began)
-        elif self.rule.turn_seconds is not None:
-            num_units = self.work.until(current.first, self.rule.turn_seconds(state.view))
-            plan = turn_of(self.work, current.first, ready_time, num_units)
-        else:
-            plan = turn_of(self.work, current.first, ready_time, self.rule.units_of(state.view))
-        lacks_units = begins & (current.first + plan.num_units > self.work.num_units)
-        horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
-        computes = begins & ~lacks_units
-        send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
-        phase, phase_end, arrive = self.phase_until_sent(plan.stop, send_start)
-        planned = replace_where(
-            current, computes, num_begun=plan.num_units, work=plan.num_units,
-            first_on_version=jnp.where(pulled, plan.first_on_version, current.first),
-            begin=jnp.minimum(current.begin, plan.compute_start),
-            compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
-        )  # fmt: skip
-        state = replace_where(state, lacks_units, phase=IDLE, phase_end=jnp.inf)
-        state = replace_where(state, computes, phase=phase, phase_end=phase_end)
-        return state._replace(current=planned, horizon=horizon)
 
     def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, asks_for_commit: jax.Array) -> State:
         """The state after the message of a worker has arrived, and after the commit that it may bring.
@@ -294,57 +207,103 @@ class Queue(NamedTuple):
         it is taken. A message that the rule ignores is in none. If neither `arrives bool[]` nor `asks_for_commit
         bool[]` (the alarm, the leaving), nothing changes.
         """
-        current = state.current
-        num_in_front = state.view.num_uncommitted.sum(dtype=jnp.int32)  # the others that are in no commit yet
-        is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
-        view = decisions.with_message(state.view, worker, arrives, is_accepted)
-        may_commit = is_accepted
+
+        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
+            """What the worker does, how many turns it had, what becomes of its message; counts of all, and its own."""
+            is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
+            counts = decisions.counts_with_message(state.view, worker, is_accepted)
+            own, num_turns = Columns(worker).of((state.own, state.num_turns))
+            num_own_messages = state.view.num_uncommitted[worker] + is_accepted.astype(jnp.int32)
+            return own, num_turns, arrives, is_accepted, counts, num_own_messages
+
+        num_in_front = num_messages(state.view)  # the others that are in no commit yet
+        own, num_turns, arrives, is_accepted, counts, num_own_messages = self.read_before_writing(
+            own_and_decisions, state
+        )
+        state = state._replace(
+            view=decisions.with_message(state.view, worker, arrives, is_accepted)._replace(counts=counts)
+        )
+        view, may_commit = state.view, is_accepted
         if self.rule.alarm is not None or self.changes is not None:
-            may_commit |= asks_for_commit & (view.num_uncommitted > 0).any()
-        commit = decisions.commit_of(self.rule, view, worker, may_commit)
+            may_commit |= asks_for_commit & (num_messages(view) > 0)
+        happens = may_commit & self.rule.commits(view, worker)
+        turn = own.turn.turns
         if self.rule.takes is None:
             commit_number = view.commits + self.rule.postpones(view, worker)
-            current = current._replace(
-                commit=current.commit.at[worker].set(jnp.where(is_accepted, commit_number, current.commit[worker])),
-                position=current.position.at[worker].set(num_in_front),
-            )
-        state = with_ended_turns(state._replace(current=current), arrives, worker)
-        state = state._replace(
-            phase=state.phase.at[worker].set(jnp.where(arrives, IDLE, state.phase[worker])),
-            phase_end=state.phase_end.at[worker].set(jnp.where(arrives, jnp.inf, state.phase_end[worker])),
-        )
+            turn = replace_where(turn, is_accepted, commit=commit_number)
+            turn = replace_where(turn, arrives, position=num_in_front)
+        own = own._replace(turn=packed(turn), idle=own.idle | arrives)
+        own = replace_where(own, arrives, phase=IDLE, phase_end=jnp.inf)
+        state = with_ended_turns(state, arrives, worker[None], own.turn, num_turns)
+        state = self.with_earliest(state.with_own(Columns(worker), own), Columns(worker))
         out_of_bounds = state.time.size
-        commit_number = jnp.where(commit.happens, view.commits, out_of_bounds)  # out of bounds: dropped
-        state = state._replace(time=state.time.at[commit_number].set(view.now, mode="drop"))
-        if self.rule.takes is not None:
-            taken = commit.taken
-            if self.changes is not None:  # whoever has left need not have a message
-                taken &= view.num_uncommitted > 0
-            state = self._with_taken_messages(state, taken, view.commits)
-        state = state._replace(view=decisions.with_commit(self.rule, view, worker, arrives, commit))
+        commit_number = jnp.where(happens, view.commits, out_of_bounds)  # out of bounds: dropped
+        remembers = arrives if self._has_events_without_message else jnp.ones((), bool)
+        view = state.view
+        state = state._replace(
+            time=state.time.at[commit_number].set(view.now, mode="drop"),
+            asks_everybody=state.asks_everybody | happens,
+            view=decisions.with_memory(self.rule, view, worker, remembers, happens),
+        )
+        view_before = view if self.rule.takes is not None else None
+        if self.looks_at_everybody:
+            return self._with_commit(state, worker, happens, view_before)
+        changes_others = happens
+        if self.rule.takes is None and self.rule.cuts is None and self.changes is None:
+            is_alone = counts.messages == num_own_messages
+            state = state._replace(view=decisions.without_own_messages(state.view, worker, happens & is_alone))
+            changes_others = happens & ~is_alone
+        return run_if(changes_others, lambda state: self._with_commit(state, worker, happens, view_before), state)
+
+    @property
+    def _has_events_without_message(self) -> bool:
+        """Whether something else can happen than that a message arrives: an alarm, a change, the end of a transfer."""
+        return self.rule.alarm is not None or self.changes is not None or self.network.server is not None
+
+    def _with_commit(self, state: State, worker: jax.Array, happens: jax.Array, view_before: View | None) -> State:
+        """The state in which the messages of the commit are taken, if it `happens bool[]`, and turns are cut off.
+
+        Args:
+          state: in which the commit is counted, and the message of the worker is remembered.
+          worker: int32[], whose event has brought it.
+          happens: as said.
+          view_before: what the rule saw before, where it says whose messages are taken; otherwise None.
+        """
+        state = self.with_everybody(state)
+        taken = jnp.broadcast_to(happens, state.phase.shape)
+        if self.rule.takes is not None and view_before is not None:
+            taken &= self.rule.takes(view_before, worker)
+            num_uncommitted = view_before.num_uncommitted
+            has_message = num_uncommitted > 0  # whoever has left need not have one
+            taken_messages = taken if self.changes is None else taken & has_message
+            state = self._with_taken_messages(state, taken_messages, view_before.commits)
+        state = state._replace(view=decisions.without_messages(state.view, taken))
         if self.rule.cuts is None:
             return state
-        return self._with_cut_off_turns(state, commit.happens & self.rule.cuts(state.view, worker))
+        return self._with_cut_off_turns(state, happens & self.rule.cuts(state.view, worker))
 
     def _with_taken_messages(self, state: State, taken: jax.Array, commit_number: jax.Array) -> State:
         """The state in which the last messages of the workers of `taken bool[W]` are part of a commit."""
         worker = jnp.arange(taken.size)
         position_in_commit = jnp.cumsum(taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
         last_turn = state.num_turns - 1
-        out_of_bounds = state.integers.shape[0]
+        integers = state.ended.integers
+        out_of_bounds = integers.shape[0]
         entry = jnp.where(taken, last_turn, out_of_bounds), worker  # out of bounds: dropped
-        integers = state.integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
+        integers = integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
         integers = integers.at[(*entry, INTEGERS.index("position"))].set(position_in_commit, mode="drop")
-        return state._replace(integers=integers)
+        return state._replace(ended=state.ended._replace(integers=integers))
 
     def _with_cut_off_turns(self, state: State, may_cut_off: jax.Array) -> State:
         """The state in which turns under way of `may_cut_off bool[W]` are ended; the unit that each began is lost."""
-        is_cut_off, now, current = may_cut_off & (state.phase != IDLE), state.view.now, state.current
-        cut_off_turns = replace_where(
-            current, is_cut_off, num_begun=_NUM_LOST_UNITS, work=0,
-            stop=jnp.minimum(current.stop, now), send_start=jnp.inf, arrive=jnp.inf,
-            compute_start=jnp.where(current.compute_start > now, jnp.inf, current.compute_start),
+        is_cut_off, now, turns = may_cut_off & (state.phase != IDLE), state.view.now, state.current.turns
+        turns = replace_where(
+            turns, is_cut_off, num_begun=_NUM_LOST_UNITS, work=0,
+            stop=jnp.minimum(turns.stop, now), send_start=jnp.inf, arrive=jnp.inf,
+            compute_start=jnp.where(turns.compute_start > now, jnp.inf, turns.compute_start),
         )  # fmt: skip
-        state = with_ended_turns(state._replace(current=cut_off_turns), is_cut_off, jnp.arange(is_cut_off.size))
-        state = replace_where(state, is_cut_off, phase=IDLE, phase_end=jnp.inf)
-        return state._replace(view=state.view._replace(idle=state.view.idle | is_cut_off))
+        workers = jnp.arange(is_cut_off.size)
+        own = state.own._replace(turn=packed(turns), idle=state.view.idle | is_cut_off)
+        own = replace_where(own, is_cut_off, phase=IDLE, phase_end=jnp.inf)
+        state = with_ended_turns(state.with_own(EVERYBODY, own), is_cut_off, workers, own.turn, state.num_turns)
+        return self.with_earliest(state, EVERYBODY)

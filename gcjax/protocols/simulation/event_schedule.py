@@ -118,8 +118,10 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
     """
     state = initial_state(queue, num_turns, num_commits)
     state = jax.lax.while_loop(lambda s: max_over_runs(s.is_running.astype(jnp.int32)) > 0, queue.step, state)
-    state = with_ended_turns(state, state.phase != IDLE, jnp.arange(queue.work.num_workers))
-    turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
+    state = with_ended_turns(
+        state, state.phase != IDLE, jnp.arange(queue.work.num_workers), state.current, state.num_turns
+    )
+    turns = state.ended.turns
     if queue.rule.exchanges:  # what is read is the newest version when the exchange begins
         newest_version = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
         # At one moment there can be later commits: the turn has read no later version than its own commit replaces.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
+from gcjax.protocols.simulation.columns import Columns
 from gcjax.protocols.simulation.presence import Presence
 from gcjax.protocols.simulation.rules import View
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
@@ -15,6 +16,41 @@ from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
 IDLE, RECEIVING, COMPUTING, ANSWERING, SENDING, ARRIVING = range(6)
 
 Fields = TypeVar("Fields", bound=Any)
+
+
+class PackedTurns(NamedTuple):
+    """Turns in two arrays, of which all about one turn is read or written at once.
+
+    Attributes: integers: int32[..., fields], the fields `INTEGERS`; floats: float[..., fields], the fields `FLOATS`.
+    """
+
+    integers: jax.Array
+    floats: jax.Array
+
+    @property
+    def turns(self) -> Turns:
+        """The same as turns."""
+        return Turns(*jnp.moveaxis(self.integers, -1, 0), *jnp.moveaxis(self.floats, -1, 0))
+
+
+def packed(turns: Turns) -> PackedTurns:
+    """The turns, arrays `[...]`, in two arrays `[..., fields]`."""
+    integers = jnp.stack([getattr(turns, name) for name in INTEGERS], axis=-1)
+    return PackedTurns(integers, jnp.stack([getattr(turns, name) for name in FLOATS], axis=-1))
+
+
+class Own(NamedTuple):
+    """What some workers do, or all; every array has an entry for each of them, and is called as in `View` or `State`.
+
+    Attributes: idle, version, begin: of the view; phase, phase_end: of the state; turn: the one under way, or the last.
+    """
+
+    idle: jax.Array
+    version: jax.Array
+    begin: jax.Array
+    phase: jax.Array
+    phase_end: jax.Array
+    turn: PackedTurns
 
 
 class State(NamedTuple):
@@ -26,13 +62,16 @@ class State(NamedTuple):
       phase_end: float[W] seconds, when the phase ends; inf for a transfer on the shared link.
       remaining_transfer: float[W], what is left of such a transfer, in full gradients.
       num_turns: int32[W], the turns that have ended so far.
-      current: the turn under way of each worker, or else its last one; arrays [W].
-      integers: int32[J, W, fields], the turns that have ended: their fields `INTEGERS`.
-      floats: float[J, W, fields], their fields `FLOATS`.
+      current: the turn under way of each worker, or else its last one.
+      ended: the turns that have ended, arrays [J, W, fields].
       time: float[E] seconds of the commits; inf for those that have not happened.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
       is_running: bool[], whether the simulation goes on.
       server_free_time: float[] seconds, when the server has dealt with the last message.
+      sender: int32[], whose event was the last.
+      asks_everybody: bool[], whether others than the sender may begin since workers began last.
+      somebody_is_stuck: bool[], whether the unit of somebody who is not idle may never end.
+      earliest: float[B], the earliest `phase_end` of each block of workers; None if events look at everybody.
       presence: of the workers that leave and join; None where nobody does.
     """
 
@@ -41,14 +80,29 @@ class State(NamedTuple):
     phase_end: jax.Array
     remaining_transfer: jax.Array
     num_turns: jax.Array
-    current: Turns
-    integers: jax.Array
-    floats: jax.Array
+    current: PackedTurns
+    ended: PackedTurns
     time: jax.Array
     horizon: jax.Array
     is_running: jax.Array
     server_free_time: jax.Array
+    sender: jax.Array
+    asks_everybody: jax.Array
+    somebody_is_stuck: jax.Array
+    earliest: jax.Array | None
     presence: Presence | None = None
+
+    @property
+    def own(self) -> Own:
+        """What everybody does."""
+        view = self.view
+        return Own(view.idle, view.version, view.begin, self.phase, self.phase_end, self.current)
+
+    def with_own(self, who: Columns, own: Own) -> "State":
+        """The state in which the workers `who` do something else."""
+        idle, version, begin, phase, phase_end, current = who.put(self.own, own)
+        view = self.view._replace(idle=idle, version=version, begin=begin)
+        return self._replace(view=view, phase=phase, phase_end=phase_end, current=current)
 
 
 def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
@@ -56,23 +110,21 @@ def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
     return fields._replace(**{name: jnp.where(mask, value, getattr(fields, name)) for name, value in values.items()})
 
 
-def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> State:
-    """The state in which the current turns of some workers are written to the turns that have ended.
-
-    These are in `state.integers` and `state.floats`, by turn, worker and field: the fields INTEGERS and FLOATS.
+def with_ended_turns(
+    state: State, has_ended: jax.Array, worker: jax.Array, turns: PackedTurns, num_turns: jax.Array
+) -> State:
+    """The state in which turns of some workers are written to the turns that have ended.
 
     Args:
       state: the simulation.
-      has_ended: bool[...], whose turns have ended.
-      worker: int32[...], one number or several.
+      has_ended: bool[m], whose turns have ended.
+      worker: int32[m], the workers.
+      turns: their turns, arrays [m, fields].
+      num_turns: int32[m], how many have ended before.
     """
-    out_of_bounds = state.integers.shape[0]
-    turn_number = jnp.where(has_ended, state.num_turns[worker], out_of_bounds)  # out of bounds: dropped
-    entry = turn_number, worker
-    integers = jnp.stack([getattr(state.current, name)[worker] for name in INTEGERS], axis=-1)
-    floats = jnp.stack([getattr(state.current, name)[worker] for name in FLOATS], axis=-1)
+    out_of_bounds = state.ended.integers.shape[0]
+    entry = jnp.where(has_ended, num_turns, out_of_bounds), worker  # out of bounds: dropped
     return state._replace(
-        integers=state.integers.at[entry].set(integers, mode="drop"),
-        floats=state.floats.at[entry].set(floats, mode="drop"),
+        ended=PackedTurns(*(rows.at[entry].set(x, mode="drop") for rows, x in zip(state.ended, turns, strict=True))),
         num_turns=state.num_turns.at[worker].add(has_ended.astype(jnp.int32)),
     )

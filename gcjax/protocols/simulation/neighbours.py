@@ -21,22 +21,49 @@ class Exchange(NamedTuple):
       hears: bool[W, W], whether worker w (row) waits for what worker v (column) sends.
       sent: float[W], how often each sends its parameters.
       received: float[W], how often each receives some.
+      heard: int32[W, neighbours], whom each hears, with -1 behind the last; None where nobody has listed them.
+      hearers: int32[W, neighbours], who hears each, likewise.
     """
 
     hears: jax.Array
     sent: jax.Array
     received: jax.Array
+    heard: jax.Array | None = None
+    hearers: jax.Array | None = None
+
+    def of_heard(self, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[W, n], the values `[W]` of those whom each hears; and bool[W, n], where that is somebody."""
+        return _of_listed(values, self.hears, self.heard)
+
+    def of_hearers(self, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[W, n], the values `[W]` of those who hear each; and bool[W, n], where that is somebody."""
+        return _of_listed(values, self.hears.T, self.hearers)
+
+
+def _of_listed(values: jax.Array, is_neighbour: jax.Array, neighbours: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """[W, n], the values of the neighbours, and bool[W, n], where there is one: by their lists, or by the matrix."""
+    if neighbours is None:
+        return jnp.broadcast_to(values[None], is_neighbour.shape), is_neighbour
+    return values[neighbours.clip(0)], neighbours >= 0
+
+
+def _lists(is_neighbour: np.ndarray) -> np.ndarray:
+    """int32[turns, W, neighbours]: the neighbours of each worker in order, of bool[turns, W, W]; -1 behind the last."""
+    degree = is_neighbour.sum(axis=2)
+    order = np.argsort(~is_neighbour, axis=2, kind="stable")[:, :, : max(1, degree.max())]  # neighbours come first
+    return np.where(np.arange(order.shape[2]) < degree[:, :, None], order, -1).astype(np.int32)
 
 
 def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
     """The pure function `iteration -> Exchange` where each sends to each that hears it, bool[turns, W, W] by turns."""
     hears = hears & ~np.eye(hears.shape[1], dtype=bool)
     num_sent, num_received = (hears.sum(axis=axis, dtype=np.int32) for axis in (1, 2))  # [turns, W]
+    by_turns = hears, num_sent, num_received, _lists(hears), _lists(hears.swapaxes(1, 2))
 
     def exchange(iteration: jax.Array) -> Exchange:
         """Who hears whom after an iteration, and the messages: one for each neighbour."""
         turn = iteration % len(hears)
-        return Exchange(*(jnp.asarray(by_turns)[turn] for by_turns in (hears, num_sent, num_received)))
+        return Exchange(*(jnp.asarray(x)[turn] for x in by_turns))
 
     return exchange
 
@@ -58,14 +85,21 @@ def has_come(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.
     return hears & (finish[None] <= next_start[:, None])
 
 
-def _enough_heard(hears: jax.Array, finish: jax.Array, num_backup: int) -> jax.Array:
+def _enough_heard(exchange: Exchange, finish: jax.Array, num_backup: int) -> jax.Array:
     """float[W] seconds: when each has heard all whom it hears, but for so many; 0 if that is nobody."""
+    finish_of_heard, is_heard = exchange.of_heard(finish)
     if num_backup == 0:
-        return jnp.max(jnp.where(hears, finish[None], 0), axis=1)
-    num_needed = hears.sum(axis=1) - num_backup
-    in_order = jnp.sort(jnp.where(hears, finish[None], jnp.inf), axis=1)
+        return jnp.max(jnp.where(is_heard, finish_of_heard, 0), axis=1)
+    num_needed = is_heard.sum(axis=1) - num_backup
+    in_order = jnp.sort(jnp.where(is_heard, finish_of_heard, jnp.inf), axis=1)
     last_needed = jnp.take_along_axis(in_order, (num_needed - 1).clip(0)[:, None], axis=1)[:, 0]
     return jnp.where(num_needed > 0, last_needed, 0)
+
+
+def _num_received(exchange: Exchange, finish: jax.Array, next_start: jax.Array) -> jax.Array:
+    """int32[W]: how many of those whom each hears have sent, at `finish float[W]`, by its `next_start float[W]`."""
+    finish_of_heard, is_heard = exchange.of_heard(finish)
+    return (is_heard & (finish_of_heard <= next_start[:, None])).sum(axis=1)
 
 
 def neighbour_iterations(
@@ -116,13 +150,13 @@ def neighbour_iterations(
         compute_start = start + receive_seconds
         compute_end = compute_start + seconds
         finish = compute_end + message_seconds(now.sent, upload)
-        next_start = jnp.maximum(finish, _enough_heard(now.hears, finish, num_backup))
+        next_start = jnp.maximum(finish, _enough_heard(now, finish, num_backup))
         if max_gap is not None:
             recent_starts = recent_starts.at[iteration % max_gap].set(start)
             oldest_start = recent_starts[(iteration + 1) % max_gap]
-            last_hearer_start = jnp.where(now.hears, oldest_start[:, None], 0).max(axis=0)
-            next_start = jnp.maximum(next_start, last_hearer_start)
-        received = now.received if num_backup == 0 else has_come(now.hears, finish, next_start).sum(axis=1)
+            start_of_hearers, is_hearer = now.of_hearers(oldest_start)
+            next_start = jnp.maximum(next_start, jnp.where(is_hearer, start_of_hearers, 0).max(axis=1))
+        received = now.received if num_backup == 0 else _num_received(now, finish, next_start)
         return (next_start, message_seconds(received, download), recent_starts), (
             start,
             compute_start,

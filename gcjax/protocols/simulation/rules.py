@@ -30,6 +30,7 @@ class View(NamedTuple):
       memory: what the rule keeps in mind.
       progress: int32[W], the units of its last turn that each worker has done, where the server stops turns; else None.
       stopped: bool[W], whom the server has stopped and who has not pushed yet, where it stops turns; else None.
+      counts: sums over the workers, where somebody keeps them; else None. `num_messages` and `all_have_pushed` know.
     """
 
     now: jax.Array
@@ -43,6 +44,25 @@ class View(NamedTuple):
     memory: Any
     progress: Any = None
     stopped: Any = None
+    counts: "Counts | None" = None
+
+
+class Counts(NamedTuple):
+    """What a server counts as it goes, so that nobody has to add it up over all workers at every message.
+
+    Attributes:
+      messages: int32[], those that are in no commit yet, the sum of `View.num_uncommitted`.
+      silent: int32[], the workers who are alive and have none of these.
+    """
+
+    messages: jax.Array
+    silent: jax.Array
+
+
+def counts_of(view: View) -> Counts:
+    """The counts, added up."""
+    is_silent = view.alive & (view.num_uncommitted == 0)
+    return Counts(view.num_uncommitted.sum(dtype=jnp.int32), is_silent.sum(dtype=jnp.int32))
 
 
 class TurnPlan(NamedTuple):
@@ -77,10 +97,15 @@ def slowest_clock(view: View) -> jax.Array:
     return jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
 
 
+def num_messages(view: View) -> jax.Array:
+    """int32[]: the messages that are in no commit yet."""
+    return view.num_uncommitted.sum(dtype=jnp.int32) if view.counts is None else view.counts.messages
+
+
 def all_have_pushed(view: View) -> jax.Array:
     """bool[]: whether everybody who is alive has a message that is in no commit yet, and there is one."""
-    has_message = view.num_uncommitted > 0
-    return (has_message | ~view.alive).all() & has_message.any()
+    counts = counts_of(view) if view.counts is None else view.counts
+    return (counts.silent == 0) & (counts.messages > 0)
 
 
 def round_begin(view: View) -> jax.Array:
@@ -171,6 +196,9 @@ class Rule(NamedTuple):
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_on_version`), one at least, and the server's `num_units` says nothing.
       aligned: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is skipped.
+      waits_for_commit: whether whoever may not begin once its own message has been dealt with may do so after a commit
+        at the earliest, or after an alarm, or when somebody leaves or joins. The event queue then asks `ready` of
+        everybody only after these, and otherwise of the sender alone. It always may if all may begin.
     """
 
     commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
@@ -196,6 +224,12 @@ class Rule(NamedTuple):
     turn_seconds: Callable[[View], jax.Array] | None = None
     overlaps: bool = False
     aligned: bool = False
+    waits_for_commit: bool = False
+
+    @property
+    def asks_after_commits(self) -> bool:
+        """Whether only a commit can let others begin than the sender of a message."""
+        return self.waits_for_commit or self.ready is _all_may_begin
 
     def units_of(self, view: View) -> Any:
         """The units of a turn that begins now: int, or int32[W]."""
@@ -207,6 +241,7 @@ def round_rule(num_workers: int, num_units: int) -> Rule:
     return Rule(
         commits=lambda view, worker: all_have_pushed(view),
         ready=lambda view: view.num_uncommitted == 0,
+        waits_for_commit=True,
         num_units=num_units,
         everybody=True,
         weight=1.0 / num_workers,
@@ -267,6 +302,7 @@ def group_rule(group_of: Callable[[View], jax.Array], num_workers: int, num_cont
     return Rule(
         commits=commits,
         ready=lambda view: view.num_uncommitted == 0,
+        waits_for_commit=True,
         takes=members_of_own_group,
         weight=1.0 / num_workers,
         num_contributions=num_contributions,

@@ -67,10 +67,12 @@ class Work(NamedTuple):
     Attributes:
       durations: float[T, W] seconds.
       sums: float[levels, T, W] seconds; inf where a unit never ends.
+      worker: int32[m], whose units are looked up; everybody's if None.
     """
 
     durations: jax.Array
     sums: jax.Array
+    worker: jax.Array | None = None
 
     @classmethod
     def of(cls, durations: jax.Array) -> "Work":
@@ -111,7 +113,8 @@ class Work(NamedTuple):
         """float[..., W]: how long so many units take from the first one on; inf if they are not all sampled."""
         last = first + count - 1
         first_row, last_row = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
-        worker = jnp.broadcast_to(jnp.arange(self.num_workers, dtype=first.dtype), first.shape)
+        everybody = jnp.arange(self.num_workers, dtype=first.dtype)
+        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first.shape)
         if isinstance(count, int) and count == 1:
             seconds = self.durations[first_row, worker]
         else:

@@ -1,0 +1,36 @@
+"""The entries of some workers in arrays of all: one law for everybody and for one worker alone.
+
+Letters: W workers, m those that are looked at, W or 1.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Columns(NamedTuple):
+    """Everybody's entries, or those of one worker, which take no time that grows with the others.
+
+    Attributes:
+      worker: int32[], the one; None for everybody.
+    """
+
+    worker: jax.Array | None = None
+
+    def of(self, values: Any) -> Any:
+        """The pytree of arrays `[m]`, of one of arrays `[W]`; a number, which is everybody's, stays what it is."""
+        worker = self.worker
+        if worker is None:
+            return values
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, worker, 1) if jnp.ndim(x) else x, values)
+
+    def put(self, values: Any, new: Any) -> Any:
+        """The pytree of arrays `[W]`, with the new entries `[m]`."""
+        if self.worker is None:
+            return new
+        worker = self.worker
+        return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, worker, 0), values, new)
+
+
+EVERYBODY = Columns()

@@ -1,0 +1,52 @@
+"""The earliest of many times, where one of them changes at a time.
+
+The times lie in blocks of about sqrt(W), and the earliest time of each block is kept. One that changes is compared with
+its block only, and the earliest of all is found among the blocks' and then in one block: O(sqrt(W)) instead of O(W).
+Times that are equal are in the order of their numbers, the lowest first, as in `jnp.argmin`.
+
+Letters: W workers, B blocks.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+_MAX_SINGLE_BLOCK = 32
+"""Up to so many times are one block."""
+
+
+def block_size(num_times: int) -> int:
+    """The times in a block; the last block can have fewer."""
+    return num_times if num_times <= _MAX_SINGLE_BLOCK else math.isqrt(num_times - 1) + 1
+
+
+def earliest_of_blocks(times: jax.Array) -> jax.Array:
+    """float[B]: the earliest time of each block of times `[W]`."""
+    size = block_size(times.size)
+    padded = jnp.pad(times, (0, -times.size % size), constant_values=jnp.inf)
+    return padded.reshape(-1, size).min(axis=1)
+
+
+def with_changed_time(earliest: jax.Array, times: jax.Array, index: jax.Array) -> jax.Array:
+    """float[B]: the same after the time at `index int32[]` has changed; `times float[W]` have it already."""
+    block = index // block_size(times.size)
+    return earliest.at[block].set(_times_of_block(times, block)[1].min())
+
+
+def index_of_earliest(earliest: jax.Array, times: jax.Array) -> jax.Array:
+    """int32[]: the first index of the earliest of the times `[W]`, given the earliest of each block `[B]`."""
+    first, times_of_block = _times_of_block(times, jnp.argmin(earliest).astype(jnp.int32))
+    return first + jnp.argmin(times_of_block).astype(jnp.int32)
+
+
+def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """int32[], the index of the first of the times that are looked at; and float[block size], these.
+
+    The window ends with the last time: what it has of the block before is inf.
+    """
+    size = block_size(times.size)
+    first = jnp.minimum(block * size, times.size - size)
+    window = jax.lax.dynamic_slice_in_dim(times, first, size)
+    is_of_block = (first + jnp.arange(size, dtype=jnp.int32)) // size == block
+    return first, jnp.where(is_of_block, window, jnp.inf)

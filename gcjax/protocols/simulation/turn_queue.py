@@ -1,0 +1,243 @@
+"""How turns begin in the event queue: who may begin, and what those do who have the parameters.
+
+Mostly one worker begins, the sender of the last message: then nothing is done to the others, so that an event takes a
+time that hardly grows with them. Several begin at once after commits, in a loop of one turn or none.
+
+Letters: W workers, m those who are looked at, W or 1.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax._shared_loops import max_over_runs, read_first, run_if
+from gcjax.protocols.simulation import decisions, presence
+from gcjax.protocols.simulation.columns import EVERYBODY, Columns
+from gcjax.protocols.simulation.earliest import earliest_of_blocks, index_of_earliest, with_changed_time
+from gcjax.protocols.simulation.event_state import ARRIVING, IDLE, Own, State, packed, replace_where
+from gcjax.protocols.simulation.overlapping import overlapping_turn
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, turn_of
+from gcjax.protocols.simulation.turns import Work
+from gcjax.stragglers.absences import Changes
+from gcjax.stragglers.network import Network
+
+MAX_FEW_WORKERS = 128
+"""Up to so many workers it takes less time to do everything to everybody than to see who alone it must be done to."""
+
+
+class TurnQueue(NamedTuple):
+    """What is simulated, and how turns begin.
+
+    Attributes:
+      rule: the protocol.
+      work: the sampled units.
+      network: the time of messages.
+      changes: who leaves and joins; None where nobody does.
+      is_present: bool[W], who is there at the beginning; None for everybody.
+      keeps_version: whether a worker that comes back has what it had read when its last message arrived, since it has
+        parameters of its own; otherwise it has no version.
+    """
+
+    rule: Rule
+    work: Work
+    network: Network
+    changes: Changes | None = None
+    is_present: jax.Array | None = None
+    keeps_version: bool = False
+
+    def begin_turns(self, state: State, who: Columns, own: Own, begins: jax.Array, pulls: jax.Array) -> State:
+        """The state in which those of `begins bool[m]` begin a turn: `pulls bool[m]` by receiving parameters.
+
+        `own` is what the workers `who` have done so far, which the state does not know yet.
+        """
+        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
+        ready = jnp.where(pulls, now + who.of(self.message_seconds(self.network.download)), now)
+        return self.with_computing_turns(state, who, own, begins, ready, pulls)
+
+    def phase_until_sent(
+        self, who: Columns, stop: jax.Array, send_start: jax.Array
+    ) -> tuple[int, jax.Array, jax.Array]:
+        """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
+        del stop
+        arrival_time = send_start + who.of(self.message_seconds(self.network.upload))
+        if self.rule.exchanges:
+            arrival_time += who.of(self.message_seconds(self.network.download))
+        return ARRIVING, arrival_time, arrival_time
+
+    def message_seconds(self, link_seconds: Any) -> jax.Array:
+        """float[W] or []: seconds of a message; `link_seconds` are those on its own link, without the latency."""
+        dtype = self.work.durations.dtype
+        return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link_seconds, dtype)
+
+    def with_begun_turns(self, state: State) -> State:
+        """The state in which idle workers begin a turn, if the rule says so.
+
+        Nobody begins before all that arrives at this moment has been dealt with. If nobody but the sender of the last
+        message, or one other, may begin, nothing is done to the others.
+        """
+        if self.looks_at_everybody:
+            return self.with_all_begun(state)
+        may_begin = self._all_is_dealt_with(state) & state.is_running
+
+        def first_and_number(state: State) -> tuple[jax.Array, jax.Array]:
+            """int32[], the first who may begin, and int32[], how many do."""
+            begins = decisions.may_begin(self.rule, self.with_everybody(state).view)
+            number = jnp.arange(begins.size, dtype=jnp.int32)
+            return jnp.where(begins, number, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
+
+        def only_sender(state: State) -> tuple[jax.Array, jax.Array]:
+            """The sender, and 1, if it may begin."""
+            return state.sender, jnp.ones((), jnp.int32)
+
+        asks_everybody = max_over_runs(state.asks_everybody.astype(jnp.int32)) > 0
+        worker, num_begin = jax.lax.cond(asks_everybody, first_and_number, only_sender, state)
+        state = run_if(may_begin & (num_begin > 1), self.with_all_begun, state)
+        state = self._with_begun(self.with_everybody(state), Columns(worker), may_begin)
+        return state._replace(asks_everybody=jnp.asarray(not self.rule.asks_after_commits) | ~may_begin)
+
+    def with_all_begun(self, state: State) -> State:
+        """The state in which all idle workers have begun a turn that may."""
+        may_begin = self._all_is_dealt_with(state) & state.is_running
+        return self._with_begun(self.with_everybody(state), EVERYBODY, may_begin)
+
+    def _all_is_dealt_with(self, state: State) -> jax.Array:
+        """bool[]: whether no more happens at this moment."""
+        all_is_dealt_with, next_change = self.first_phase_end(state)[1] > state.view.now, self.next_change(state)
+        return all_is_dealt_with if next_change is None else all_is_dealt_with & (next_change.time > state.view.now)
+
+    def _with_begun(self, state: State, who: Columns, may_begin: jax.Array) -> State:
+        """The state in which those who are idle have begun a turn, if the rule says so, and `may_begin bool[]`.
+
+        A worker without a unit that was sampled does not begin any more, and sets the horizon.
+        """
+
+        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array]:
+            """What the workers do, and bool[m], who of them may begin, and who reads then."""
+            view = self.with_everybody(state).view
+            may_begin = who.of(view.idle) & who.of(view.alive) & who.of(self.rule.ready(view))
+            pulls = jnp.zeros_like(may_begin) if self.rule.exchanges else who.of(self.rule.pulls(view))
+            return who.of(state.own), may_begin, pulls
+
+        own, is_ready, pulls = self.read_before_writing(own_and_decisions, state)
+        now, turn = state.view.now, own.turn.turns
+        may_begin &= is_ready
+        next_unit = turn.first + turn.num_begun  # after the units of the last turn
+        has_no_unit = may_begin & (next_unit >= self.work.num_units)
+        begins = may_begin & ~has_no_unit
+        pulls &= begins
+        version = jnp.where(pulls, state.view.commits, own.version)
+        turn = replace_where(
+            turn, begins, first=next_unit, num_begun=0, work=0, commit=-1,
+            begin=now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
+        )  # fmt: skip
+        own = own._replace(
+            idle=own.idle & ~begins & ~has_no_unit,
+            version=version,
+            begin=jnp.where(begins, now, own.begin),
+            turn=packed(turn._replace(version=version)),
+        )
+        state = state._replace(
+            horizon=jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, now), state.horizon),
+            somebody_is_stuck=state.somebody_is_stuck | has_no_unit.any(),
+        )
+        return self.with_earliest(self.begin_turns(state, who, own, begins, pulls), who)
+
+    def with_earliest(self, state: State, who: Columns) -> State:
+        """The state in which it is known when the first phases end, after those of some workers have changed."""
+        if state.earliest is None:
+            return state
+        if who.worker is None:
+            return state._replace(earliest=earliest_of_blocks(state.phase_end))
+        return state._replace(earliest=with_changed_time(state.earliest, state.phase_end, who.worker))
+
+    def with_computing_turns(
+        self, state: State, who: Columns, own: Own, begins: jax.Array, ready_time: jax.Array, pulled: jax.Array
+    ) -> State:
+        """The state in which workers have begun to compute the units that the rule plans.
+
+        Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
+
+        Args:
+          state: the simulation.
+          who: the workers of whom the arrays `[m]` are.
+          own: what they have done so far, which the state does not know yet.
+          begins: bool[m], who begins.
+          ready_time: float[m] seconds, when each has the parameters.
+          pulled: bool[m], whose parameters were received for this turn.
+        """
+        turn = own.turn.turns
+        plan = self._plan(state.with_own(who, own), who, turn.first, ready_time)
+        lacks_units = begins & (turn.first + plan.num_units > self.work.num_units)
+        computes = begins & ~lacks_units
+        send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
+        phase, phase_end, arrive = self.phase_until_sent(who, plan.stop, send_start)
+        turn = replace_where(
+            turn, computes, num_begun=plan.num_units, work=plan.num_units,
+            first_on_version=jnp.where(pulled, plan.first_on_version, turn.first),
+            begin=jnp.minimum(turn.begin, plan.compute_start),
+            compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
+        )  # fmt: skip
+        own = replace_where(own._replace(turn=packed(turn)), lacks_units, phase=IDLE, phase_end=jnp.inf)
+        own = replace_where(own, computes, phase=phase, phase_end=phase_end)
+        is_stuck = lacks_units | (computes & jnp.isinf(phase_end))
+        state = state._replace(
+            horizon=jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon),
+            somebody_is_stuck=state.somebody_is_stuck | is_stuck.any(),
+        )
+        return state.with_own(who, own)
+
+    def _plan(self, state: State, who: Columns, first: jax.Array, ready_time: jax.Array) -> TurnPlan:
+        """What those do who have the parameters at `ready_time float[m]`, from unit `first int32[m]` on; arrays [m]."""
+        work, rule, view = self.work, self.rule, state.view
+        if rule.plan is not None:  # of all workers; what it says of those who do not begin does not count
+            ready_of_all = who.put(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
+            return TurnPlan(*map(who.of, rule.plan(work, state.current.turns.first, ready_of_all, view.memory)))
+        if who.worker is not None:
+            work = work._replace(worker=who.worker[None])
+        if rule.overlaps:
+            compute_began = who.of(self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0])))
+            return overlapping_turn(work, first, ready_time, compute_began)
+        if rule.turn_seconds is not None:
+            num_units = work.until(first, who.of(rule.turn_seconds(view)))
+        else:
+            num_units = who.of(rule.units_of(view))
+        return turn_of(work, first, ready_time, num_units)
+
+    def with_everybody(self, state: State) -> State:
+        """The state; where nobody leaves or joins, who is alive is a constant: the compiler leaves out what asks."""
+        if self.changes is not None:
+            return state
+        return state._replace(view=state.view._replace(alive=jnp.ones_like(state.view.alive)))
+
+    def first_phase_end(self, state: State) -> tuple[jax.Array, jax.Array]:
+        """int32[], whose phase ends next, the lowest worker of several; and float[] seconds, when.
+
+        The server takes the message that has come first, also if several wait for it, and when it is free.
+        """
+        if state.earliest is None:
+            phase_ends = self.phase_ends(state)
+            arrival_order = phase_ends if self.network.service is None else state.phase_end
+            return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
+        worker, time = index_of_earliest(state.earliest, state.phase_end), state.earliest.min()
+        return worker, time if self.network.service is None else jnp.maximum(time, state.server_free_time)
+
+    @property
+    def looks_at_everybody(self) -> bool:
+        """Whether events look at everybody: there are few, or when a transfer ends depends on the others."""
+        return self.network.server is not None or self.work.num_workers <= MAX_FEW_WORKERS
+
+    def read_before_writing(self, read: Callable[[State], Any], state: State) -> Any:
+        """`read(state)`; of many workers before anything is written, so that nothing is copied."""
+        return read(state) if self.looks_at_everybody else read_first(state.view.commits, read, state)
+
+    def phase_ends(self, state: State) -> jax.Array:
+        """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""
+        return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.server_free_time)
+
+    def next_change(self, state: State) -> Changes | None:
+        """Who leaves or joins next, numbers; None where nobody ever does."""
+        if self.changes is None or state.presence is None:
+            return None
+        return presence.next_change(self.changes, state.presence)
