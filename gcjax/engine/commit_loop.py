@@ -27,6 +27,7 @@ from gcjax.engine.gradients import (
     estimate_on_one_device,
     unit_gradients,
 )
+from gcjax.engine.group_commits import group_commits
 from gcjax.engine.local_work import LocalCommit, local_commits
 from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
@@ -74,7 +75,8 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.local is not None:
         work_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if work_at_once else None
-        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression)
+        make_local_work = local_commits if protocol.local.servers is None else group_commits
+        local_work = make_local_work(task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression)
     if wrong is not None and protocol.code is not None:
         gradient = attacked_gradients(task, protocol.code, wrong, contribution_spread)
     elif compression is not None and protocol.code is None:

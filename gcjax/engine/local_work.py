@@ -38,6 +38,7 @@ class Local(NamedTuple):
       compression: the state of the compression of what is pushed; None without one.
       push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
       params_at_begin: those with which the unit under way was begun; None unless others can change them meanwhile.
+      servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
     """
 
     params: Any
@@ -47,6 +48,7 @@ class Local(NamedTuple):
     compression: Any = None
     push_sum_weight: Any = None
     params_at_begin: Any = None
+    servers: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -160,7 +162,7 @@ def local_commits(
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
         """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
-        steps = _steps_of_commit(rule.local, commits, index)
+        steps = steps_of_commit(rule.local, commits, index)
         num_contributions, num_workers = steps.num_steps.shape[0], rule.owner.size
         has_all_workers = num_contributions == rule.local.passes * num_workers
         all_work_at_once = has_all_workers and rule.worker_spread is not None
@@ -181,7 +183,7 @@ def local_commits(
     return make_commit
 
 
-def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
+def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
     """The steps of the C contributions to commit `index`: of one member each, every field [C, ...].
 
     Workers with common parameters (`local.joint_steps`) take their steps as one contribution: fields are then [1, ...],
@@ -235,7 +237,7 @@ def _changes_one_by_one(
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
         owner = rule.owner[any_member]
         local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
-        change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_of_one)
+        change, new_local, loss = change_of_contribution(rule, inputs, local, steps_of_one)
         new_local = select_active(i < num_contributions, new_local, local)
         all_local = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), all_local, new_local
@@ -260,9 +262,7 @@ def _changes_side_by_side(
 
     def sum_of_workers(inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
         """Sums of the changes and of the weighted losses, and the local parameters after one contribution of each."""
-        changes, new_local, losses = jax.vmap(partial(_change_of_contribution, rule), (None, 0, 0))(
-            inputs, local, steps
-        )
+        changes, new_local, losses = jax.vmap(partial(change_of_contribution, rule), (None, 0, 0))(inputs, local, steps)
         has_steps = steps.num_steps > 0  # bool[W]
 
         def select_new_where_steps(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -287,7 +287,7 @@ def _changes_side_by_side(
     return change_sum, all_local, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
 
 
-def _change_of_contribution(
+def change_of_contribution(
     rule: LocalRule, inputs: Inputs, local: Local, steps: LocalSteps
 ) -> tuple[Any, Local, jax.Array]:
     """One contribution: a pull, if it reads another version than the one before; the steps; then the push.

@@ -60,6 +60,24 @@ class Mixing(NamedTuple):
     overlaps: bool = False
 
 
+class GroupServers(NamedTuple):
+    """Servers of groups, between their workers and the central server; their parameters are of their own.
+
+    A worker begins with the parameters of its group's server. The contributions to a commit are pushes to one such
+    server, in order; it makes a step with minus the change of each. The changes by those with a weight above 0 are what
+    it sends, and before the first of them it merges the central parameters that its last commit has made.
+
+    Attributes:
+      group_of_worker: the group of each of the W workers.
+      optimizer: of the groups' servers.
+      merge_weight: α, the share of the central parameters in a merge.
+    """
+
+    group_of_worker: tuple[int, ...]
+    optimizer: optax.GradientTransformation
+    merge_weight: float
+
+
 class LocalWork(NamedTuple):
     """What a contribution is where workers take optimizer steps of their own and push what these changed.
 
@@ -87,6 +105,7 @@ class LocalWork(NamedTuple):
       passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
         comes from worker c % W.
       mixing: how the workers of a commit average their parameters; None where they push them to a server.
+      servers: the servers of groups to which the workers push; None where they push to the central one.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -100,6 +119,7 @@ class LocalWork(NamedTuple):
     parameter_owners: Callable[[int], np.ndarray] | None = None
     passes: int = 1
     mixing: Mixing | None = None
+    servers: GroupServers | None = None
 
 
 class Observed(NamedTuple):

@@ -87,6 +87,15 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(w) for w in group) for group in groups)
 
 
+def check_members(durations: jax.Array, num_workers: int) -> None:
+    """Checks that durations `[T, W]` are of as many workers as the groups have."""
+    if durations.shape[1] != num_workers:
+        raise ValueError(
+            f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
+            f"{durations.shape[1]} columns." + _validate.transposed(durations.shape, num_workers)
+        )
+
+
 def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:
     """The order of the workers 0, ..., W - 1; by their numbers if None."""
     if order is None:
