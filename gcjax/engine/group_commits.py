@@ -127,7 +127,7 @@ def _last_commits(schedule: Schedule, servers: GroupServers) -> _LastCommit:
     _, last = jax.lax.scan(step, no_commits, (jnp.arange(max_commits, dtype=jnp.int32), group))
     num_columns = schedule.weight.shape[1]
     column = num_columns - 1 - jnp.argmax(schedule.weight[:, ::-1] > 0, axis=1)  # of the push with which it was sent
-    commit = jnp.arange(max_commits)
+    commit = jnp.arange(max_commits, dtype=jnp.int32)
     sender, next_unit = schedule.worker[commit, column], (schedule.unit + schedule.work)[commit, column]
     read_next = schedule.read.at[next_unit, sender].get(mode="fill", fill_value=-1)
     reader = jnp.where(read_next == commit + 1, sender, -1).astype(jnp.int32)
@@ -166,7 +166,7 @@ def _changes_in_order(
     servers = rule.local.servers
     group = _group_of_commits(steps.worker[:, 0], servers)
     num_contributions = (steps.num_steps > 0).sum(dtype=jnp.int32)
-    first_that_counts = jnp.argmax(steps.weight > 0)
+    first_that_counts = jnp.argmax(steps.weight > 0).astype(jnp.int32)
     workers, server = all_local._replace(servers=None), jax.tree.map(lambda x: x[group], all_local.servers)
 
     def push(i: jax.Array, carry: tuple[Any, Local, Servers, jax.Array]) -> tuple[Any, Local, Servers, jax.Array]:
