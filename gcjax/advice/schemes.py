@@ -23,6 +23,7 @@ SAME_TIMES = {
     "delay_adaptive": "asp, which it weighs otherwise",
     "diloco": "local_sgd with as many local steps; its paper takes some hundreds",
     "expander": "one_step, of which it is the case of a graph",
+    "halos": "async_local_sgd within the groups, whose servers exchange while workers go on",
     "ignore_stragglers": "k_sync, with K = W - s",
     "independent_set": "one_step, which waits as long and adds up more",
     "majority": "fractional_repetition, whose groups need one worker and not most of them",

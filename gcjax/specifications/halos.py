@@ -14,8 +14,9 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.groups import contiguous_groups
 from gcjax.specifications.rounds import has_read, has_worked
 
 
@@ -44,7 +45,7 @@ class Regions(NamedTuple):
 def halos(
     num_workers: int = 3,
     *,
-    groups: Sequence[Sequence[int]] | None = None,
+    groups: int | Sequence[Sequence[int]] = 2,
     num_local_steps: int = 1,
     num_contributions: int = 2,
     dynamic: bool = False,
@@ -57,16 +58,17 @@ def halos(
 
     Args:
       num_workers: W.
-      groups: the workers of each; one of all but the last worker, and one of the last, if None.
+      groups: how many, neighbours together; or the workers of each.
       num_local_steps: H, the units of a push.
       num_contributions: K.
       dynamic: whether a push can have any number of units; K of these are then all that a commit must have.
     """
-    _validate.integer("num_workers", num_workers, minimum=1 if groups is not None else 2)
+    check_num_workers(num_workers)
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_contributions", num_contributions, minimum=1)
-    if groups is None:
-        groups = (tuple(range(num_workers - 1)), (num_workers - 1,))
+    if isinstance(groups, int):
+        _validate.integer("groups", groups, minimum=1, maximum=num_workers)
+        groups = contiguous_groups(range(num_workers), groups)
     group_of_worker = _group_of_worker(groups, num_workers)
     program = _Program(group_of_worker, num_local_steps, num_contributions, dynamic)
     zero, zero_per_group = zeros(num_workers), zeros(program.num_groups)
