@@ -47,18 +47,19 @@ def halos(
     the worker goes on from the group's parameters θ_g. After K pushes the server sends what its parameters have changed
     by since it has merged last to the central server, which makes a step with minus this change, and answers with its
     parameters θ. When they arrive, the group merges: `θ_g = (1 - α) θ_g + α θ`, and counts anew. Nobody waits: pushes
-    that come while the exchange is under way move θ_g at once, but are in no message (Kim et al. 2025, algorithm 1;
-    this as in their released code).
+    that come while the exchange is under way move θ_g at once, but are in no message (Kim et al. 2025; all of it as in
+    their released code).
 
     A commit is that of the central server. Contributions to it are the pushes of the group, in the order in which its
     server took them, which is when they arrived: K of weight 1, and those of weight 0 that came while an exchange was
     under way. What a worker has read is the central version that its group had merged by then. Messages of workers, in
-    the network of the run, are those within a group; `central` is the network between the servers. The weights of
-    optimizers' defaults are those of the released example, for 16 workers in 4 groups with K = 32 and H = 8.
+    the network of the run, are those within a group; `central` is the network between the servers. The defaults of α
+    and of the servers' optimizers are those of the released example, of 16 workers in 4 groups with K = 32 and H = 8.
 
     Ours: at one moment an answer comes before pushes, and these are dealt with one after the other, in the order of
-    the workers; who has sent the push reads what it has brought at that moment. A server that takes time for messages
-    is counted as latency.
+    the workers, each with all that it brings at that moment; then its worker goes on. The seconds for which a group's
+    server is busy with a message are counted as latency. Steps of slower workers follow measured speeds, as in
+    `async_local_sgd`, where the released code knows the speeds and rounds up.
 
     Args:
       groups: the workers of each group, for example `contiguous_groups(16, num_groups=4)`.
