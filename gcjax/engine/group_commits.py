@@ -25,7 +25,8 @@ from gcjax.engine.local_work import (
     steps_of_commit,
 )
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import GroupServers, LocalWork
+from gcjax.protocols.base import LocalWork
+from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
 

@@ -11,7 +11,7 @@ from gcjax.protocols.adaptive_coded import adaptive_coded, used_candidate
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.async_local_sgd import async_local_sgd
-from gcjax.protocols.base import Adaptive, GroupServers, LocalWork, Mixing, Observed, Protocol
+from gcjax.protocols.base import Adaptive, LocalWork, Mixing, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
 from gcjax.protocols.coded_reduce import coded_reduce
@@ -26,7 +26,7 @@ from gcjax.protocols.eager_sgd import eager_sgd
 from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
-from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
+from gcjax.protocols.groups import GroupServers, contiguous_groups, groups_by_speed, random_groups
 from gcjax.protocols.halos import halos
 from gcjax.protocols.hop import hop
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync

@@ -15,6 +15,7 @@ import optax
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
+from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.specifications import Specification
@@ -58,24 +59,6 @@ class Mixing(NamedTuple):
     average: Callable[[Schedule, jax.Array], tuple[jax.Array, jax.Array]]
     copies: Callable[[Schedule], jax.Array]
     overlaps: bool = False
-
-
-class GroupServers(NamedTuple):
-    """Servers of groups, between their workers and the central server; their parameters are of their own.
-
-    A worker begins with the parameters of its group's server. The contributions to a commit are pushes to one such
-    server, in order; it makes a step with minus the change of each. The changes by those with a weight above 0 are what
-    it sends, and before the first of them it merges the central parameters that its last commit has made.
-
-    Attributes:
-      group_of_worker: the group of each of the W workers.
-      optimizer: of the groups' servers.
-      merge_weight: α, the share of the central parameters in a merge.
-    """
-
-    group_of_worker: tuple[int, ...]
-    optimizer: optax.GradientTransformation
-    merge_weight: float
 
 
 class LocalWork(NamedTuple):

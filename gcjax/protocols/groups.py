@@ -1,15 +1,35 @@
-"""Ways to put workers into groups."""
+"""Ways to put workers into groups, and servers of groups."""
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
+import optax
 
 from gcjax import _validate
 from gcjax.equality import comparable
 
 Groups = Sequence[Sequence[int]]
+
+
+class GroupServers(NamedTuple):
+    """Servers of groups, between their workers and the central server; their parameters are of their own.
+
+    A worker begins with the parameters of its group's server. The contributions to a commit are pushes to one such
+    server, in order; it makes a step with minus the change of each. The changes by those with a weight above 0 are what
+    it sends, and before the first of them it merges the central parameters that its last commit has made.
+
+    Attributes:
+      group_of_worker: the group of each of the W workers.
+      optimizer: of the groups' servers.
+      merge_weight: α, the share of the central parameters in a merge.
+    """
+
+    group_of_worker: tuple[int, ...]
+    optimizer: optax.GradientTransformation
+    merge_weight: float
 
 
 @comparable

@@ -10,10 +10,10 @@ import optax
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.async_local_sgd import async_local_sgd
-from gcjax.protocols.base import GroupServers, LocalWork, Protocol, Schedule, own_params
+from gcjax.protocols.base import LocalWork, Protocol, Schedule, own_params
 from gcjax.protocols.coded_groups import network_of_members
 from gcjax.protocols.delayed_nesterov import delayed_nesterov
-from gcjax.protocols.groups import Groups, check_members, checked_groups, group_arrays
+from gcjax.protocols.groups import Groups, GroupServers, check_members, checked_groups, group_arrays
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Timeline
