@@ -24,6 +24,7 @@ SAME_TIMES = {
     "diloco": "local_sgd with as many local steps; its paper takes some hundreds",
     "error_correcting": "reed_solomon, whose rounds need fewer workers",
     "expander": "one_step, of which it is the case of a graph",
+    "halos": "async_local_sgd within the groups, whose servers exchange while workers go on",
     "ignore_stragglers": "k_sync, with K = W - s",
     "independent_set": "one_step, which waits as long and adds up more",
     "majority": "fractional_repetition, whose groups need one worker and not most of them",

@@ -27,6 +27,7 @@ from gcjax.engine.gradients import (
     estimate_on_one_device,
     unit_gradients,
 )
+from gcjax.engine.group_commits import group_commit_maker
 from gcjax.engine.local_work import LocalCommit, local_commit_maker
 from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
@@ -75,7 +76,8 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.local is not None:
         workers_step_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if workers_step_at_once else None
-        local_commit = local_commit_maker(
+        make_local_commit = local_commit_maker if protocol.local.servers is None else group_commit_maker
+        local_commit = make_local_commit(
             task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression
         )
     if wrong_senders is not None and protocol.code is not None:

@@ -40,6 +40,7 @@ class LocalState(NamedTuple):
       push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
       params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
         while it is computed.
+      servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
     """
 
     params: Any
@@ -49,6 +50,7 @@ class LocalState(NamedTuple):
     compression: Any = None
     push_sum_weight: Any = None
     params_at_unit_begin: Any = None
+    servers: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -167,7 +169,7 @@ def local_commit_maker(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
         """The contribution of commit `index` by `program`, and the local parameters of all owners after it."""
-        steps = _steps_of_commit(program.local, commits, index)
+        steps = steps_of_commit(program.local, commits, index)
         num_contributions, num_workers = steps.num_steps.shape[0], program.owner_of_worker.size
         has_all_workers = num_contributions == program.local.passes * num_workers
         workers_step_at_once = has_all_workers and program.worker_spread is not None
@@ -188,7 +190,7 @@ def local_commit_maker(
     return make_commit
 
 
-def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
+def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
     """The steps of the C contributions to commit `index`: of one member each, every field [C, ...].
 
     Workers with common parameters (`local.joint_steps`) take their steps as one contribution: fields are then [1, ...],
@@ -242,7 +244,7 @@ def _changes_one_by_one(
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
         owner = program.owner_of_worker[any_member]
         old_state = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), local_states)
-        change, new_state, loss = _change_of_contribution(program, inputs, old_state, steps_of_one)
+        change, new_state, loss = change_of_contribution(program, inputs, old_state, steps_of_one)
         new_state = select_active(i < num_contributions, new_state, old_state)
         local_states = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), local_states, new_state
@@ -270,7 +272,7 @@ def _changes_side_by_side(
         inputs: Inputs, old_states: LocalState, steps: LocalSteps
     ) -> tuple[tuple[Any, jax.Array], LocalState]:
         """Sums of the changes and of the weighted losses, and the local states after one contribution each."""
-        changes, new_states, losses = jax.vmap(partial(_change_of_contribution, program), (None, 0, 0))(
+        changes, new_states, losses = jax.vmap(partial(change_of_contribution, program), (None, 0, 0))(
             inputs, old_states, steps
         )
         has_steps = steps.num_steps > 0  # bool[W]
@@ -298,7 +300,7 @@ def _changes_side_by_side(
     return change_sum, local_states, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
 
 
-def _change_of_contribution(
+def change_of_contribution(
     program: LocalProgram, inputs: Inputs, local_state: LocalState, steps: LocalSteps
 ) -> tuple[Any, LocalState, jax.Array]:
     """One contribution: a pull, if it reads another version than the one before; the steps; then the push.

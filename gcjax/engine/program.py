@@ -44,8 +44,11 @@ class Program(NamedTuple):
 
 
 def reads_versions(protocol: Protocol) -> bool:
-    """Whether contributions are computed from versions of common parameters; not where workers mix their own."""
-    return protocol.local is None or protocol.local.mixing is None
+    """Whether contributions are computed from versions of common parameters.
+
+    Not where workers mix their own, nor where they read those of a server of their group.
+    """
+    return protocol.local is None or (protocol.local.mixing is None and protocol.local.servers is None)
 
 
 def server_optimizer(program: Program) -> optax.GradientTransformation:

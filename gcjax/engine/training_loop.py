@@ -15,6 +15,7 @@ from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
+from gcjax.engine.group_commits import initial_servers
 from gcjax.engine.local_work import initial_local_states
 from gcjax.engine.program import Program, past_versions_needed, reads_versions, ring_slots_of, server_optimizer
 from gcjax.protocols.schedule import Schedule
@@ -74,6 +75,7 @@ def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: j
     local = None
     if protocol.local is not None:
         local = initial_local_states(protocol.local, program.optimizer, params, schedule.start.shape[1])
+        local = local._replace(servers=initial_servers(protocol.local, params))
     opt_state = server_optimizer(program).init(params)
     state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
     state = _with_compression_states(program, schedule, state, rng_key)

@@ -26,7 +26,8 @@ from gcjax.protocols.eager_sgd import eager_sgd
 from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.fedbuff import fedbuff
 from gcjax.protocols.grouped import grouped
-from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
+from gcjax.protocols.groups import GroupServers, contiguous_groups, groups_by_speed, random_groups
+from gcjax.protocols.halos import halos
 from gcjax.protocols.hop import hop
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
@@ -68,6 +69,7 @@ TABLE: dict[str, Entry] = {
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
+    "halos": Entry(halos, "Kim et al. 2025"),
     "hop": Entry(hop, "Luo et al. 2019"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
@@ -102,6 +104,7 @@ __all__ = [
     "Conformance",
     "Estimates",
     "Events",
+    "GroupServers",
     "LocalWork",
     "LossFeedback",
     "Mixing",
@@ -135,6 +138,7 @@ __all__ = [
     "fedbuff",
     "grouped",
     "groups_by_speed",
+    "halos",
     "hop",
     "k_async",
     "k_batch_async",

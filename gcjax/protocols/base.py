@@ -15,6 +15,7 @@ import optax
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
+from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.specifications import Specification
@@ -87,6 +88,7 @@ class LocalWork(NamedTuple):
       passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
         comes from worker c % W.
       mixing: how the workers of a commit average their parameters; None where they push them to a server.
+      servers: the servers of groups to which the workers push; None where they push to the central one.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -100,6 +102,7 @@ class LocalWork(NamedTuple):
     parameter_owners: Callable[[int], np.ndarray] | None = None
     passes: int = 1
     mixing: Mixing | None = None
+    servers: GroupServers | None = None
 
 
 class Observed(NamedTuple):

@@ -14,7 +14,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.coded_groups import checked_coded_groups, network_of_members
 from gcjax.protocols.elastic import elastic
-from gcjax.protocols.groups import Groups, checked_groups, group_arrays
+from gcjax.protocols.groups import Groups, check_members, checked_groups, group_arrays
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
@@ -274,10 +274,6 @@ def _timeline_of_units(
 
 def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:
     """Checks that durations `[T, W]` are of as many workers as the groups have, and of one push at least."""
-    if durations.shape[1] != num_workers:
-        raise ValueError(
-            f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
-            f"{durations.shape[1]} columns." + _validate.hint_if_transposed(durations.shape, num_workers)
-        )
+    check_members(durations, num_workers)
     if durations.shape[0] < num_local_steps:
         raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")

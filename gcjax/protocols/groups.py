@@ -1,15 +1,35 @@
-"""Ways to put workers into groups."""
+"""Ways to put workers into groups, and servers of groups."""
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
+import optax
 
 from gcjax import _validate
 from gcjax.equality import comparable
 
 Groups = Sequence[Sequence[int]]
+
+
+class GroupServers(NamedTuple):
+    """Servers of groups, between their workers and the central server; their parameters are of their own.
+
+    A worker begins with the parameters of its group's server. The contributions to a commit are pushes to one such
+    server, in order; it makes a step with minus the change of each. The changes by those with a weight above 0 are what
+    it sends, and before the first of them it merges the central parameters that its last commit has made.
+
+    Attributes:
+      group_of_worker: the group of each of the W workers.
+      optimizer: of the groups' servers.
+      merge_weight: α, the share of the central parameters in a merge.
+    """
+
+    group_of_worker: tuple[int, ...]
+    optimizer: optax.GradientTransformation
+    merge_weight: float
 
 
 @comparable
@@ -85,6 +105,15 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
         mistake = f"worker {repeated[0]} is in several" if repeated else f"worker {missing[0]} is in none"
         raise ValueError(f"every worker 0, ..., {max(workers)} must be in exactly one group; {mistake}: {groups!r}.")
     return tuple(tuple(int(w) for w in group) for group in groups)
+
+
+def check_members(durations: jax.Array, num_workers: int) -> None:
+    """Checks that durations `[T, W]` are of as many workers as the groups have."""
+    if durations.shape[1] != num_workers:
+        raise ValueError(
+            f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
+            f"{durations.shape[1]} columns." + _validate.hint_if_transposed(durations.shape, num_workers)
+        )
 
 
 def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:

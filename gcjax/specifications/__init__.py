@@ -23,6 +23,7 @@ from gcjax.specifications.first_pushes import (
     staleness_aware,
 )
 from gcjax.specifications.groups import ad_psgd, adsp, asp, async_local_sgd, grouped, progressive_groups
+from gcjax.specifications.halos import halos
 from gcjax.specifications.ignored_gradients import rennala, ringmaster
 from gcjax.specifications.m_sgc import m_sgc
 from gcjax.specifications.members import with_members
@@ -58,6 +59,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
     "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
     "grouped": Entry(grouped, "Basu et al. 2018"),
+    "halos": Entry(halos, "Kim et al. 2025"),
     "hop": Entry(hop, "Luo et al. 2019"),
     "k_async": Entry(k_async, "Dutta et al. 2018"),
     "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
@@ -114,6 +116,7 @@ __all__ = [
     "explore",
     "fedbuff",
     "grouped",
+    "halos",
     "hop",
     "k_async",
     "k_batch_async",

@@ -81,7 +81,7 @@ def grouped(
     check_num_workers(num_workers)
     if isinstance(groups, int):
         _validate.integer("groups", groups, minimum=1, maximum=num_workers)
-        workers_of_group = _contiguous_groups(range(num_workers), groups)
+        workers_of_group = contiguous_groups(range(num_workers), groups)
     else:
         workers_of_group = [list(group) for group in groups]
     name = f"grouped({num_workers} workers, {len(workers_of_group)} groups, {num_local_steps} steps)"
@@ -111,7 +111,7 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     check_num_workers(num_workers)
     num_groups_of_level = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
     workers = range(num_workers) if order is None else order
-    groups_of_level = [_contiguous_groups(workers, num_groups) for num_groups in num_groups_of_level]
+    groups_of_level = [contiguous_groups(workers, num_groups) for num_groups in num_groups_of_level]
     levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])
     grouping = Grouping(levels, num_local_steps=1)
     return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
@@ -133,7 +133,7 @@ def _groups_of_one(name: str, num_workers: int, *, exact: bool = True, num_local
     return specification._replace(members=lambda alive: specification._replace(joined=joined))
 
 
-def _contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:
+def contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:
     """Groups of workers next to each other; twice as many are halves of these (`gcjax.protocols.contiguous_groups`)."""
     group_bounds = [group_number * len(workers) // num_groups for group_number in range(num_groups + 1)]
     return [list(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds)]

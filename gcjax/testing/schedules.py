@@ -23,15 +23,19 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
       protocol: that it is of.
       durations: float[T, W] seconds.
     """
-    _check_padding(schedule)
+    has_group_servers = protocol.local is not None and protocol.local.servers is not None
+    _check_padding(schedule, weight_can_be_0=has_group_servers)
     _check_times(schedule, may_begin_while_sending=protocol.local is not None and protocol.local.overlaps_pull)
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
     _check_seconds(schedule, protocol, durations)
 
 
-def _check_padding(schedule: Schedule) -> None:
-    """Padding and commits that do not happen are -1 and have the weight 0; contributions have one above 0."""
+def _check_padding(schedule: Schedule, *, weight_can_be_0: bool) -> None:
+    """Empty slots and commits that do not happen are -1 and have the weight 0; contributions have one above 0.
+
+    With `weight_can_be_0` each commit has one such contribution at least.
+    """
     is_commit, is_contribution = np.isfinite(schedule.time), schedule.worker >= 0
     for name in INDICES:
         indices = getattr(schedule, name)
@@ -42,8 +46,11 @@ def _check_padding(schedule: Schedule) -> None:
         wrong_index = indices[commit, contribution]
         require(is_consistent.all(), f"{rule}; commit {commit}, contribution {contribution} has {wrong_index}")
     require((schedule.weight[~is_contribution] == 0).all(), "the weight must be 0 where there is no contribution")
-    is_unweighted = is_contribution & ~(schedule.weight > 0)
+    is_unweighted: Any = is_contribution & ~(schedule.weight > 0)
     rule = "every contribution must have a weight above 0"
+    if weight_can_be_0:
+        rule = "every commit must have a contribution with a weight above 0"
+        is_unweighted = is_commit & ~(schedule.weight > 0).any(axis=1)
     require(not is_unweighted.any(), f"{rule}; commit {_first_commit(is_unweighted)} has one without")
 
 

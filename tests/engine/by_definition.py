@@ -70,6 +70,18 @@ class Rule(NamedTuple):
     )
     table: bool = False  # the server keeps all gradients of a round, worker by worker
     meanwhile: bool = False  # others average with a worker while it computes
+    regions: "Regions | None" = None  # each group has a server of its own
+    send: tuple[float, ...] = ()  # seconds of their messages
+
+
+class Regions(NamedTuple):
+    """Servers of groups: the group of each worker, their optimizer, K, α, and the seconds of answers to each."""
+
+    owner: tuple[int, ...]
+    optimizer: Sgd | DelayedNesterov
+    num_pushes: int
+    share: float
+    receive: tuple[float, ...]
 
 
 class Result(NamedTuple):
@@ -101,6 +113,8 @@ def trained(schedule, rule, optimizer, batches, x):
       batches: of all units.
       x: the initial parameters.
     """
+    if rule.regions is not None:
+        return _with_regions(schedule, rule, optimizer, batches, x)
     if rule.table:
         return _with_table(schedule, optimizer, batches, x)
     if rule.mix is not None:
@@ -191,6 +205,74 @@ def _with_table(schedule, optimizer, batches, x):
         versions.append(after)
         losses.append(loss / counted)
     return Result(versions[-1], losses, {w: -mean for w, mean in means.items()})
+
+
+class _Region:
+    """The server of a group."""
+
+    def __init__(self, optimizer, x):
+        self.x, self.state = x, optimizer.start(x)
+        self.fresh()
+
+    def fresh(self):
+        self.sum, self.count, self.loss, self.losses = 0.0, 0, 0.0, 0
+
+
+def _with_regions(schedule, rule, optimizer, batches, x):
+    """Pushes in the order of time, and the messages between servers that have come before or with them.
+
+    Of the schedule only times are looked at: those of pushes that are in commits, and those of the commits.
+    """
+    given, worker_of = rule.regions, schedule.start.shape[1]
+    pushes = sorted(
+        (float(schedule.finish[unit + work - 1, worker]), worker, unit, work)
+        for e in np.flatnonzero(np.isfinite(schedule.time))
+        for ((worker, unit, _, work, _),) in _contributions(schedule, e, together=False)
+    )
+    regions = [_Region(given.optimizer, x) for _ in given.receive]
+    begun, states = [x] * worker_of, [optimizer.start(x)] * worker_of
+    server, versions, losses, answers = rule.outer.start(x), [x], [], []
+    times = iter([*schedule.time[np.isfinite(schedule.time)].tolist(), np.inf])
+    commit_time, sent = next(times), []
+
+    def between_servers(now):
+        nonlocal commit_time, server, versions
+        while True:
+            answers.sort(key=lambda answer: answer[0])
+            if answers and answers[0][0] <= min(now, commit_time):
+                _, group, params = answers.pop(0)
+                regions[group].x = (1 - given.share) * regions[group].x + given.share * params
+                regions[group].fresh()
+            elif sent and commit_time <= now:
+                first = min(sent, key=lambda message: message[0] + rule.send[message[1]])
+                sent.remove(first)
+                _, group, change, loss = first
+                after, server = rule.outer.step(versions[-1], -change, server)
+                versions.append(after)
+                losses.append(loss)
+                answers.append((commit_time + given.receive[group], group, after))
+                commit_time = next(times)
+            else:
+                return
+
+    for now, worker, unit, work in pushes:
+        between_servers(now)
+        region, mine = regions[given.owner[worker]], begun[worker]
+        for i in range(work):
+            found, gradient = loss_and_gradient(mine, batches, worker, unit + i)
+            mine, states[worker] = optimizer.step(mine, gradient, states[worker])
+            if region.count < given.num_pushes:
+                region.loss, region.losses = region.loss + found, region.losses + 1
+        before = region.x
+        region.x, region.state = given.optimizer.step(before, begun[worker] - mine, region.state)
+        if region.count < given.num_pushes:
+            region.sum, region.count = region.sum + region.x - before, region.count + 1
+            if region.count == given.num_pushes:
+                sent.append((now, given.owner[worker], region.sum, region.loss / region.losses))
+        between_servers(now)
+        begun[worker] = region.x
+    between_servers(np.inf if sent else -1.0)
+    return Result(versions[-1], losses, dict(enumerate(begun)) if min(given.receive) else {})
 
 
 def _contributions(schedule, e, together):

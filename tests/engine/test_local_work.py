@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import stopping
 from gcjax.protocols import Schedule
-from tests.engine.by_definition import AdamW, DelayedNesterov, Rule, Sgd, trained, units
+from tests.engine.by_definition import AdamW, DelayedNesterov, Regions, Rule, Sgd, trained, units
 from tests.engine.test_run import assert_close
 from tests.parameters import one_in, some
 
@@ -97,6 +97,33 @@ PROTOCOLS = {
     ),
     "eager_sgd": (protocols.eager_sgd(), Rule(outer="run", summed=True)),
     "ringleader": (protocols.ringleader(), Rule(table=True)),
+    "halos": (
+        protocols.halos(
+            groups=GROUPS,
+            num_local_steps=2,
+            num_contributions=2,
+            merge_weight=0.375,
+            central=stragglers.constant_network(latency=(0.5, 2.0), upload=0.25, download=(1.5, 0.25)),
+            regional=protocols.delayed_nesterov(1.5, num_gradients=2),
+            outer=optax.sgd(0.5, momentum=0.5),
+        ),
+        Rule(
+            outer=Sgd(0.5, 0.5),
+            send=(0.75, 2.25),
+            regions=Regions(GROUP_OF, DelayedNesterov(1.5, 0.9, 2), 2, 0.375, (2.0, 2.25)),
+        ),
+    ),
+    "halos at once": (
+        protocols.halos(
+            groups=GROUPS,
+            num_local_steps=1,
+            num_contributions=3,
+            merge_weight=0.25,
+            regional=optax.sgd(0.75, momentum=0.5),
+            outer=optax.sgd(0.5),
+        ),
+        Rule(outer=Sgd(0.5), send=(0.0, 0.0), regions=Regions(GROUP_OF, Sgd(0.75, 0.5), 3, 0.25, (0.0, 0.0))),
+    ),
     "adacomm": (protocols.adacomm(num_local_steps=3, seconds=11.0, num_windows=4), Rule()),
     "adsp": (protocols.adsp(seconds=4.0, num_windows=3, min_interval=0.5), Rule()),
     "d_psgd": (protocols.d_psgd(), Rule(mix=ring)),
@@ -149,6 +176,8 @@ FIRST = (
     "decoupled_diloco",
     "eager_sgd",
     "fedbuff",
+    "halos",
+    "halos at once",
     "ringleader",
     "sgp",
     "ad_psgd",

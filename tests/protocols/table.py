@@ -17,6 +17,7 @@ from tests.protocols import neighbours_reference as neighbours
 from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
+from tests.protocols.regions_reference import regions
 
 KEY = jax.random.key(5)
 T, W = 8, 3
@@ -146,6 +147,12 @@ def adsp_rates(protocol):
 mean, one = each(lambda num_workers: 1 / num_workers), each(lambda num_workers: 1.0)
 half, chunk_mean = each(lambda num_workers: 1 / 2), each(lambda num_workers: 1 / (2 * num_workers))
 P = protocols
+FAR = Network(latency=(0.25, 0.5), upload=(0.25, 1.0), download=0.25)
+REGIONS = {
+    "halos": regions(halves, rules.Rule, 2, (0.5, 1.5), (0.5, 0.75)),
+    "halos at once": regions(halves, functools.partial(rules.LocalSteps, 2), 3),
+    "halos dynamic": regions(halves, functools.partial(rules.DynamicSteps, 3), 1, (0.25, 0.25), (0.25, 0.25)),
+}
 
 CASES = {
     "ad_psgd": Case(
@@ -253,6 +260,23 @@ CASES = {
         lambda w: P.grouped(groups=halves(w), num_local_steps=3, merge="elastic", moving_rate=0.5),
         lambda w, e, parts: [0.5 / 2 / len(parts)] * len(parts),
         grouped(local_rounds=3),
+    ),
+    "halos": Case(
+        lambda w: P.halos(groups=halves(w), num_local_steps=1, num_contributions=2, central=FAR),
+        REGIONS["halos"].weight,
+        REGIONS["halos"].run,
+    ),
+    "halos at once": Case(
+        lambda w: P.halos(groups=halves(w), num_local_steps=2, num_contributions=3),
+        REGIONS["halos at once"].weight,
+        REGIONS["halos at once"].run,
+    ),
+    "halos dynamic": Case(
+        lambda w: P.halos(
+            groups=halves(w), num_local_steps=3, num_contributions=1, central=Network(0.25), dynamic=True
+        ),
+        REGIONS["halos dynamic"].weight,
+        REGIONS["halos dynamic"].run,
     ),
     "hop": Case(
         lambda w: P.hop(),

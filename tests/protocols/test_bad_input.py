@@ -21,6 +21,11 @@ def fast(made):
     return made._replace(schedule=jax.jit(made.schedule, compiler_options=quick()))
 
 
+def regions(**options):
+    """HALoS of two groups, with these parameters."""
+    return P.halos(**{"groups": [[0, 1], [2]], "num_local_steps": 1, "num_contributions": 2} | options)
+
+
 CALLS = {
     "K > W": (lambda: P.k_sync(num_contributions=4)(D), r"between 1 and 3; got 4\. k_sync takes one .*; k_batch_sync"),
     "K > W, async": (
@@ -65,6 +70,34 @@ CALLS = {
         "a round takes 5 units .*; got durations of 4",
     ),
     "no outer, decoupled": (lambda: P.decoupled_diloco(num_local_steps=1, outer=1), "outer must be .*; got 1"),
+    "no step, HALoS": (lambda: regions(num_local_steps=0), "num_local_steps must be .* at least 1; got 0"),
+    "K < 1, HALoS": (lambda: regions(num_contributions=0), "num_contributions must be .* at least 1; got 0"),
+    "no merge": (lambda: regions(merge_weight=0.0), "merge_weight must be above 0.*; got 0"),
+    "merge > 1": (lambda: regions(merge_weight=1.5), "merge_weight must be .*1; got 1.5"),
+    "no regional": (lambda: regions(regional=0.2), "regional must be an optax.GradientTrans.*; got 0.2"),
+    "room < K": (lambda: regions(max_pushes=1), "max_pushes must be .* at least 2; got 1. A commit has"),
+    "no central": (lambda: regions(central=0.5), "central must be a Network; got 0.5. Use .*constant_network"),
+    "central of others": (
+        lambda: regions(central=stragglers.Network(upload=np.ones(3))),
+        r"upload of central must be a number, or one for each of 2 groups; got shape \(3,\)",
+    ),
+    "endless central": (
+        lambda: regions(central=stragglers.Network(latency=math.inf)),
+        "latency of central must be .*finite; got inf",
+    ),
+    "a shared central link": (
+        lambda: regions(central=stragglers.Network(server=1.0)),
+        "central must have a link of its own for each group; got server=1.0.*Say latency",
+    ),
+    "HALoS of other workers": (
+        lambda: regions()(np.ones((4, 2), np.float32)),
+        "groups of 3 workers, the durations have 2 columns",
+    ),
+    "too few units, HALoS": (lambda: regions(num_local_steps=5)(D), "takes 5 units .*; got durations of 4"),
+    "the fastest of all on shared links": (
+        lambda: regions(dynamic=True)(D, stragglers.Network(server=1.0)),
+        "with dynamic=True the fastest worker of all groups .*Leave out the server's link, or dynamic",
+    ),
     "no collective": (lambda: P.eager_sgd(collective="all"), "collective must be one of .*solo.*; got 'all'"),
     "no key, majority": (lambda: P.eager_sgd(collective="majority"), "rng_key must be .*; got None"),
     "needless key": (lambda: P.eager_sgd(rng_key=KEY), "solo has none. Leave it out"),

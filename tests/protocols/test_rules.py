@@ -101,6 +101,10 @@ REFUSED = {
         "a server of coded rounds stops all of its workers",
     ),
     "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
+    "halos": (
+        protocols.halos(groups=GROUPS, num_local_steps=1, num_contributions=2),
+        "each group has a server with parameters",
+    ),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "ringleader": (protocols.ringleader(), "applies gradients of earlier commits again"),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),

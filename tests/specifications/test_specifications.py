@@ -28,6 +28,7 @@ SMALL = {  # what the smallest instance that shows what there is takes besides t
     "coded": {"num_workers": 3},
     "coded_reduce": {"num_workers": 6, "num_layers": 2},
     "grouped": {"num_workers": 3},
+    "halos": {"num_workers": 3},
     "k_async": {"num_workers": 3},
     "k_sync": {"num_workers": 3},
     "m_sgc": {"num_workers": 3},

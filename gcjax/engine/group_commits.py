@@ -1,0 +1,248 @@
+"""Commits of what servers of groups send to a central one: each has parameters, and an optimizer, of its own.
+
+The central parameters are those of the run. Which version a worker has read of its group's server, nobody need look up:
+it goes on from what there is when its push has been dealt with, and this is written down for it then.
+
+Letters: W workers, G groups, E commits, C contributions to a commit.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from gcjax._shared_loops import max_over_runs, select_active
+from gcjax.compression.base import Compression
+from gcjax.engine.gradients import Contribution, Inputs, mean
+from gcjax.engine.local_work import (
+    LocalCommit,
+    LocalProgram,
+    LocalState,
+    LocalSteps,
+    change_of_contribution,
+    owner_of_workers,
+    steps_of_commit,
+)
+from gcjax.engine.spread import Spread
+from gcjax.protocols.base import LocalWork
+from gcjax.protocols.groups import GroupServers
+from gcjax.protocols.schedule import Commits, Schedule
+from gcjax.tasks.base import Task
+
+
+class Servers(NamedTuple):
+    """The servers of the groups; every leaf [G, ...], without the first axis for one of them.
+
+    Attributes:
+      params: their parameters.
+      opt_state: of their optimizers.
+      answer: the central parameters that the last commit of each group has made.
+    """
+
+    params: Any
+    opt_state: Any
+    answer: Any
+
+
+class _LastCommit(NamedTuple):
+    """The last commit of the same group before each commit; arrays [E], or [] for one.
+
+    Attributes:
+      commit: int32; -1 if there is none.
+      reader: int32, who has pushed last before it was sent, if that worker goes on from the merge with its answer
+        because this comes at once; -1 otherwise.
+    """
+
+    commit: jax.Array
+    reader: jax.Array
+
+
+def initial_servers(local: LocalWork, params: Any) -> Servers | None:
+    """The servers of the groups before the first commit: all have the initial parameters; None if there are none."""
+    if local.servers is None:
+        return None
+    num_groups = max(local.servers.group_of_worker) + 1
+
+    def repeat_leaf(x: jax.Array) -> jax.Array:
+        """[G, ...]: the same array for each group."""
+        return jnp.broadcast_to(jnp.asarray(x), (num_groups, *jnp.shape(x)))
+
+    states = Servers(params, local.servers.optimizer.init(params), answer=params)
+    return jax.tree.map(repeat_leaf, states)
+
+
+def group_commit_maker(
+    task: Task,
+    local: LocalWork,
+    optimizer: optax.GradientTransformation,
+    num_workers: int,
+    worker_spread: Spread | None,
+    schedule: Schedule,
+    compression: Compression | None = None,
+) -> LocalCommit:
+    """The function that makes commits of groups' servers; arguments as of `gcjax.engine.local_work.local_commit_maker`.
+
+    The pushes to a server follow one after the other, so that there is nothing to be spread over devices.
+    """
+    del worker_spread
+    assert local.servers is not None
+    owner = jnp.asarray(owner_of_workers(local, num_workers))
+    program = LocalProgram(
+        task=task, local=local, optimizer=local.optimizer or optimizer, owner_of_worker=owner, worker_spread=None,
+        compression=compression,
+    )  # fmt: skip
+    last_commits = _last_commits(schedule, local.servers)
+
+    def make_commit(
+        inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
+    ) -> tuple[Contribution, LocalState]:
+        """The contribution of commit `index`, and the local parameters of all workers and servers after it."""
+        local_states = _with_answer(local.servers, commits, index, inputs.versions.params, local_states)
+        steps = steps_of_commit(local, commits, index)
+        last = jax.tree.map(lambda x: x[index], last_commits)
+        change_sum, local_states, losses = _changes_in_order(program, inputs, steps, last, local_states)
+        loss_weights = steps.loss_weight.astype(losses.dtype)
+        mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
+        server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
+        return Contribution(server_gradient, mean_loss, jnp.zeros((), commits.weight.dtype)), local_states
+
+    return make_commit
+
+
+def _group_of_commits(worker: jax.Array, servers: GroupServers | None) -> jax.Array:
+    """int32[...]: the group of commits, from their workers int32[..., C], of which the first is there always."""
+    assert servers is not None
+    return jnp.asarray(servers.group_of_worker, jnp.int32)[worker[..., 0].clip(0)]
+
+
+def _last_commits(schedule: Schedule, servers: GroupServers) -> _LastCommit:
+    """The last commit of the same group before each commit of a schedule, arrays [E]."""
+    num_groups, max_commits = max(servers.group_of_worker) + 1, schedule.time.size
+    group = _group_of_commits(schedule.worker, servers)
+
+    def step(last: jax.Array, commit: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """The last commit of each group, int32[G], after one more, `(number, group)`; and that of its own before it."""
+        number, group = commit
+        return last.at[group].set(number), last[group]
+
+    no_commits = jnp.full(num_groups, -1, jnp.int32)
+    _, last = jax.lax.scan(step, no_commits, (jnp.arange(max_commits, dtype=jnp.int32), group))
+    num_columns = schedule.weight.shape[1]
+    column = num_columns - 1 - jnp.argmax(schedule.weight[:, ::-1] > 0, axis=1)  # of the push with which it was sent
+    commit = jnp.arange(max_commits, dtype=jnp.int32)
+    sender, next_unit = schedule.worker[commit, column], (schedule.unit + schedule.work)[commit, column]
+    read_next = schedule.read.at[next_unit, sender].get(mode="fill", fill_value=-1)
+    reader = jnp.where(read_next == commit + 1, sender, -1).astype(jnp.int32)
+    return _LastCommit(commit=last, reader=jnp.where(last >= 0, reader[last.clip(0)], -1))
+
+
+def _with_answer(
+    servers: GroupServers | None, commits: Commits, index: jax.Array, central_params: Any, local_states: LocalState
+) -> LocalState:
+    """The local parameters where the group of the commit before `index` has got `central_params` as its answer."""
+    is_first = index == 0
+    group = _group_of_commits(commits.worker[(index - 1).clip(0)], servers)
+    group = jnp.where(is_first, local_states.version.size, group)  # out of bounds: dropped, as G <= W
+    answer = jax.tree.map(
+        lambda all_answers, x: all_answers.at[group].set(x, mode="drop"), local_states.servers.answer, central_params
+    )
+    return local_states._replace(servers=local_states.servers._replace(answer=answer))
+
+
+def _changes_in_order(
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, last: _LastCommit, local_states: LocalState
+) -> tuple[Any, LocalState, jax.Array]:
+    """The pushes of a commit, one after the other, as the group's server has taken them.
+
+    Args:
+      program: what is the same in all commits.
+      inputs: the data and the key, and versions, which nobody reads.
+      steps: of the C contributions, every field [C, ...]; padding is behind all of them.
+      last: the last commit of the group.
+      local_states: of all workers, with the servers.
+
+    Returns:
+      What the group sends, the sum of its server's steps; the local parameters afterwards; and the mean loss of each
+      contribution, float[C].
+    """
+    servers = program.local.servers
+    group = _group_of_commits(steps.worker[:, 0], servers)
+    num_contributions = (steps.num_steps > 0).sum(dtype=jnp.int32)
+    first_that_counts = jnp.argmax(steps.weight > 0).astype(jnp.int32)
+    workers, server = local_states._replace(servers=None), jax.tree.map(lambda x: x[group], local_states.servers)
+
+    def push(
+        i: jax.Array, carry: tuple[Any, LocalState, Servers, jax.Array]
+    ) -> tuple[Any, LocalState, Servers, jax.Array]:
+        """The sum of the changes, all workers, the server and the losses after the i-th push."""
+        change_sum, workers, server, losses = carry
+        merges = (i == first_that_counts) & (last.commit >= 0)
+        server, workers = _merged(servers, merges, last.reader, server, workers)
+        steps_of_one = jax.tree.map(lambda x: x[i], steps)
+        worker = steps_of_one.worker[0].clip(0)
+        change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, _entry(workers, worker))
+        workers = jax.tree.map(lambda x, value: x.at[worker].set(value), workers, of_worker)
+        return jax.tree.map(jnp.add, change_sum, change), workers, server, losses.at[i].set(loss)
+
+    def push_if_any(i: jax.Array, carry: tuple[Any, LocalState, Servers, jax.Array]) -> Any:
+        """As `push`; a run of a vmap that has fewer pushes stays as it is."""
+        return select_active(i < num_contributions, push(i, carry), carry)
+
+    zero_change = jax.tree.map(jnp.zeros_like, server.params)
+    carry = zero_change, workers, server, jnp.zeros(steps.weight.size, steps.weight.dtype)
+    change_sum, workers, server, losses = jax.lax.fori_loop(0, max_over_runs(num_contributions), push_if_any, carry)
+    all_servers = jax.tree.map(lambda x, value: x.at[group].set(value), local_states.servers, server)
+    return change_sum, workers._replace(servers=all_servers), losses
+
+
+def _entry(workers: LocalState, worker: jax.Array) -> LocalState:
+    """The local parameters of one worker."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, worker, keepdims=False), workers)
+
+
+def _merged(
+    servers: GroupServers | None, merges: jax.Array, reader: jax.Array, server: Servers, workers: LocalState
+) -> tuple[Servers, LocalState]:
+    """A server that has merged the answer to its last message, if `merges bool[]`, and the worker that reads this.
+
+    Args:
+      servers: of the protocol.
+      merges: as said.
+      reader: int32[], the worker; -1 if there is none.
+      server: before it.
+      workers: all.
+    """
+    assert servers is not None
+    share = servers.merge_weight
+    merged_params = jax.tree.map(
+        lambda x, answer: jnp.where(merges, (1 - share) * x + share * answer, x), server.params, server.answer
+    )
+    place = jnp.where(merges & (reader >= 0), reader, workers.version.size)  # out of bounds: dropped
+    params = jax.tree.map(lambda x, value: x.at[place].set(value, mode="drop"), workers.params, merged_params)
+    return server._replace(params=merged_params), workers._replace(params=params)
+
+
+def _push(
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, server: Servers, worker: LocalState
+) -> tuple[Any, Servers, LocalState, jax.Array]:
+    """What a worker's push changes.
+
+    Args:
+      program: what is the same in all contributions.
+      inputs: the data and the key.
+      steps: of this contribution.
+      server: of the worker's group.
+      worker: its local parameters, with which it has begun.
+
+    Returns:
+      The server's step, times the weight of the contribution; the server and the worker after it; and the mean loss.
+    """
+    assert program.local.servers is not None
+    whole_change = steps._replace(weight=jnp.ones_like(steps.weight))
+    change, worker, loss = change_of_contribution(program, inputs, worker, whole_change)
+    gradient = jax.tree.map(jnp.negative, change)
+    step, opt_state = program.local.servers.optimizer.update(gradient, server.opt_state, server.params)
+    params = optax.apply_updates(server.params, step)
+    weighted_step = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, step)
+    return weighted_step, server._replace(params=params, opt_state=opt_state), worker._replace(params=params), loss

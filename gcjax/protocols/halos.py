@@ -1,0 +1,216 @@
+"""HALoS: hierarchical asynchronous local SGD (Kim and others, ICML 2025, arXiv 2506.04531)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax import _validate, specifications
+from gcjax.equality import comparable
+from gcjax.protocols.async_local_sgd import async_local_sgd
+from gcjax.protocols.base import LocalWork, Protocol, Schedule, own_params
+from gcjax.protocols.coded_groups import network_of_members
+from gcjax.protocols.delayed_nesterov import delayed_nesterov
+from gcjax.protocols.groups import Groups, GroupServers, check_members, checked_groups, group_arrays
+from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.not_served import not_served
+from gcjax.protocols.schedule import Timeline
+from gcjax.protocols.simulation.group_exchanges import Exchanges, with_exchanges
+from gcjax.stragglers.network import Network
+
+_not_served = not_served(
+    "halos cannot be served: each group has a server with parameters and an optimizer of its own, and "
+    "gcjax.parameter_server is one server. Simulate it, or serve async_local_sgd."
+)
+
+
+@comparable
+def halos(
+    *,
+    groups: Groups,
+    num_local_steps: int,
+    num_contributions: int,
+    merge_weight: float = 0.25,
+    central: Network | None = None,
+    dynamic: bool = False,
+    inner: optax.GradientTransformation | None = None,
+    regional: optax.GradientTransformation | None = None,
+    outer: optax.GradientTransformation | None = None,
+    max_pushes: int | None = None,
+) -> Protocol:
+    """HALoS: servers of groups that never wait for a central one, for networks that are slow between the groups.
+
+    A group is the workers of one region, with a server in it. Within a group it is `async_local_sgd`: a worker pushes
+    what H local steps have changed, the group's server makes a step of its own optimizer with minus this change, and
+    the worker goes on from the group's parameters θ_g. After K pushes the server sends what its parameters have changed
+    by since it has merged last to the central server, which makes a step with minus this change, and answers with its
+    parameters θ. When they arrive, the group merges: `θ_g = (1 - α) θ_g + α θ`, and counts anew. Nobody waits: pushes
+    that come while the exchange is under way move θ_g at once, but are in no message (Kim et al. 2025; all of it as in
+    their released code).
+
+    A commit is that of the central server. Contributions to it are the pushes of the group, in the order in which its
+    server took them, which is when they arrived: K of weight 1, and those of weight 0 that came while an exchange was
+    under way. What a worker has read is the central version that its group had merged by then. Messages of workers, in
+    the network of the run, are those within a group; `central` is the network between the servers. The defaults of α
+    and of the servers' optimizers are those of the released example, of 16 workers in 4 groups with K = 32 and H = 8.
+
+    Ours: at one moment an answer comes before pushes, and these are dealt with one after the other, in the order of
+    the workers, each with all that it brings at that moment; then its worker goes on. The seconds for which a group's
+    server is busy with a message are counted as latency. Steps of slower workers follow measured speeds, as in
+    `async_local_sgd`, where the released code knows the speeds and rounds up.
+
+    Args:
+      groups: the workers of each group, for example `contiguous_groups(16, num_groups=4)`.
+      num_local_steps: H, 1 or more; with `dynamic`, of the fastest worker.
+      num_contributions: K, 1 or more, the pushes that a group accumulates.
+      merge_weight: α, above 0, 1 at most.
+      central: the time of messages between the servers: the groups are the workers of this network, each with a link of
+        its own, such as `constant_network(latency=(0.0, 5.0), upload=2.0)`; instantaneous if None.
+      dynamic: whether slower workers take fewer steps, as in `async_local_sgd`.
+      inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
+      regional: the optimizer of each group's server; `delayed_nesterov(3.2, momentum=0.9, num_gradients=16)` if None.
+      outer: that of the central server; `delayed_nesterov(0.3, momentum=0.5, num_gradients=2)` if None.
+      max_pushes: C, the most pushes of a group in a commit: K, and those that come meanwhile. If None there is room for
+        all pushes of a group, which takes memory in long runs.
+
+    Raises:
+      ValueError: if the groups overlap or do not cover the workers, or a number is out of its range, or the central
+        network is not one of the groups, or has a shared link, or an optimizer is none.
+
+    Example:
+      >>> protocol = gcjax.protocols.halos(
+      ...     groups=((0, 1), (2,)), num_local_steps=1, num_contributions=2, central=gcjax.stragglers.Network(0.25)
+      ... )
+      >>> schedule = protocol(jnp.array([[1.0, 1.5, 1.0]] * 6))
+      >>> schedule.time[:3].tolist(), schedule.worker[:3, :2].tolist()
+      ([1.75, 2.25, 3.25], [[0, 1], [2, 2], [0, 1]])
+    """
+    groups = checked_groups(groups)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    _validate.integer("num_contributions", num_contributions, minimum=1)
+    _validate.single_number("merge_weight", merge_weight, above=True, maximum=1.0)
+    _validate.optional_optimizers(inner=inner, regional=regional, outer=outer)
+    if max_pushes is not None:
+        hint = "A commit has num_contributions pushes at least."
+        _validate.integer("max_pushes", max_pushes, minimum=num_contributions, hint=hint)
+    central = _checked_central(central, len(groups))
+    members_of_group, group_of_worker = group_arrays(groups)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of asynchronous pushes within the groups, and of the exchanges of their servers."""
+        check_members(durations, group_of_worker.size)
+        check_units(durations, num_local_steps)
+        turn_steps = 1 if dynamic else num_local_steps
+        pushes_of_group = durations.shape[0] // turn_steps * members_of_group.shape[1]
+        exchanges = Exchanges(
+            group_of_worker=group_of_worker,
+            num_contributions=num_contributions,
+            central=central,
+            max_pushes=max(pushes_of_group, num_contributions) if max_pushes is None else max_pushes,
+        )
+        return with_exchanges(_pushes(groups, num_local_steps, dynamic, durations, network), exchanges)
+
+    return Protocol(
+        schedule,
+        one_version=False,
+        round_units=1 if dynamic else num_local_steps,
+        local=_local_work(group_of_worker, merge_weight, inner, regional, outer),
+        rule=_not_served,
+        specification=lambda num_workers: specifications.halos(
+            num_workers,
+            groups=groups,
+            num_local_steps=num_local_steps,
+            num_contributions=num_contributions,
+            dynamic=dynamic,
+        ),
+        max_weight=None,  # a group's message is a sum of K changes
+    )
+
+
+def _local_work(
+    group_of_worker: np.ndarray,
+    merge_weight: float,
+    inner: optax.GradientTransformation | None,
+    regional: optax.GradientTransformation | None,
+    outer: optax.GradientTransformation | None,
+) -> LocalWork:
+    """The local work of workers whose groups, `group_of_worker int32[W]`, have servers; arguments as of `halos`."""
+    servers = GroupServers(
+        group_of_worker=tuple(group_of_worker.tolist()),
+        optimizer=delayed_nesterov(3.2, momentum=0.9, num_gradients=16) if regional is None else regional,
+        merge_weight=float(merge_weight),
+    )
+    merge = delayed_nesterov(0.3, momentum=0.5, num_gradients=2) if outer is None else outer
+    return LocalWork(optimizer=inner, merge=merge, pull=own_params, servers=servers)
+
+
+def _pushes(
+    groups: tuple[tuple[int, ...], ...], num_local_steps: int, dynamic: bool, durations: jax.Array, network: Network
+) -> Schedule:
+    """The record in which each push to a group's server is a commit, whose C is 1.
+
+    As nobody waits for anybody, all groups are simulated at once, unless the members of each share a link.
+    """
+    in_groups = async_local_sgd(num_local_steps=num_local_steps, dynamic=dynamic)
+    if network.service is not None:
+        network = network._replace(upload=network.upload + network.service, service=None)
+    if network.server is None:
+        return in_groups.schedule(durations, network)
+    if dynamic:
+        raise ValueError(
+            "with dynamic=True the fastest worker of all groups sets the steps, so that groups cannot be simulated one "
+            "by one, as they are where the members of a group share a link. Leave out the server's link, or dynamic."
+        )
+    num_workers = durations.shape[1]
+    records = [
+        in_groups.schedule(
+            durations[:, np.asarray(group)], network_of_members(network, jnp.asarray(group), num_workers)
+        )
+        for group in groups
+    ]
+    return _side_by_side(records, groups)
+
+
+def _side_by_side(records: list[Schedule], groups: tuple[tuple[int, ...], ...]) -> Schedule:
+    """The record of all pushes, from those of the groups, in the order of time and of the groups; horizons meet."""
+    horizon = jnp.stack([of_group.horizon for of_group in records]).min()
+    worker = jnp.concatenate(
+        [
+            jnp.where(x.worker >= 0, jnp.asarray(group, jnp.int32)[x.worker], -1)
+            for x, group in zip(records, groups, strict=True)
+        ]
+    )
+    fields = {name: jnp.concatenate([getattr(x, name) for x in records]) for name in ("time", "unit", "work", "weight")}
+    time = jnp.where(fields["time"] <= horizon, fields["time"], jnp.inf)
+    order = jnp.argsort(time, stable=True)
+    of_all = {"worker": worker, **fields, "time": time}
+    column_of_worker = np.argsort(np.concatenate([np.asarray(group) for group in groups]))
+    by_worker = {
+        name: jnp.concatenate([getattr(x, name) for x in records], axis=1)[:, column_of_worker]
+        for name in (*Timeline._fields[:-1], "read")
+    }
+    return Schedule(**{name: x[order] for name, x in of_all.items()}, **by_worker, horizon=horizon)
+
+
+def _checked_central(central: Any, num_groups: int) -> Network:
+    """The network between the servers, the instantaneous one if None; its workers are the groups."""
+    if central is None:
+        return Network()
+    if not isinstance(central, Network):
+        raise ValueError(f"central must be a Network; got {central!r}. Use gcjax.stragglers.constant_network(...).")
+    if central.server is not None or central.service is not None:
+        raise ValueError(
+            f"central must have a link of its own for each group; got server={central.server!r}, "
+            f"service={central.service!r}. Say latency, upload and download of the groups."
+        )
+    for name in ("latency", "upload", "download"):
+        seconds = np.asarray(getattr(central, name))
+        if seconds.shape not in ((), (num_groups,)):
+            raise ValueError(
+                f"{name} of central must be a number, or one for each of {num_groups} groups; got shape "
+                f"{seconds.shape}."
+            )
+        _validate.number(f"{name} of central", getattr(central, name), finite=True)
+    return central.validated(num_groups)

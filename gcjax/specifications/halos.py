@@ -1,0 +1,285 @@
+"""HALoS (Kim et al. 2025): groups whose servers exchange with a central one while their workers go on.
+
+When a message of a group leaves, and when its answer arrives, is left open: that a group has merged an answer shows
+when one of its workers begins with it, and must be so before the next commit of the group. So a commit has K pushes at
+least, since those that come while an exchange is under way are in a commit, too.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.groups import contiguous_groups
+from gcjax.specifications.rounds import adds_one_unit, has_read
+
+
+class Regions(NamedTuple):
+    """The state; G groups.
+
+    Attributes:
+      version: int[], the commits of the central server so far.
+      made: int[G], the version that the last commit of each group has made; 0 at first.
+      merged: int[G], the version that each has merged last, as far as anybody has seen.
+      read: int[W], what each worker's group had merged when it began last; -1 at first.
+      remaining_units: int[W], the units of its push under way that have not arrived; with a number of steps that may be any, 2
+        before the first of them, then 1.
+      pending_units: int[W], the units of each at its group's server that are in no commit yet.
+    """
+
+    version: Numbers
+    made: Numbers
+    merged: Numbers
+    read: Numbers
+    remaining_units: Numbers
+    pending_units: Numbers
+
+
+@comparable
+def halos(
+    num_workers: int = 3,
+    *,
+    groups: int | Sequence[Sequence[int]] = 2,
+    num_local_steps: int = 1,
+    num_contributions: int = 2,
+    dynamic: bool = False,
+) -> Specification:
+    """HALoS: a commit takes all pushes that one group's server has got since its last one, K at least; nobody waits.
+
+    Who begins has read, by its group, the version that the group's last commit has made, or that of the commit before,
+    and none that is older than one that anybody of the group has read. Of more pushes of a worker than K to one commit,
+    K count (Kim et al. 2025).
+
+    Args:
+      num_workers: W.
+      groups: how many, neighbours together; or the workers of each.
+      num_local_steps: H, the units of a push.
+      num_contributions: K.
+      dynamic: whether a push can have any number of units; K of these are then all that a commit must have.
+    """
+    check_num_workers(num_workers)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    _validate.integer("num_contributions", num_contributions, minimum=1)
+    if isinstance(groups, int):
+        _validate.integer("groups", groups, minimum=1, maximum=num_workers)
+        groups = contiguous_groups(range(num_workers), groups)
+    group_of_worker = _group_of_worker(groups, num_workers)
+    program = _Program(group_of_worker, num_local_steps, num_contributions, dynamic)
+    zero, zero_per_group = zeros(num_workers), zeros(program.num_groups)
+    steps = "a step or more" if dynamic else f"{num_local_steps} step{'s' * (num_local_steps > 1)}"
+    return Specification(
+        f"halos({num_workers} workers, {program.num_groups} groups, {steps}, K={num_contributions})",
+        num_workers,
+        initial=Regions(np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero),
+        sizes=Regions(
+            version=3, made=zero_per_group + 3, merged=zero_per_group + 3, read=zero + 3,
+            remaining_units=zero + program.units_of_push + 1, pending_units=zero + program.max_pending_units + 1,
+        ),
+        worker=Role(
+            actions=(
+                Action("begin", program.begin, event=BEGIN, matches=program.begins),
+                Action("begin, with an answer", program.begin_with_answer, event=BEGIN, matches=program.begins),
+                Action("unit", program.unit, event=UNIT, matches=adds_one_unit),
+            ),
+            frame=program.own_entries,
+            rule=program.worker_rule,
+        ),
+        claim=f"a commit takes all pushes of one group since its last one, {num_contributions} at least; nobody waits",
+        server=Role(
+            actions=(
+                Action("commit", program.commit, COMMIT, matches=program.commits_all, actor=program.server_of_event),
+            ),
+            frame=lambda server: Regions(True, True, True, read=False, remaining_units=False, pending_units=True),
+            rule=program.server_rule,
+            only_actions=True,
+        ),
+        num_servers=program.num_groups,
+        invariant=program.invariant,
+        step_property=program.step_property,
+        canonicalise=program.canonicalise,
+    )  # fmt: skip
+
+
+def _group_of_worker(groups: Sequence[Sequence[int]], num_workers: int) -> tuple[int, ...]:
+    """The group of each worker, if every worker is in exactly one."""
+    group_of = {worker: number for number, group in enumerate(groups) for worker in group}
+    num_named = sum(len(group) for group in groups)
+    if sorted(group_of) != list(range(num_workers)) or num_named != num_workers:
+        raise ValueError(f"every worker 0, ..., {num_workers - 1} must be in exactly one group; got {groups!r}.")
+    return tuple(group_of[worker] for worker in range(num_workers))
+
+
+class _Program(NamedTuple):
+    """What workers and the servers of groups do; server W + g is that of group g."""
+
+    group_of_worker: tuple[int, ...]
+    num_local_steps: int
+    num_contributions: int
+    dynamic: bool
+
+    @property
+    def num_groups(self) -> int:
+        """G."""
+        return max(self.group_of_worker) + 1
+
+    @property
+    def units_of_push(self) -> int:
+        """What `remaining_units` is when a worker has begun."""
+        return 2 if self.dynamic else self.num_local_steps
+
+    @property
+    def min_units(self) -> int:
+        """The units that a commit must have."""
+        return self.num_contributions * (1 if self.dynamic else self.num_local_steps)
+
+    @property
+    def max_pending_units(self) -> int:
+        """The most units of a worker in canonical states."""
+        return self.min_units + (0 if self.dynamic else self.num_local_steps - 1)
+
+    def group_of(self, worker: Any) -> Any:
+        """int[]: the group of a worker; a NumPy number if the worker is one."""
+        return (np if isinstance(worker, np.integer) else jnp).asarray(self.group_of_worker)[worker]
+
+    def members(self, group: jax.Array) -> jax.Array:
+        """bool[W]: who is in the group."""
+        return jnp.asarray(self.group_of_worker) == group
+
+    def own_entries(self, worker: Any) -> Regions:
+        """What a worker may change: its own entries, and what is known of its group."""
+        is_own = is_own_entry(len(self.group_of_worker), worker)
+        is_own_group = is_own_entry(self.num_groups, self.group_of(worker))
+        return Regions(False, False, is_own_group, is_own, is_own, is_own)
+
+    def is_free(self, remaining_units: jax.Array) -> jax.Array:
+        """bool[]: whether a worker's last push has arrived."""
+        return remaining_units <= (1 if self.dynamic else 0)
+
+    def begin(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
+        """The state in which the worker goes on from what its group has, and whether it may."""
+        after = state._replace(
+            read=state.read.at[worker].set(state.merged[self.group_of(worker)]),
+            remaining_units=state.remaining_units.at[worker].set(self.units_of_push),
+        )
+        return after, self.is_free(state.remaining_units[worker])
+
+    def begin_with_answer(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
+        """As `begin`, where the group has just merged the answer to its last message; there must be one."""
+        group = self.group_of(worker)
+        has_answer = state.made[group] > state.merged[group]
+        state = state._replace(merged=state.merged.at[group].set(state.made[group]))
+        after, enabled = self.begin(state, worker)
+        return after, enabled & has_answer
+
+    def begins(self, before: Regions, after: Regions, event: Event) -> jax.Array:
+        """bool[]: whether the worker begins, at once, with the version that the event shows."""
+        return (
+            has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_of_push) & ~event.waited
+        )
+
+    def unit(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
+        """The state in which one unit more of the worker has arrived, and whether there is one under way."""
+        remaining_units = (
+            jnp.ones_like(state.remaining_units[worker]) if self.dynamic else state.remaining_units[worker] - 1
+        )
+        after = state._replace(
+            remaining_units=state.remaining_units.at[worker].set(remaining_units),
+            pending_units=state.pending_units.at[worker].add(1),
+        )
+        return after, state.remaining_units[worker] > 0
+
+    def worker_rule(self, before: Regions, after: Regions, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker begins with what its group has, or a unit of its push arrives."""
+        group = self.group_of(worker)
+        old, new = before.remaining_units[worker], after.remaining_units[worker]
+        same_merged = after.merged[group] == before.merged[group]
+        merges = (after.merged[group] == before.made[group]) & (before.made[group] > before.merged[group])
+        reads_of_group = after.read[worker] == after.merged[group]
+        same_work = after.pending_units[worker] == before.pending_units[worker]
+        begins = self.is_free(old) & (new == self.units_of_push) & same_work & reads_of_group & (same_merged | merges)
+        one_less = (new == 1) if self.dynamic else (new == old - 1)
+        same_read = after.read[worker] == before.read[worker]
+        arrives = (
+            (old > 0)
+            & one_less
+            & (after.pending_units[worker] == before.pending_units[worker] + 1)
+            & same_read
+            & same_merged
+        )
+        return begins | arrives
+
+    def server_of_event(self, state: Regions, event: Event) -> jax.Array:
+        """int[]: the server of the commit's group, as a component."""
+        return len(self.group_of_worker) + self.group_of(event.worker)
+
+    def commits_all(self, before: Regions, after: Regions, event: Event) -> jax.Array:
+        """bool[]: whether the commit makes the version that the event shows, of all that its group has pushed."""
+        num_units = jnp.sum(jnp.where(self.members(self.group_of(event.worker)), before.pending_units, 0))
+        return (after.version == event.commit + 1) & (num_units == event.size)
+
+    def is_full(self, state: Regions, group: jax.Array) -> jax.Array:
+        """bool[]: whether a group has K pushes or more, all of them whole."""
+        pending_units = jnp.where(self.members(group), state.pending_units, 0)
+        is_whole = self.dynamic | (pending_units % self.num_local_steps == 0).all()
+        return is_whole & (pending_units.sum() >= self.min_units)
+
+    def commit(self, state: Regions, server: jax.Array) -> tuple[Regions, jax.Array]:
+        """The state after a commit of all that the server's group has pushed, and whether there may be one."""
+        group = server - len(self.group_of_worker)
+        version = state.version + 1
+        after = state._replace(
+            version=version,
+            made=state.made.at[group].set(version),
+            merged=state.merged.at[group].set(state.made[group]),
+            pending_units=jnp.where(self.members(group), 0, state.pending_units),
+        )
+        return after, self.is_full(state, group)
+
+    def server_rule(self, before: Regions, after: Regions, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server's group commits what it has, and has merged the answer before; none else does."""
+        group = server - len(self.group_of_worker)
+        is_own, is_member = is_own_entry(self.num_groups, group), self.members(group)
+        says_made = after.made == jnp.where(is_own, before.version + 1, before.made)
+        says_merged = after.merged == jnp.where(is_own, before.made, before.merged)
+        takes_own = (jnp.where(is_member, after.pending_units, 0) == 0).all() & (
+            is_member | (after.pending_units == before.pending_units)
+        ).all()
+        one_more = after.version == before.version + 1
+        return one_more & says_made.all() & says_merged.all() & takes_own & self.is_full(before, group)
+
+    def invariant(self, state: Regions) -> jax.Array:
+        """bool[]: whether nobody has read what its group has not merged, and no group merged what is not made."""
+        read_merged = state.read <= state.merged[jnp.asarray(self.group_of_worker)]
+        return read_merged.all() & (state.merged <= state.made).all() & (state.made <= state.version).all()
+
+    def step_property(self, before: Regions, after: Regions, component: jax.Array) -> jax.Array:
+        """bool[]: whether a commit takes K pushes of one group, and versions that are read or merged never go back."""
+        is_commit, is_taken = after.version > before.version, after.pending_units < before.pending_units
+        group = jnp.asarray(self.group_of_worker)
+        taken_group = group[jnp.argmax(is_taken)]
+        takes_one_group = (~is_taken | (group == taken_group)).all()
+        num_taken = jnp.sum(jnp.where(is_taken, before.pending_units, 0))
+        never_back = (after.read >= before.read).all() & (after.merged >= before.merged).all()
+        return never_back & (~is_commit | (takes_one_group & (num_taken >= self.min_units)))
+
+    def canonicalise(self, state: Regions) -> Regions:
+        """The state in which 2 stands for the version that a group has made last, 1 for the one that it had before.
+
+        0 stands for older ones, and many pushes of a worker for K.
+        """
+        made, merged = jnp.full_like(state.made, 2), jnp.where(state.merged == state.made, 2, 1)
+        group = jnp.asarray(self.group_of_worker)
+        is_merged = state.read == state.merged[group]
+        read = jnp.where(is_merged, merged[group], 0)
+        pending_units = jnp.minimum(state.pending_units, self.min_units)
+        if not self.dynamic:
+            pending_units = jnp.minimum(
+                state.pending_units, self.min_units + state.pending_units % self.num_local_steps
+            )
+        return Regions(jnp.full_like(state.version, 2), made, merged, read, state.remaining_units, pending_units)

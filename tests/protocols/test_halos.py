@@ -1,0 +1,131 @@
+"""HALoS beyond the tables: the order of pushes, its limits, shared links within groups, and room for pushes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gcjax import engine, tasks
+from gcjax import protocols as P
+from gcjax.stragglers.network import Network
+from tests.parameters import some
+from tests.protocols import table
+from tests.protocols import waiting_rules as rules
+from tests.protocols.event_queue import Server
+from tests.protocols.regions_reference import regions
+from tests.protocols.table import FAR, T, W, commits_of, halves, random_durations, random_links, tied_durations
+
+KEY = jax.random.key(3)
+
+
+def quick(made, durations, network=None):
+    """The schedule, by a program that is compiled fast, in numpy arrays."""
+    run = jax.jit(made.schedule, compiler_options=table.quick())
+    return jax.tree.map(np.asarray, run(jnp.asarray(durations), network or Network()))
+
+
+def parts_in_order(schedule, commit):
+    used = schedule.worker[commit] >= 0
+    return [(int(schedule.worker[commit, c]), int(schedule.unit[commit, c])) for c in np.flatnonzero(used)]
+
+
+@pytest.mark.parametrize("name", ["halos", "halos at once"])
+def test_contributions_are_in_the_order_in_which_they_were_pushed(name, x64):
+    num_commits = 0
+    for seed in range(6):
+        for durations in (random_durations(seed), tied_durations(seed)):
+            found = table.schedule(name, durations)
+            expected = table.CASES[name].expected(durations, table.no_links(W))
+            for e, (_, parts) in enumerate(expected.commits):
+                assert parts_in_order(found, e) == [(w, unit) for w, unit, _, _ in parts]
+                num_commits += len(parts) > 2
+    assert num_commits > 10
+
+
+@pytest.mark.parametrize("groups", some([(((2,), (0, 1)),)], [(((0, 1, 2),),), (((0,), (1,), (2,)),)]))
+def test_groups_that_exchange_each_push_at_once_and_take_all_over_are_asynchronous_local_sgd(groups, x64):
+    """However many groups there are: the same commits, and bit by bit the same parameters."""
+    outer = optax.sgd(0.5, momentum=0.5)
+    one = P.halos(
+        groups=groups, num_local_steps=2, num_contributions=1, merge_weight=1.0, regional=optax.sgd(1.0), outer=outer
+    )
+    other = P.async_local_sgd(num_local_steps=2, weight=1.0, outer=outer)
+    durations, links = random_durations(1), random_links(1)
+    network = Network(*(np.asarray(x) for x in links[:3]))
+    (found, weights), (wanted, wanted_weights) = (commits_of(quick(p, durations, network)) for p in (one, other))
+    assert found == wanted and weights == wanted_weights and len(found) > 8
+    task = tasks.linear_regression(num_chunks=W, num_examples=30, num_features=3)
+    trained = [
+        engine.run(task, p, optax.sgd(0.1), jnp.asarray(durations), rng_key=KEY, network=network) for p in (one, other)
+    ]
+    np.testing.assert_allclose(trained[0].params, trained[1].params, rtol=1e-12)
+    np.testing.assert_allclose(trained[0].info.loss, trained[1].info.loss, rtol=1e-12)
+
+
+def test_members_share_the_link_of_their_own_group(x64):
+    """The pushes of each group are those of an asynchronous server of its own."""
+    made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=FAR)
+    durations, links = random_durations(2), random_links(2, server=0.5)
+    network = Network(*(np.asarray(x) for x in links[:3]), np.asarray(links.server))
+    found = quick(made, durations, network)
+    horizon = np.inf
+    for group in halves(W):
+        members = list(group)
+        own_links = links._replace(**{n: [getattr(links, n)[w] for w in members] for n in links._fields[:3]})
+        alone = Server(rules.Rule(), durations[:, members], own_links).run()
+        horizon = min(horizon, alone.horizon)
+        finish = np.asarray(alone.times["finish"])
+        in_time = finish <= found.horizon
+        np.testing.assert_allclose(found.finish[:, members][in_time], finish[in_time], rtol=1e-9)
+    np.testing.assert_allclose(found.horizon, horizon, rtol=1e-9)
+    one_by_one = quick(made, durations, network._replace(server=np.asarray(0.0)))
+    own_link = quick(made, durations, network._replace(server=None))
+    assert commits_of(one_by_one) == commits_of(own_link) and commits_of(found) != commits_of(own_link)
+
+
+def test_service_is_latency_towards_the_server(x64):
+    made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=FAR)
+    with_service, slower = (
+        quick(made, random_durations(3), network)
+        for network in (Network(0.25, 0.5, 0.125, service=0.5), Network(0.25, 1.0, 0.125))
+    )
+    assert commits_of(with_service) == commits_of(slower)
+
+
+def test_slow_messages_between_servers_hold_up_no_worker(x64):
+    near, far = (
+        quick(P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=central), random_durations(4))
+        for central in (None, FAR)
+    )
+    np.testing.assert_array_equal(near.finish, far.finish)
+    assert (far.time[0] > near.time[0]) and np.isfinite(far.time).sum() < np.isfinite(near.time).sum()
+    assert (near.weight[np.isfinite(near.time)].sum(axis=1) == 2).all()
+    assert (far.weight[np.isfinite(far.time)].sum(axis=1) == 2).all()
+
+
+def with_room_for(max_pushes):
+    return P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=FAR, max_pushes=max_pushes)
+
+
+GOLDEN_DURATIONS = np.array([[1.0, 1.5, 3.0], [1.0, 4.0, 3.0]] + [[1.0, 1.5, 3.0]] * 6)
+
+
+def test_a_commit_of_more_pushes_than_there_is_room_for_shows(x64):
+    enough, too_little = (quick(with_room_for(room), GOLDEN_DURATIONS) for room in (5, 4))
+    assert enough.worker.shape == (T * W // 2, 5) and enough.horizon == 8
+    assert commits_of(enough) == commits_of(table.schedule("halos", GOLDEN_DURATIONS))
+    assert np.isnan(too_little.horizon)
+
+
+@pytest.mark.slow
+def test_a_commit_of_more_pushes_than_there_is_room_for_is_refused(x64):
+    with pytest.raises(ValueError, match="max_pushes must be the most pushes .*; got 4, and there are 5. Raise it"):
+        with_room_for(4)(jnp.asarray(GOLDEN_DURATIONS))
+
+
+def test_the_reference_knows_the_order_of_what_happens_at_one_moment():
+    """An answer comes before pushes; a push that brings a commit at once comes with all that this leads to."""
+    run = regions(lambda num_workers: ((0, 1),), rules.Rule, 1).run
+    commits = run(np.ones((3, 2)), table.no_links(2)).commits
+    assert [parts for _, parts in commits[:3]] == [[(0, 0, 0, 1)], [(1, 0, 0, 1)], [(0, 1, 1, 1)]]
