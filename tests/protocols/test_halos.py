@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from gcjax import engine, tasks
+from gcjax import engine, specifications, tasks
 from gcjax import protocols as P
 from gcjax.stragglers.network import Network
 from tests.parameters import some
@@ -129,3 +129,35 @@ def test_the_reference_knows_the_order_of_what_happens_at_one_moment():
     run = regions(lambda num_workers: ((0, 1),), rules.Rule, 1).run
     commits = run(np.ones((3, 2)), table.no_links(2)).commits
     assert [parts for _, parts in commits[:3]] == [[(0, 0, 0, 1)], [(1, 0, 0, 1)], [(0, 1, 1, 1)]]
+
+
+def changed(found, name, place, value):
+    values = getattr(found, name).copy()
+    values[place] = value
+    return found._replace(**{name: values})
+
+
+@pytest.mark.promotes  # states are of 32 bits
+def test_the_specification_knows_too_few_pushes_and_other_groups():
+    with jax.enable_x64(True):
+        found = table.schedule("halos", random_durations(1))
+    promised = table.protocol("halos").specification(W)
+    assert P.check(found, promised)
+    options = {"groups": halves(W), "num_local_steps": 1}
+    more = P.check(found, specifications.halos(W, num_contributions=3, **options))
+    assert (more.violated, more.action) == ("guarantee", "commit")
+    other_groups = P.check(
+        found, specifications.halos(W, groups=((0,), (1, 2)), num_local_steps=1, num_contributions=2)
+    )
+    assert other_groups.violated == "guarantee"
+    num_lost = 0
+    for commit in np.flatnonzero(np.isfinite(found.time))[:-1]:  # without the last push of a commit
+        last = int((found.worker[commit] >= 0).sum()) - 1
+        lost = found
+        for name, value in (("worker", -1), ("unit", -1), ("work", -1), ("weight", 0)):
+            lost = changed(lost, name, (commit, last), value)
+        alone = P.check(lost, promised)
+        too_few = (found.worker[commit] >= 0).sum() == 2
+        assert alone.violated or not too_few, commit
+        num_lost += bool(alone.violated)
+    assert num_lost >= 1
