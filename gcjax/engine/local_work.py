@@ -16,6 +16,7 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import compressed
+from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import with_gradients
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
@@ -172,6 +173,8 @@ def local_commits(
             change_sum = jax.tree.map(jnp.subtract, mean_over_workers(all_local.params), inputs.versions.params)
         if rule.local.gradient_table:
             change_sum = mean_over_workers(all_local.params)
+        if rule.local.fragments is not None:
+            change_sum, all_local = _pushed_fragment(rule, inputs, steps, all_local)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
         server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
@@ -179,6 +182,22 @@ def local_commits(
         return Contribution(server_gradient, mean_loss, no_residual), all_local
 
     return make_commit
+
+
+def _pushed_fragment(rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local) -> tuple[Any, Local]:
+    """The mean change of all workers' parameters from the server's, and what they have after pushing it."""
+    compression = rule.compression
+    first_unit = steps.unit[: rule.owner.size].max(axis=1).clip(0)  # int32[W]
+
+    def compress(change: Any, state: Any, worker: jax.Array) -> tuple[Any, Any]:
+        """What the server gets of the change of a worker, and the worker's state after it."""
+        assert compression is not None
+        return compressed(compression, change, state, inputs.rng_key, worker, first_unit[worker])
+
+    change, states = mean_change(
+        None if compression is None else compress, inputs.versions.params, all_local.params, all_local.compression
+    )
+    return change, all_local._replace(compression=states)
 
 
 def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
@@ -306,9 +325,10 @@ def _change_of_contribution(
     version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local.version
     # The change is measured from the local parameters, after the pull if there is one.
-    params_before_steps = jax.lax.cond(
-        pulls, rule.local.pull, lambda params, version: params, local.params, version_params
-    )
+    pull = rule.local.pull
+    if rule.local.fragments is not None:
+        pull = partial(rule.local.fragments.merged, version_before=local.version, version=steps.version)
+    params_before_steps = jax.lax.cond(pulls, pull, lambda params, version: params, local.params, version_params)
     if rule.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
         params_before_steps = jax.tree.map(jnp.zeros_like, version_params)
     has_pulled_before = local.version >= 0  # nothing is under way before the first pull
@@ -323,7 +343,7 @@ def _change_of_contribution(
         rule, inputs, steps, gradient_points, params_before_steps, local.opt_state
     )
     change, params = rule.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
-    if rule.compression is not None:
+    if rule.compression is not None and rule.local.fragments is None:
         owner, first_unit = rule.owner[steps.worker.max().clip(0)], steps.unit.max().clip(0)  # the max, as -1 pads
         change, state = compressed(rule.compression, change, local.compression, inputs.rng_key, owner, first_unit)
         local = local._replace(compression=state)

@@ -44,8 +44,12 @@ class Program(NamedTuple):
 
 
 def reads_versions(protocol: Protocol) -> bool:
-    """Whether contributions are computed from versions of common parameters; not where workers mix their own."""
-    return protocol.local is None or protocol.local.mixing is None
+    """Whether contributions are computed from past versions of common parameters.
+
+    Not where workers mix their own; nor where a version is read of which only a fragment counts, which the newest
+    version still has.
+    """
+    return protocol.local is None or (protocol.local.mixing is None and protocol.local.fragments is None)
 
 
 def server_optimizer(program: Program) -> optax.GradientTransformation:

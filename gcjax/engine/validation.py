@@ -11,7 +11,6 @@ from gcjax.codes.base import GradientCode
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
 from gcjax.compression.base import Compression
 from gcjax.engine.base import Run
-from gcjax.engine.program import reads_versions
 from gcjax.engine.start import Start
 from gcjax.protocols.base import Protocol, Schedule, check_work
 from gcjax.protocols.conformance.memberships import Membership
@@ -160,7 +159,8 @@ def check_residual(run: Run, protocol: Protocol) -> None:
 
 def check_sent_to_server(compression: Compression | None, protocol: Protocol) -> None:
     """Raises a `ValueError` if messages are to be compressed that workers send to each other."""
-    if compression is not None and not reads_versions(protocol):
+    has_server = protocol.local is None or protocol.local.mixing is None
+    if compression is not None and not has_server:
         raise ValueError(
             "only messages to a server can be compressed; workers of this protocol send their parameters to each "
             f"other, and an average of estimates is no average of them. Got {compression}; leave it out."

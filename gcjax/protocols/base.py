@@ -15,6 +15,7 @@ import optax
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
+from gcjax.protocols.fragments import Fragments
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.specifications import Specification
@@ -87,6 +88,8 @@ class LocalWork(NamedTuple):
       passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
         comes from worker c % W.
       mixing: how the workers of a commit average their parameters; None where they push them to a server.
+      fragments: which part of the parameters a commit changes; all of them if None. Its outer gradient is the mean over
+        all workers of the server's parameters minus their own, and reading a version merges what is new in it.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -100,6 +103,7 @@ class LocalWork(NamedTuple):
     parameter_owners: Callable[[int], np.ndarray] | None = None
     passes: int = 1
     mixing: Mixing | None = None
+    fragments: Fragments | None = None
 
 
 class Observed(NamedTuple):

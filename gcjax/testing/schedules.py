@@ -24,7 +24,9 @@ def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray)
       durations: float[T, W] seconds.
     """
     _check_padding(schedule)
-    _check_times(schedule, overlaps=protocol.local is not None and protocol.local.overlaps_pull)
+    local = protocol.local
+    sends_while_computing = local is not None and (local.overlaps_pull or local.fragments is not None)
+    _check_times(schedule, overlaps=sends_while_computing)
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
     _check_seconds(schedule, protocol, durations)
