@@ -141,7 +141,8 @@ def _checked_labels(labels: Any, params: Any, number: int) -> Any:
         values, shape = np.asarray(label), np.shape(leaf)
         if values.dtype.kind not in "iu" or (values < 0).any() or (values >= number).any():
             raise ValueError(f"labels of fragments must be integers from 0 to {number - 1}; got {values!r}.")
-        if np.broadcast_shapes(values.shape, shape) != shape:
+        own_axes = shape[len(shape) - values.ndim :]
+        if values.ndim > len(shape) or any(a not in (1, b) for a, b in zip(values.shape, own_axes, strict=True)):
             raise ValueError(f"labels of an array of shape {shape} must broadcast to it; got shape {values.shape}.")
         if np.prod(shape, dtype=int):
             used[np.unique(values)] = True

@@ -41,7 +41,7 @@ def streaming_diloco(
 
     Commit e is an outer step on fragment `e % P`. A message has the share of its fragment in the parameters: the link
     carries as much as under `diloco`, in P messages instead of one. P = 1 with τ = 0 and α = 0 is `diloco`. The paper
-    sends outer gradients of 4 bits a number, which is a `compression` of the run.
+    sends outer gradients of 4 bits a number, the `compression` of the run, `gcjax.compression.float4()`.
 
     Ours: fragments are pushed in order, fragment 0 after H/P steps, so that all but the last are pushed for the first
     time before H steps; P must divide H; a worker that pushes and merges after the same step pushes first.

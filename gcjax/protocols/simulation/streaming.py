@@ -13,7 +13,7 @@ from gcjax.stragglers.network import Network
 
 
 class _State(NamedTuple):
-    """What the next window of L units depends on.
+    """What the next turn, of L units, depends on.
 
     Attributes:
       free: float[W] seconds, when each has done its units so far.
@@ -41,7 +41,7 @@ def streaming_commits(
     link one after the other; those of different commits do not share the server's link.
 
     With τ = q L + r, contributions of a worker to a commit are two where r > 0: the units before it merges within the
-    window, at place w, and those after it at W + w. One, at place w, where nothing is merged there.
+    turn, at place w, and those after it at W + w. One, at place w, where nothing is merged there.
 
     Args:
       durations: float[T, W] seconds.
@@ -52,28 +52,34 @@ def streaming_commits(
     """
     sampled_units, num_workers = durations.shape
     num_commits = sampled_units // num_units
-    num_rows = (num_commits + 1) * num_units  # one at least that is not sampled
-    padded = jnp.pad(durations, ((0, num_rows - sampled_units), (0, 0)), constant_values=jnp.inf)
+    seconds = _with_next_turn(durations, num_units)
     lag, offset = divmod(overlap_units, num_units)
     shares = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
-    windows = _Windows(network, shares, lag, offset)
-    seconds = padded.reshape(-1, num_units, num_workers)
+    turns = _StreamedTurns(network, shares, lag, offset)
     numbers = jnp.arange(num_commits + 1, dtype=jnp.int32)
-    times, time = jax.lax.scan(windows.step, windows.first(num_workers, durations.dtype), (numbers, seconds))[1]
-    rows = {name: x.reshape(num_rows, num_workers) for name, x in times.items()}
+    times, time = jax.lax.scan(turns.step, turns.first(num_workers, durations.dtype), (numbers, seconds))[1]
+    rows = {name: x.reshape(-1, num_workers) for name, x in times.items()}
     timeline = Timeline(
         **{name: x[:sampled_units] for name, x in rows.items()}, horizon=rows["start"][sampled_units].min()
     )
     return _record(timeline, time[:num_commits], num_units, lag, offset)
 
 
-class _Windows(NamedTuple):
-    """The windows of L units, each of which ends with a push.
+def _with_next_turn(durations: jax.Array, num_units: int) -> jax.Array:
+    """float[turns, L, W] seconds, inf for units that are not sampled, of which there is one at least."""
+    sampled_units, num_workers = durations.shape
+    missing_units = num_units - sampled_units % num_units
+    padded = jnp.pad(durations, ((0, missing_units), (0, 0)), constant_values=jnp.inf)
+    return padded.reshape(-1, num_units, num_workers)
+
+
+class _StreamedTurns(NamedTuple):
+    """The turns of L units, each of which ends with a push.
 
     Attributes:
       network: the time of messages.
       shares: float[P], their sizes.
-      lag: q, in the window after so many others what came of a push is merged.
+      lag: q, in the turn after so many others what came of a push is merged.
       offset: r, before its unit of this number.
     """
 
@@ -83,7 +89,7 @@ class _Windows(NamedTuple):
     offset: int
 
     def first(self, num_workers: int, dtype: jnp.dtype) -> _State:
-        """The state before the first window."""
+        """The state before the first turn."""
         zeros = jnp.zeros(num_workers, dtype)
         last_commits = self.lag + 1
         return _State(
@@ -93,7 +99,7 @@ class _Windows(NamedTuple):
     def step(
         self, state: _State, inputs: tuple[jax.Array, jax.Array]
     ) -> tuple[_State, tuple[dict[str, jax.Array], jax.Array]]:
-        """One window, whose number and seconds [L, W] are given, for a scan.
+        """One turn, whose number and seconds [L, W] are given, for a scan.
 
         Collected: the times of its units, float[L, W] each, and that of its commit.
         """
@@ -119,7 +125,7 @@ class _Windows(NamedTuple):
         return self._after(state, place, share, end, arrival), (times, arrival.max())
 
     def _after(self, state: _State, place: jax.Array, share: jax.Array, end: jax.Array, arrival: jax.Array) -> _State:
-        """The state after a window that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
+        """The state after a turn that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
         network, dtype, time = self.network, end.dtype, arrival.max()
         received = network.received(jnp.maximum(time, state.received), share)
         latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
@@ -147,7 +153,7 @@ def _record(timeline: Timeline, time: jax.Array, num_units: int, lag: int, offse
     worker = jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), (time.size, num_workers))
     unit, work = commit * num_units, jnp.full_like(commit, num_units)
     if offset:
-        merges = commit > lag  # a fragment within the window
+        merges = commit > lag  # a fragment within the turn
         worker = jnp.concatenate([worker, jnp.where(merges, worker, -1)], axis=1)
         work = jnp.repeat(
             jnp.concatenate([jnp.where(merges, offset, work), work - offset], axis=1), num_workers, axis=1
