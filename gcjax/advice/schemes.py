@@ -157,6 +157,7 @@ def _local_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
         f"H=4, K={max(1, num_workers // 2)}",
         lambda: protocols.decoupled_diloco(num_local_steps=4, min_quorum=max(1, num_workers // 2)),
     )
+    yield "streaming_diloco", "H=4, P=2", lambda: protocols.streaming_diloco(num_local_steps=4, num_fragments=2)
     yield "d_psgd", "ring", protocols.d_psgd
     yield "sgp", "one peer", protocols.sgp
     yield "hop", "ring, b=1, g=2", protocols.hop

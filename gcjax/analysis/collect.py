@@ -29,6 +29,7 @@ def metric_columns(
     code: GradientCode | None,
     num_params: int,
     mixing: Mixing | None = None,
+    num_fragments: int = 1,
 ) -> Columns:
     """What every run of a scheme had reached and spent at each evaluation, a row each, one run after the other.
 
@@ -41,13 +42,14 @@ def metric_columns(
       code: the code of the protocol, if it has one.
       num_params: d, the numbers in a full gradient.
       mixing: how the workers of the protocol average their parameters, if they do.
+      num_fragments: as in `costs`.
     """
     columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
         is_padding = evaluations.commit < 0
         moments = evaluations.time[~is_padding].astype(np.float64)
-        run_costs = costs(run_schedule, durations[run], moments, code, mixing)._asdict()
+        run_costs = costs(run_schedule, durations[run], moments, code, mixing, num_fragments)._asdict()
         sent_full_gradients = run_costs.pop("messages")
         label_columns = {name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()}
         metric_values = {

@@ -51,6 +51,7 @@ def costs(
     moments: np.ndarray,
     code: GradientCode | None = None,
     mixing: Mixing | None = None,
+    num_fragments: int = 1,
 ) -> Costs:
     """What a run has spent up to each moment.
 
@@ -60,6 +61,7 @@ def costs(
       moments: float[V] seconds, finite; V is their number.
       code: the code of the protocol, if it has one.
       mixing: how its workers average their parameters, if they do; it says how many copies they send.
+      num_fragments: P, where a message is one of so many fragments; each counts as 1/P, their mean size.
     """
     host_schedule: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
@@ -83,7 +85,7 @@ def costs(
         communicating=communicating_share,
         waiting=1.0 - computing_share - communicating_share,
         chunks=_num_times_until(completion, moments) / num_workers,
-        messages=_num_gradients_sent(host_schedule, moments, code, mixing) / num_workers,
+        messages=_num_gradients_sent(host_schedule, moments, code, mixing) / num_workers / num_fragments,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
     )

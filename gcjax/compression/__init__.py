@@ -2,6 +2,7 @@
 
 from gcjax.compression.base import Compression
 from gcjax.compression.error_feedback import ErrorFeedback, error_feedback
+from gcjax.compression.float4 import float4
 from gcjax.compression.int8 import int8
 from gcjax.compression.powersgd import Factors, powersgd
 from gcjax.compression.qsgd import qsgd
@@ -12,6 +13,7 @@ from gcjax.registry import Entry
 
 TABLE: dict[str, Entry] = {
     "error_feedback": Entry(error_feedback, "Seide et al. 2014"),
+    "float4": Entry(float4, "Douillard et al. 2025"),
     "int8": Entry(int8, "Dettmers 2016"),
     "powersgd": Entry(powersgd, "Vogels, Karimireddy, Jaggi 2019"),
     "qsgd": Entry(qsgd, "Alistarh et al. 2017"),
@@ -26,6 +28,7 @@ __all__ = [
     "ErrorFeedback",
     "Factors",
     "error_feedback",
+    "float4",
     "int8",
     "powersgd",
     "qsgd",

@@ -16,6 +16,7 @@ from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.compression.base import Compression, uncompressed_bytes, validated
 from gcjax.engine.base import State
+from gcjax.engine.fragments import compression_of_fragments
 from gcjax.engine.gradients import (
     Contribution,
     ContributionFunction,
@@ -257,21 +258,23 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
     return messages_and_loss
 
 
-def compressed_network(
-    network: Network, compression: Compression | None, params: Any, code: GradientCode | None
-) -> Network:
-    """The network in which messages towards the server have their compressed size; the same one without compression.
+def sized_network(network: Network, compression: Compression | None, params: Any, protocol: Protocol) -> Network:
+    """The network in which messages towards the server have their compressed size, and fragments have theirs.
 
     Args:
       network: for messages that are not compressed.
       compression: of the run; None for none.
       params: arrays, or their shapes and dtypes.
-      code: of the protocol; None for none.
+      protocol: of the run.
     """
+    fragments = None if protocol.local is None else protocol.local.fragments
+    if fragments is not None:
+        network = network._replace(fragments=jnp.asarray(fragments.shares(params)))
     if compression is None:
         return network
-    shapes = message_shapes(params, code)
-    return network.with_smaller_messages(validated(compression).num_bytes(shapes) / uncompressed_bytes(shapes))
+    shapes = message_shapes(params, protocol.code)
+    num_bytes = compression_of_fragments(validated(compression), protocol).num_bytes(shapes)
+    return network.with_smaller_messages(num_bytes / uncompressed_bytes(shapes))
 
 
 def network_of_run(
@@ -283,8 +286,9 @@ def network_of_run(
     protocol: Protocol,
 ) -> Network:
     """The network for the parameters, the workers and the compressed messages of a run."""
-    if params is None and (isinstance(network, Links) or compression is not None):
+    has_fragments = protocol.local is not None and protocol.local.fragments is not None
+    if params is None and (isinstance(network, Links) or compression is not None or has_fragments):
         params = jax.eval_shape(task.init, jax.random.key(0))
     if isinstance(network, Links):
         network = network.network_for(params)
-    return compressed_network(checked_network(network, num_workers), compression, params, protocol.code)
+    return sized_network(checked_network(network, num_workers), compression, params, protocol)

@@ -16,6 +16,7 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
+from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
@@ -181,6 +182,8 @@ def local_commit_maker(
             change_sum = jax.tree.map(jnp.subtract, mean_over_workers(local_states.params), inputs.versions.params)
         if program.local.gradient_table:
             change_sum = mean_over_workers(local_states.params)
+        if program.local.fragments is not None:
+            change_sum, local_states = _pushed_fragment(program, inputs, steps, local_states)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
         server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
@@ -188,6 +191,26 @@ def local_commit_maker(
         return Contribution(server_gradient, mean_loss, no_residual), local_states
 
     return make_commit
+
+
+def _pushed_fragment(
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, local_states: LocalState
+) -> tuple[Any, LocalState]:
+    """The mean change of all workers' parameters from the server's, and what they have after pushing it."""
+    compression = program.compression
+    first_unit = steps.unit[: program.owner_of_worker.size].max(axis=1).clip(0)  # int32[W]
+
+    def compress(change: Any, state: Any, worker: jax.Array) -> tuple[Any, Any]:
+        """What the server gets of the change of a worker, and the worker's state after it."""
+        assert compression is not None
+        return estimate_and_new_state(
+            compression, change, state, batch_key=inputs.rng_key, sender=worker, unit=first_unit[worker]
+        )
+
+    change, states = mean_change(
+        None if compression is None else compress, inputs.versions.params, local_states.params, local_states.compression
+    )
+    return change, local_states._replace(compression=states)
 
 
 def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
@@ -319,9 +342,10 @@ def change_of_contribution(
     version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local_state.version
     # The change is measured from the local parameters, after the pull if there is one.
-    params_before_steps = jax.lax.cond(
-        pulls, program.local.pull, lambda params, version: params, local_state.params, version_params
-    )
+    pull = program.local.pull
+    if program.local.fragments is not None:
+        pull = partial(program.local.fragments.merged, version_before=local_state.version, version=steps.version)
+    params_before_steps = jax.lax.cond(pulls, pull, lambda params, version: params, local_state.params, version_params)
     if program.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
         params_before_steps = jax.tree.map(jnp.zeros_like, version_params)
     has_pulled_before = local_state.version >= 0  # nothing is under way before the first pull
@@ -336,7 +360,7 @@ def change_of_contribution(
         program, inputs, steps, gradient_points, params_before_steps, local_state.opt_state
     )
     change, params = program.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
-    if program.compression is not None:
+    if program.compression is not None and program.local.fragments is None:
         owner, first_unit = (
             program.owner_of_worker[steps.worker.max().clip(0)],
             steps.unit.max().clip(0),

@@ -44,11 +44,13 @@ class Program(NamedTuple):
 
 
 def reads_versions(protocol: Protocol) -> bool:
-    """Whether contributions are computed from versions of common parameters.
+    """Whether contributions are computed from past versions of common parameters.
 
-    Not where workers mix their own, nor where they read those of a server of their group.
+    Not where workers mix their own, nor where they read those of a server of their group; nor where a version is read
+    of which only a fragment counts, which the newest version still has.
     """
-    return protocol.local is None or (protocol.local.mixing is None and protocol.local.servers is None)
+    local = protocol.local
+    return local is None or (local.mixing is None and local.servers is None and local.fragments is None)
 
 
 def server_optimizer(program: Program) -> optax.GradientTransformation:

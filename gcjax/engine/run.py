@@ -18,6 +18,7 @@ from gcjax.engine.attacked_rounds import check_wrong_senders
 from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.compressed_messages import check_same_states, network_of_run
+from gcjax.engine.fragments import compression_of_fragments
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import MeshOptions, layout
 from gcjax.engine.new_processes import first_units_of_processes, with_new_processes
@@ -150,6 +151,7 @@ def run(
     check_sent_to_server(compression, protocol)
     check_wrong_senders(wrong_senders, protocol, compression)
     network = network_of_run(network, task, params, durations.shape[1], compression, protocol)
+    compression = compression_of_fragments(compression, protocol)
     absences = checked_absences(absences, durations)
     protocol = with_absences(protocol, absences)
     inputs = durations, rng_key, params, network, absences, task.data, resume.run
@@ -244,6 +246,7 @@ def replay(
     if compression is not None:
         check_sent_to_server(compression, protocol)
         check_from_beginning(validated(compression), memberships, start)
+        compression = compression_of_fragments(compression, protocol)
     check_shapes(schedule, schedule.start.shape)
     check_structure(schedule, protocol)
     if protocol.code is None:  # a worker that comes back can have read a newer version than others in its commit

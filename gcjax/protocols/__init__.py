@@ -44,6 +44,7 @@ from gcjax.protocols.sgp import sgp
 from gcjax.protocols.sr_sgc import sr_sgc
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
+from gcjax.protocols.streaming_diloco import streaming_diloco
 from gcjax.protocols.stsyn import stsyn
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
@@ -87,6 +88,7 @@ TABLE: dict[str, Entry] = {
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
+    "streaming_diloco": Entry(streaming_diloco, "Douillard et al. 2025"),
     "stsyn": Entry(stsyn, "Zhu, Zhang, Wang 2022"),
     "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
 }
@@ -161,6 +163,7 @@ __all__ = [
     "sr_sgc",
     "ssp",
     "staleness_aware",
+    "streaming_diloco",
     "stsyn",
     "truncate",
     "used_candidate",

@@ -15,6 +15,7 @@ import optax
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
+from gcjax.protocols.fragments import Fragments
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import Rule
@@ -89,6 +90,8 @@ class LocalWork(NamedTuple):
         comes from worker c % W.
       mixing: how the workers of a commit average their parameters; None where they push them to a server.
       servers: the servers of groups to which the workers push; None where they push to the central one.
+      fragments: which part of the parameters a commit changes; all of them if None. Its outer gradient is the mean over
+        all workers of the server's parameters minus their own, and reading a version merges what is new in it.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -103,6 +106,7 @@ class LocalWork(NamedTuple):
     passes: int = 1
     mixing: Mixing | None = None
     servers: GroupServers | None = None
+    fragments: Fragments | None = None
 
 
 class Observed(NamedTuple):

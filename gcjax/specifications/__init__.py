@@ -34,6 +34,7 @@ from gcjax.specifications.ringleader import ringleader
 from gcjax.specifications.rounds import adacomm, diloco, local_sgd
 from gcjax.specifications.sr_sgc import sr_sgc
 from gcjax.specifications.stopped_rounds import anytime_minibatch, stsyn
+from gcjax.specifications.streaming_diloco import streaming_diloco
 from gcjax.specifications.thresholds import dssp, psp
 from gcjax.specifications.worker_busy import worker_busy, worker_busy_eager
 from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
@@ -78,6 +79,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "ssp_cached": Entry(ssp_cached, "Ho et al. 2013"),
     "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
+    "streaming_diloco": Entry(streaming_diloco, "Douillard et al. 2025"),
     "stsyn": Entry(stsyn, "Zhu, Zhang, Wang 2022"),
     "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
     "worker_busy_eager": Entry(worker_busy_eager, "Yang et al. 2024, code"),
@@ -137,6 +139,7 @@ __all__ = [
     "ssp_cached",
     "staleness_aware",
     "states_per_second",
+    "streaming_diloco",
     "stsyn",
     "with_members",
     "worker_busy",

@@ -28,8 +28,8 @@ class Regions(NamedTuple):
       made: int[G], the version that the last commit of each group has made; 0 at first.
       merged: int[G], the version that each has merged last, as far as anybody has seen.
       read: int[W], what each worker's group had merged when it began last; -1 at first.
-      remaining_units: int[W], the units of its push under way that have not arrived; with a number of steps that may be any, 2
-        before the first of them, then 1.
+      remaining_units: int[W], the units of its push under way that have not arrived; with a number of steps that may be
+        any, 2 before the first of them, then 1.
       pending_units: int[W], the units of each at its group's server that are in no commit yet.
     """
 
@@ -76,7 +76,9 @@ def halos(
     return Specification(
         f"halos({num_workers} workers, {program.num_groups} groups, {steps}, K={num_contributions})",
         num_workers,
-        initial=Regions(np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero),
+        initial=Regions(
+            np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero
+        ),
         sizes=Regions(
             version=3, made=zero_per_group + 3, merged=zero_per_group + 3, read=zero + 3,
             remaining_units=zero + program.units_of_push + 1, pending_units=zero + program.max_pending_units + 1,

@@ -37,6 +37,8 @@ class Network(NamedTuple):
         do not wait for each other. None for a server that takes no time.
       server_upload: seconds that a message towards the server takes on the server's link, if it is not as large as the
         parameters, which take `server`; None if it is.
+      fragments: f32[P], the share of each of P fragments in the parameters, where messages are of one fragment only;
+        equal ones if None.
     """
 
     latency: Seconds = 0.0
@@ -45,6 +47,7 @@ class Network(NamedTuple):
     server: Seconds | None = None
     service: Seconds | None = None
     server_upload: Seconds | None = None
+    fragments: Any = None
 
     def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
@@ -97,9 +100,23 @@ class Network(NamedTuple):
         arrivals = self._arrivals(ready, size, self.upload, self.upload_seconds_of_server)
         return arrivals if self.service is None else arrivals + jnp.asarray(self.service, ready.dtype)
 
-    def arrivals_at_workers(self, ready: jax.Array) -> jax.Array:
-        """float[W]: when the parameters have arrived at workers that ask for them at `ready float[W]`."""
-        return self._arrivals(ready, 1.0, self.download, self.server)
+    def arrivals_at_workers(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
+        """float[W]: when the parameters, or so much of them, have arrived at workers that ask at `ready float[W]`."""
+        return self._arrivals(ready, size, self.download, self.server)
+
+    def fragment_shares(self, number: int) -> Any:
+        """float[P]: the sizes of messages of so many fragments, in full gradients.
+
+        Raises:
+          ValueError: if the network has the shares of another number of fragments.
+        """
+        if self.fragments is None:
+            return np.full(number, 1 / number)
+        if np.shape(self.fragments) != (number,):
+            raise ValueError(
+                f"fragments must be the shares of {number} fragments; got shape {np.shape(self.fragments)}."
+            )
+        return self.fragments
 
     def _arrivals(
         self, ready: jax.Array, size: WorkerValues, link_seconds: WorkerValues, server_seconds: Seconds | None
@@ -120,7 +137,7 @@ class Network(NamedTuple):
         return shared_arrivals(ready, size, link_seconds, jnp.asarray(server_seconds, ready.dtype)) + latency
 
 
-OPTIONAL = ("server", "service", "server_upload")
+OPTIONAL = ("server", "service", "server_upload", "fragments")
 """The entries of a network that can be None."""
 
 

@@ -46,10 +46,12 @@ class StudyResults(NamedTuple):
         """What every run of a scheme had reached and spent: a row an evaluation, told by `condition` and `seed`."""
         runs, inputs = self.runs[scheme], self.plan.inputs
         protocol = self.plan.schemes[scheme]
+        fragments = protocol.local and protocol.local.fragments
         num_params = sum(leaf[0].size for leaf in jax.tree.leaves(inputs.params))  # of one run
         return analysis.metric_columns(
             scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
             code=protocol.code, num_params=num_params, mixing=protocol.local and protocol.local.mixing,
+            num_fragments=1 if fragments is None else fragments.number,
         )  # fmt: skip
 
 

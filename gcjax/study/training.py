@@ -17,7 +17,7 @@ import optax
 from gcjax import config, engine, memory
 from gcjax.analysis import is_stalled
 from gcjax.compression import Compression
-from gcjax.engine.compressed_messages import compressed_network
+from gcjax.engine.compressed_messages import sized_network
 from gcjax.engine.identity import run_identity
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.equality import comparable
@@ -77,7 +77,9 @@ def _compiled_schedules(schedule_of_run: Callable[..., Schedule], *arguments: An
 def _network_of(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Network:
     """The networks of all runs, every field [runs, ...], for messages as large as those of the scheme."""
     params = jax.eval_shape(study.task.init, jax.random.key(0))
-    return compressed_network(inputs.network, study.compression_of(scheme), params, protocol.code)
+    return jax.vmap(lambda network: sized_network(network, study.compression_of(scheme), params, protocol))(
+        inputs.network
+    )
 
 
 def _check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:

@@ -23,9 +23,11 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
       protocol: that it is of.
       durations: float[T, W] seconds.
     """
-    has_group_servers = protocol.local is not None and protocol.local.servers is not None
+    local = protocol.local
+    has_group_servers = local is not None and local.servers is not None
     _check_padding(schedule, weight_can_be_0=has_group_servers)
-    _check_times(schedule, may_begin_while_sending=protocol.local is not None and protocol.local.overlaps_pull)
+    sends_while_computing = local is not None and (local.overlaps_pull or local.fragments is not None)
+    _check_times(schedule, may_begin_while_sending=sends_while_computing)
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
     _check_seconds(schedule, protocol, durations)

@@ -3,6 +3,7 @@
 from gcjax import compression as C
 
 PLAIN = {
+    "float4": C.float4(block_size=8),
     "int8": C.int8(block_size=8),
     "powersgd": C.powersgd(rank=1),
     "qsgd": C.qsgd(levels=1, bucket_size=16),

@@ -60,6 +60,19 @@ def test_int8_is_rounding_to_a_scale_of_each_block(x64):
     assert PLAIN["int8"].num_bytes(message()) == 45 + 6 * 8
 
 
+def test_float4_is_rounding_to_powers_of_two_of_the_largest_of_each_block(x64):
+    x = flat(message())
+    values = np.array([0.0, *(2.0**e for e in range(-6, 1))])
+    blocks = np.pad(x, (0, 3)).reshape(6, 8)
+    scale = np.abs(blocks).max(axis=1, keepdims=True)
+    nearest = np.abs(np.abs(blocks / scale)[..., None] - values).argmin(axis=-1)
+    wanted = (np.sign(blocks) * values[nearest] * scale).ravel()[:45]
+    np.testing.assert_allclose(flat(estimate(PLAIN["float4"], message())), wanted, rtol=1e-14)
+    assert len(set(nearest.ravel()[:45])) > 5
+    assert PLAIN["float4"].num_bytes(message()) == 23 + 6 * 8
+    np.testing.assert_array_equal(estimate(C.float4(), jnp.zeros(3)), np.zeros(3))
+
+
 def test_sign_has_the_mean_magnitude_of_each_array(x64):
     for x, found in zip(*map(jax.tree.leaves, (message(), estimate(C.sign(), message()))), strict=True):
         x = np.asarray(x)
@@ -201,6 +214,7 @@ def test_equal_factories_make_equal_compressions():
         (lambda: C.top_k(share=(0.1, 0.2)), "share must be one number"),
         (lambda: C.qsgd(levels=0), "levels must be a whole number at least 1; got 0"),
         (lambda: C.qsgd(levels=1, bucket_size=0), "bucket_size must be a whole number at least 1"),
+        (lambda: C.float4(block_size=0), "block_size must be a whole number at least 1; got 0"),
         (lambda: C.int8(block_size=2.5), "block_size must be a whole number at least 1; got 2.5"),
         (lambda: C.powersgd(rank=0), "rank must be a whole number at least 1; got 0"),
         (lambda: C.error_feedback(C.sign), "compression must be a Compression.*Was the factory called"),

@@ -72,6 +72,7 @@ class Rule(NamedTuple):
     meanwhile: bool = False  # others average with a worker while it computes
     regions: "Regions | None" = None  # each group has a server of its own
     send: tuple[float, ...] = ()  # seconds of their messages
+    stream: tuple | None = None  # one fragment after the other: H, τ, α, and which numbers are in each fragment
 
 
 class Regions(NamedTuple):
@@ -115,6 +116,8 @@ def trained(schedule, rule, optimizer, batches, x):
     """
     if rule.regions is not None:
         return _with_regions(schedule, rule, optimizer, batches, x)
+    if rule.stream is not None:
+        return _streamed(schedule, rule, optimizer, batches, x)
     if rule.table:
         return _with_table(schedule, optimizer, batches, x)
     if rule.mix is not None:
@@ -186,6 +189,35 @@ def _mixed(schedule, rule, optimizer, batches, x):
             begun[w] = own[w]
         losses.append(sum(found) / len(found))
     return Result(sum(own) / num_workers, losses, dict(enumerate(own)))
+
+
+def _streamed(schedule, rule, optimizer, batches, x):
+    """A run in which all push one fragment every H/P steps, and merge what came of it τ steps later."""
+    num_steps, overlap, local_share, fragments = rule.stream
+    inner = optimizer if rule.inner == "run" else rule.inner
+    num_workers, length = schedule.start.shape[1], num_steps // len(fragments)
+    own, states = [x.copy() for _ in range(num_workers)], [inner.start(x)] * num_workers
+    server, outer_states = x.copy(), [rule.outer.start(x[part]) for part in fragments]
+    sent, losses, window = [], [], []
+    for t in range(length * int(np.isfinite(schedule.time).sum())):
+        merged, offset = divmod(t - overlap, length)
+        if offset == 0 and merged > 0:
+            part = fragments[(merged - 1) % len(fragments)]
+            for w in range(num_workers):
+                own[w][part] = local_share * own[w][part] + (1 - local_share) * sent[merged - 1]
+        for w in range(num_workers):
+            loss, gradient = loss_and_gradient(own[w], batches, w, t)
+            own[w], states[w] = inner.step(own[w], gradient, states[w])
+            window.append(loss)
+        if (t + 1) % length == 0:
+            number = len(sent) % len(fragments)
+            part = fragments[number]
+            outer_gradient = sum(server[part] - own[w][part] for w in range(num_workers)) / num_workers
+            server[part], outer_states[number] = rule.outer.step(server[part], outer_gradient, outer_states[number])
+            sent.append(server[part].copy())
+            losses.append(sum(window) / len(window))
+            window = []
+    return Result(server, losses, dict(enumerate(own)))
 
 
 def _with_table(schedule, optimizer, batches, x):

@@ -29,6 +29,9 @@ PROTOCOLS = {
     "partial L=2": protocols.coded(codes.partial(assignments.cyclic(W, load=3), num_blocks=2, rng_key=KEY)),
     "multi_message": protocols.coded(codes.multi_message(assignments.cyclic(W, load=2))),
     "local_sgd": protocols.local_sgd(num_local_steps=2),
+    "streaming_diloco": protocols.streaming_diloco(
+        num_local_steps=2, num_fragments=2, overlap_steps=1, local_share=0.5, outer=SGD
+    ),
     "elastic": protocols.elastic_averaging(num_local_steps=2),
     "grouped": protocols.grouped(groups=((2, 0, 1), (3,)), merge="change"),
     "progressive": protocols.progressive_groups(num_rounds=1),  # commits of fewer contributions than there is room for
@@ -123,6 +126,47 @@ def test_a_run_is_error_feedback_by_its_definition(name, x64):
     assert_close(found.params, params)
     for sender, residual in kept.items():
         assert_close(found.state.compression.residual[sender], residual)
+
+
+def test_fragments_are_compressed_each_by_itself(x64):
+    """Top-k with error feedback of every other number, by a loop over the steps in NumPy."""
+    found, task, batch_key = run("streaming_diloco", TOP_K), regression(), batch_key_of(KEY)
+    server, kept, parts = np.asarray(task.init(jax.random.split(KEY)[0])), {}, [np.array([0, 2, 4]), np.array([1, 3])]
+    own, inner = [server.copy() for _ in range(W)], [SGD.init(server)] * W
+    momentum, versions = [np.zeros(3), np.zeros(2)], []
+    for e in range(int(found.info.num_commits)):
+        part, total = parts[e % 2], 0.0
+        for w in range(W):
+            if e >= 2:  # a step after a push, what came of it is merged
+                own[w][part] = 0.5 * own[w][part] + 0.5 * versions[e - 2][part]
+            key = jax.random.fold_in(jax.random.fold_in(batch_key, w), e)
+            gradient = jax.grad(task.loss)(own[w], task.unit_batch(task.data, batch_key, w, e), key)
+            updates, inner[w] = SGD.update(gradient, inner[w], own[w])
+            own[w] = np.array(own[w] + updates)
+            change = (own[w] - server)[part] + kept.get((w, e % 2), 0.0)
+            sent = top_k(change)
+            kept[w, e % 2], total = change - sent, total + sent
+        momentum[e % 2] = 0.5 * momentum[e % 2] - total / W
+        server = server.copy()
+        server[part] -= 0.1 * momentum[e % 2]
+        versions.append(server)
+    assert found.info.num_commits >= 4
+    assert_close(found.params, server)
+    residuals = found.state.local.compression.states
+    for (w, fragment), residual in kept.items():
+        assert_close(residuals[fragment].residual[0][w], residual)
+
+
+def test_messages_of_fragments_take_as_long_as_they_are_large():
+    """Fragments of three and two numbers: one of each is sent, with its place; parameters of 12 and 8 bytes come."""
+    network = stragglers.Network(0.1, 2.0, 1.0)
+    found = run("streaming_diloco", TOP_K, network=network).schedule
+    sized = network._replace(fragments=jnp.asarray([3 / 5, 2 / 5]), upload=2.0 * 16 / 20)
+    wanted = PROTOCOLS["streaming_diloco"](durations(), sized)
+    for name in ("time", "send_start", "finish", "compute_start"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-6)
+    whole = run("streaming_diloco", None, network=network).schedule
+    assert found.time[0] < whole.time[0]
 
 
 @pytest.mark.slow("crc")

@@ -89,6 +89,26 @@ PROTOCOLS = {
         protocols.decoupled_diloco(num_local_steps=2, min_quorum=3, grace_seconds=0.5),
         Rule(outer=Sgd(0.7, 0.9, nesterov=True)),
     ),
+    "streaming_diloco": (
+        protocols.streaming_diloco(num_local_steps=4, num_fragments=2, overlap_steps=3, fragments="sequential"),
+        Rule(outer=Sgd(0.7, 0.9, nesterov=True), stream=(4, 3, 0.5, ([0, 1], [2, 3]))),
+    ),
+    "streaming_diloco of steps": (
+        protocols.streaming_diloco(num_local_steps=4, num_fragments=4, overlap_steps=2, local_share=0.25),
+        Rule(outer=Sgd(0.7, 0.9, nesterov=True), stream=(4, 2, 0.25, ([0], [1], [2], [3]))),
+    ),
+    "streaming_diloco labels": (  # an outer optimizer that counts its steps, fragment by fragment
+        protocols.streaming_diloco(
+            num_local_steps=4,
+            num_fragments=2,
+            overlap_steps=1,
+            local_share=0.0,
+            inner=INNER,
+            fragments=np.array([1, 0, 1, 1]),
+            outer=optax.adamw(0.05, weight_decay=0.1),
+        ),
+        Rule(inner=AdamW(0.02, 0.3), outer=AdamW(0.05, 0.1), stream=(4, 1, 0.0, ([1], [0, 2, 3]))),
+    ),
     "async_local_sgd": (
         protocols.async_local_sgd(
             num_local_steps=2, dynamic=True, weight=1.0, outer=protocols.delayed_nesterov(0.7, num_gradients=3)
@@ -179,6 +199,8 @@ FIRST = (
     "halos",
     "halos at once",
     "ringleader",
+    "streaming_diloco",
+    "streaming_diloco labels",
     "sgp",
     "ad_psgd",
     "hop",
@@ -245,6 +267,12 @@ IDENTITIES = {
         durations,
     ),
     "STSyn waiting for all": (protocols.stsyn(num_local_steps=2, num_waited=W), ROUNDS_OF_TWO, SGD, equal),
+    "Streaming DiLoCo of one fragment, without overlap": (
+        protocols.streaming_diloco(num_local_steps=3, num_fragments=1, overlap_steps=0, local_share=0.0),
+        protocols.diloco(num_local_steps=3),
+        SGD,
+        durations,
+    ),
     "the change of one step": (
         protocols.grouped(groups=GROUPS, merge="change"),
         protocols.grouped(groups=GROUPS, merge="gradient"),

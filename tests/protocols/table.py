@@ -18,6 +18,7 @@ from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
 from tests.protocols.regions_reference import regions
+from tests.protocols.streaming_reference import streaming
 
 KEY = jax.random.key(5)
 T, W = 8, 3
@@ -103,6 +104,10 @@ def arcs(num_workers):
     weights = (np.eye(num_workers) + np.roll(np.eye(num_workers), 1, axis=0)) / 2
     weights[:, 0] = 1 / num_workers
     return weights
+
+
+def streamed(*parameters):
+    return lambda durations, links: streaming(*parameters, durations, links)
 
 
 def heard_arcs(t, w, num_workers):
@@ -327,6 +332,24 @@ CASES = {
     "staleness_aware": Case(lambda w: P.staleness_aware(), aware(1), queue(rules.Rule)),
     "staleness_aware 2": Case(
         lambda w: P.staleness_aware(num_contributions=2), aware(2), queue(rules.FirstK, 2, False, False)
+    ),
+    "streaming_diloco": Case(
+        lambda w: P.streaming_diloco(num_local_steps=4, num_fragments=2, overlap_steps=1),
+        mean,
+        streamed(4, 2, 1),
+        stalls=True,
+    ),
+    "streaming_diloco late": Case(
+        lambda w: P.streaming_diloco(num_local_steps=4, num_fragments=2, overlap_steps=3),
+        mean,
+        streamed(4, 2, 3),
+        stalls=True,
+    ),
+    "streaming_diloco of steps": Case(
+        lambda w: P.streaming_diloco(num_local_steps=4, num_fragments=4, overlap_steps=2),
+        mean,
+        streamed(4, 4, 2),
+        stalls=True,
     ),
     "stsyn": Case(
         lambda w: P.stsyn(num_local_steps=2, num_waited=2),

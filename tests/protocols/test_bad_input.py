@@ -69,6 +69,40 @@ CALLS = {
         lambda: P.decoupled_diloco(num_local_steps=5)(D),
         "a round takes 5 units .*; got durations of 4",
     ),
+    "P does not divide H": (
+        lambda: P.streaming_diloco(num_local_steps=5, num_fragments=2),
+        "num_local_steps must be a multiple of num_fragments; got 5 and 2. 6 is one",
+    ),
+    "no fragment": (lambda: P.streaming_diloco(num_local_steps=4, num_fragments=0), "num_fragments .*1; got 0"),
+    "no step, streaming": (lambda: P.streaming_diloco(num_local_steps=0, num_fragments=1), "num_local_steps .*; got 0"),
+    "overlap < 0, streaming": (
+        lambda: P.streaming_diloco(num_local_steps=4, num_fragments=2, overlap_steps=-1),
+        "overlap_steps must be .*; got -1",
+    ),
+    "overlap >= H": (
+        lambda: P.streaming_diloco(num_local_steps=4, num_fragments=2, overlap_steps=4),
+        "overlap_steps must be .* between 0 and 3; got 4. A fragment must be merged before",
+    ),
+    "local share > 1": (
+        lambda: P.streaming_diloco(num_local_steps=4, num_fragments=2, local_share=1.5),
+        "local_share must be .*; got 1.5",
+    ),
+    "no pattern": (
+        lambda: P.streaming_diloco(num_local_steps=4, num_fragments=2, fragments="stride"),
+        "fragments must be one of .*; got 'stride'. Did you mean 'strided'",
+    ),
+    "too few units, streaming": (
+        lambda: P.streaming_diloco(num_local_steps=10, num_fragments=2)(D),
+        "a round takes 5 units .*; got durations of 4",
+    ),
+    "no outer, streaming": (
+        lambda: P.streaming_diloco(num_local_steps=4, num_fragments=2, outer=1),
+        "outer must be .*; got 1",
+    ),
+    "shares of other fragments": (
+        lambda: P.streaming_diloco(num_local_steps=4, num_fragments=2)(D, stragglers.Network(fragments=np.ones(3) / 3)),
+        r"must be the shares of 2 fragments; got shape \(3,\)",
+    ),
     "no outer, decoupled": (lambda: P.decoupled_diloco(num_local_steps=1, outer=1), "outer must be .*; got 1"),
     "no step, HALoS": (lambda: regions(num_local_steps=0), "num_local_steps must be .* at least 1; got 0"),
     "K < 1, HALoS": (lambda: regions(num_contributions=0), "num_contributions must be .* at least 1; got 0"),

@@ -75,7 +75,8 @@ def test_less_units_than_a_round_takes(name, x64):
 
 
 @pytest.mark.parametrize(
-    "name", ["adacomm", "coded", "diloco", "grouped change", "grouped elastic", "local_sgd", "stsyn"]
+    "name",
+    ["adacomm", "coded", "diloco", "grouped change", "grouped elastic", "local_sgd", "streaming_diloco", "stsyn"],
 )
 def test_too_few_units_for_any_round(name):
     with pytest.raises(ValueError, match=r"takes [23] units.*got durations of 1 units"):

@@ -77,6 +77,10 @@ ALWAYS = {
         lambda: P.decoupled_diloco(num_local_steps=2, grace_seconds=0.0),
         lambda: P.async_local_sgd(num_local_steps=2, weight=1.0),
     ),
+    "Streaming DiLoCo of one fragment, without overlap": (
+        lambda: P.streaming_diloco(num_local_steps=2, num_fragments=1, overlap_steps=0, local_share=0.0),
+        lambda: P.diloco(num_local_steps=2),
+    ),
     "delay-adaptive with the threshold 1": (lambda: P.delay_adaptive(delay_threshold=1), P.staleness_aware),
     "local SGD of one step": (lambda: P.local_sgd(num_local_steps=1), bsp),
     "no backup workers": (lambda: P.backup_workers(num_backup=0), bsp),

@@ -107,6 +107,10 @@ REFUSED = {
     ),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "ringleader": (protocols.ringleader(), "applies gradients of earlier commits again"),
+    "streaming_diloco": (
+        protocols.streaming_diloco(num_local_steps=4, num_fragments=2),
+        "merge a fragment of the parameters some steps after",
+    ),
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "grouped": (protocols.grouped(groups=GROUPS, merge="change", num_local_steps=2), "server of each group"),
     "progressive_groups": (protocols.progressive_groups(), "needs no_delay"),

@@ -1,0 +1,221 @@
+"""Fragments of the parameters, of which one is synchronised after the other (Douillard et al. 2025).
+
+Letters: P fragments.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax import _validate
+from gcjax.equality import comparable
+
+PATTERNS = ("sequential", "strided")
+
+Pattern = str | Callable[[Any], Any] | Any
+"""How parameters are dealt out: a name in `PATTERNS`, labels, or a pure function `params -> labels`.
+
+Labels are a pytree like the parameters, of the number of the fragment of each array, or of an integer array that
+broadcasts to it.
+"""
+
+
+class Fragments(NamedTuple):
+    """Which part of the parameters a commit changes: commit e changes fragment `e % P`, and nothing else.
+
+    Attributes:
+      number: P.
+      labels: pure function `params -> labels`, which fragment each array, or each number of it, is in.
+      local_share: α, what remains of a worker's own parameters where it merges a fragment of a new version.
+    """
+
+    number: int
+    labels: Callable[[Any], Any]
+    local_share: float
+
+    def shares(self, params: Any) -> np.ndarray:
+        """float64[P]: the share of each fragment in the bytes of the parameters; arrays, or shapes and dtypes."""
+        num_bytes = np.zeros(self.number)
+        for leaf, label in zip(jax.tree.leaves(params), jax.tree.leaves(self.labels(params)), strict=True):
+            numbers = np.bincount(np.broadcast_to(label, np.shape(leaf)).ravel(), minlength=self.number)
+            num_bytes += numbers * np.dtype(leaf.dtype).itemsize
+        return num_bytes / num_bytes.sum()
+
+    def only(self, fragment: jax.Array, tree: Any) -> Any:
+        """A tree like the parameters with zeros in all other fragments; `fragment` is int32[]."""
+        return jax.tree.map(lambda x, label: jnp.where(label == fragment, x, 0), tree, self.labels(tree))
+
+    def merged(self, params: Any, version_params: Any, version_before: jax.Array, version: jax.Array) -> Any:
+        """A worker's parameters after it has read a version.
+
+        Fragments that the commits in between have changed become `α local + (1 - α) global`; the others stay.
+
+        Args:
+          params: its own.
+          version_params: those of the version.
+          version_before: int32[], the version that it had read before; -1 for none.
+          version: int32[].
+        """
+        fragments = jnp.arange(self.number, dtype=jnp.int32)
+
+        def last_change(version: jax.Array) -> jax.Array:
+            """int32[P]: a number for the last commit before the version that changes each fragment."""
+            return (version.clip(0) - 1 - fragments) // self.number
+
+        is_new = last_change(version) > last_change(version_before)
+
+        def merge_leaf(own: jax.Array, new: jax.Array, label: Any) -> jax.Array:
+            """One array after it."""
+            mixed = self.local_share * own + (1 - self.local_share) * new if self.local_share else new
+            return jnp.where(is_new[label], mixed, own)
+
+        return jax.tree.map(merge_leaf, params, version_params, self.labels(params))
+
+
+def fragments_of(number: int, pattern: Pattern, local_share: float) -> Fragments:
+    """P fragments by a pattern; see `PATTERNS`.
+
+    A pattern deals out the layers, in the order of the pytree: arrays whose paths differ in the last entry only. If
+    there are fewer of them than fragments it deals out the arrays, and if these are fewer too, their numbers.
+    Sequential are as many in a row as P parts of equal length have; strided is every P-th.
+
+    Raises:
+      ValueError: if there is no such pattern, or labels do not belong to the parameters, or are none of 0 to P - 1, or
+        a fragment is empty; labels are checked with the first parameters.
+    """
+    if isinstance(pattern, str):
+        _validate.choice("fragments", pattern, PATTERNS)
+
+    def labels(params: Any) -> Any:
+        """The labels of these parameters."""
+        if isinstance(pattern, str):
+            given_labels = _dealt_out(params, number, is_strided=pattern == "strided")
+        else:
+            given_labels = pattern(params) if callable(pattern) else pattern
+        return _checked_labels(given_labels, params, number)
+
+    return Fragments(number, labels, local_share)
+
+
+def _dealt_out(params: Any, number: int, *, is_strided: bool) -> Any:
+    """The labels of a pattern: by layers, or by arrays or numbers where there are fewer layers or arrays."""
+    leaves_with_paths, structure = jax.tree.flatten_with_path(params)
+    sizes = [int(np.prod(np.shape(leaf))) for _, leaf in leaves_with_paths]
+
+    def labels_of(index: Any, count: int) -> Any:
+        """int32, the fragment of layer, array or number `index` of so many."""
+        return np.int32(index % number if is_strided else np.int64(index) * number // max(count, 1))
+
+    layers = list(dict.fromkeys(path[:-1] for path, _ in leaves_with_paths))
+    if len(layers) >= number:
+        labels = [labels_of(layers.index(path[:-1]), len(layers)) for path, _ in leaves_with_paths]
+    elif len(sizes) >= number:
+        labels = [labels_of(index, len(sizes)) for index in range(len(sizes))]
+    else:
+        ends = np.cumsum(sizes)
+        numbers = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        labels = [
+            labels_of(index.reshape(np.shape(leaf)), sum(sizes))
+            for index, (_, leaf) in zip(numbers, leaves_with_paths, strict=True)
+        ]
+    return jax.tree.unflatten(structure, labels)
+
+
+def _checked_labels(labels: Any, params: Any, number: int) -> Any:
+    """The labels as int32 of NumPy, of no axis or of all of the array's.
+
+    Raises a `ValueError` if they do not belong to the parameters, or a fragment is empty.
+    """
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (labels, params)]
+    if structures[0] != structures[1]:
+        raise ValueError(
+            "fragments must have a label for each array of the parameters; their trees are "
+            f"{structures[0]} and {structures[1]}."
+        )
+    used = np.zeros(number, bool)
+    for label, leaf in zip(jax.tree.leaves(labels), jax.tree.leaves(params), strict=True):
+        values, shape = np.asarray(label), np.shape(leaf)
+        if values.dtype.kind not in "iu" or (values < 0).any() or (values >= number).any():
+            raise ValueError(f"labels of fragments must be integers from 0 to {number - 1}; got {values!r}.")
+        own_axes = shape[len(shape) - values.ndim :]
+        if values.ndim > len(shape) or any(a not in (1, b) for a, b in zip(values.shape, own_axes, strict=True)):
+            raise ValueError(f"labels of an array of shape {shape} must broadcast to it; got shape {values.shape}.")
+        if np.prod(shape, dtype=int):
+            used[np.unique(values)] = True
+    if not used.all():
+        raise ValueError(
+            f"each of {number} fragments must have some of the parameters; {np.flatnonzero(~used).tolist()} have none. "
+            "Use fewer fragments, or other labels."
+        )
+
+    def whole(label: Any, leaf: Any) -> np.ndarray:
+        """int32[], or int32 of the shape of the leaf where this is in several fragments."""
+        values = np.asarray(label, np.int32)
+        return values if values.ndim == 0 else np.broadcast_to(values, np.shape(leaf))
+
+    return jax.tree.map(whole, labels, params)
+
+
+class FragmentStates(NamedTuple):
+    """The state of an optimizer that steps on one fragment after the other.
+
+    Attributes:
+      num_steps: int32[], those of all fragments.
+      state: of the optimizer; what belongs to no parameter has a leading axis [P], an entry a fragment.
+    """
+
+    num_steps: jax.Array
+    state: Any
+
+
+_OF_FRAGMENT = object()
+"""Stands for an array of a state that belongs to no parameter."""
+
+
+@comparable
+def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) -> optax.GradientTransformation:
+    """The optimizer whose e-th step is on fragment `e % P`; each fragment has a state of its own.
+
+    Args:
+      optimizer: its state may depend on shapes and dtypes of the parameters, array by array.
+      fragments: of the parameters.
+    """
+
+    def init(params: Any) -> FragmentStates:
+        """The state before the first step."""
+        state = optax.tree_map_params(
+            optimizer,
+            lambda x: x,
+            optimizer.init(params),
+            transform_non_params=lambda x: jnp.broadcast_to(x, (fragments.number, *jnp.shape(x))),
+        )
+        return FragmentStates(jnp.zeros((), jnp.int32), state)
+
+    def update(gradient: Any, state: FragmentStates, params: Any = None) -> tuple[Any, FragmentStates]:
+        """The change of the parameters by a gradient, of which other fragments do not count, and the state after it."""
+        fragment = state.num_steps % fragments.number
+        labels = fragments.labels(gradient)
+        own_state = optax.tree_map_params(
+            optimizer, lambda x: x, state.state, transform_non_params=lambda x: x[fragment]
+        )
+        updates, new_state = optimizer.update(fragments.only(fragment, gradient), own_state, params)
+        is_of_fragment = optax.tree_map_params(
+            optimizer,
+            lambda x, label: label == fragment,
+            state.state,
+            labels,
+            transform_non_params=lambda x: _OF_FRAGMENT,
+        )
+
+        def kept(is_new: Any, new: jax.Array, old: jax.Array) -> jax.Array:
+            """An array of the state, changed in the fragment only."""
+            return old.at[fragment].set(new) if is_new is _OF_FRAGMENT else jnp.where(is_new, new, old)
+
+        new_states = jax.tree.map(kept, is_of_fragment, new_state, state.state)
+        return fragments.only(fragment, updates), FragmentStates(state.num_steps + 1, new_states)
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,172 @@
+"""Synchronised fragments: all push every so many steps, and merge what has come of it some steps later.
+
+Letters: T units sampled per worker, W workers, E commits, P fragments, L units between two pushes.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.schedule import Schedule, Timeline, record
+from gcjax.stragglers.network import Network
+
+
+class _State(NamedTuple):
+    """What the next turn, of L units, depends on.
+
+    Attributes:
+      free: float[W] seconds, when each has done its units so far.
+      sent: float[W], when the link of each towards the server is free.
+      received: float[W], when that from the server is.
+      commit_time: float[q + 1], of the last commits, number e at place `e % (q + 1)`; 0 for those before the first.
+      arrival: float[q + 1, W], when what came of them has arrived at each worker.
+    """
+
+    free: jax.Array
+    sent: jax.Array
+    received: jax.Array
+    commit_time: jax.Array
+    arrival: jax.Array
+
+
+def streaming_commits(
+    durations: jax.Array, network: Network, *, num_units: int, num_fragments: int, overlap_units: int
+) -> Schedule:
+    """The schedule in which commit e takes the units `e L, ..., e L + L - 1` of everybody.
+
+    Commit e is when the messages of all about its units have arrived. What comes of it is sent to all, and each worker
+    merges it before its unit `(e + 1) L + τ`, for which it waits if need be. A message is fragment `e % P`, so large as
+    `network.fragments` says; the first parameters are received whole. Messages of one worker in one direction pass its
+    link one after the other; those of different commits do not share the server's link.
+
+    With τ = q L + r, contributions of a worker to a commit are two where r > 0: the units before it merges within the
+    turn, at place w, and those after it at W + w. One, at place w, where nothing is merged there.
+
+    Args:
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      num_units: L.
+      num_fragments: P.
+      overlap_units: τ, below P L.
+    """
+    sampled_units, num_workers = durations.shape
+    num_commits = sampled_units // num_units
+    seconds = _with_next_turn(durations, num_units)
+    lag, offset = divmod(overlap_units, num_units)
+    shares = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
+    turns = _StreamedTurns(network, shares, lag, offset)
+    numbers = jnp.arange(num_commits + 1, dtype=jnp.int32)
+    times, time = jax.lax.scan(turns.step, turns.first(num_workers, durations.dtype), (numbers, seconds))[1]
+    rows = {name: x.reshape(-1, num_workers) for name, x in times.items()}
+    timeline = Timeline(
+        **{name: x[:sampled_units] for name, x in rows.items()}, horizon=rows["start"][sampled_units].min()
+    )
+    return _record(timeline, time[:num_commits], num_units, lag, offset)
+
+
+def _with_next_turn(durations: jax.Array, num_units: int) -> jax.Array:
+    """float[turns, L, W] seconds, inf for units that are not sampled, of which there is one at least."""
+    sampled_units, num_workers = durations.shape
+    missing_units = num_units - sampled_units % num_units
+    padded = jnp.pad(durations, ((0, missing_units), (0, 0)), constant_values=jnp.inf)
+    return padded.reshape(-1, num_units, num_workers)
+
+
+class _StreamedTurns(NamedTuple):
+    """The turns of L units, each of which ends with a push.
+
+    Attributes:
+      network: the time of messages.
+      shares: float[P], their sizes.
+      lag: q, in the turn after so many others what came of a push is merged.
+      offset: r, before its unit of this number.
+    """
+
+    network: Network
+    shares: jax.Array
+    lag: int
+    offset: int
+
+    def first(self, num_workers: int, dtype: jnp.dtype) -> _State:
+        """The state before the first turn."""
+        zeros = jnp.zeros(num_workers, dtype)
+        last_commits = self.lag + 1
+        return _State(
+            zeros, zeros, zeros, jnp.zeros(last_commits, dtype), jnp.zeros((last_commits, num_workers), dtype)
+        )
+
+    def step(
+        self, state: _State, inputs: tuple[jax.Array, jax.Array]
+    ) -> tuple[_State, tuple[dict[str, jax.Array], jax.Array]]:
+        """One turn, whose number and seconds [L, W] are given, for a scan.
+
+        Collected: the times of its units, float[L, W] each, and that of its commit.
+        """
+        number, seconds = inputs
+        place, share = number % (self.lag + 1), self.shares[number % self.shares.size]
+        ready = jnp.where(
+            number == 0, self.network.arrivals_at_workers(state.free), state.free
+        )  # at first all parameters
+        before = _ends(ready, seconds[: self.offset])
+        is_free = before[-1] if self.offset else state.free
+        merge_start = jnp.maximum(is_free, state.commit_time[place])
+        after = _ends(jnp.maximum(before[-1], state.arrival[place]), seconds[self.offset :])
+        compute_start = jnp.concatenate([before[:-1], after[:-1]])
+        compute_end = jnp.concatenate([before[1:], after[1:]])
+        last, end = len(seconds) - 1, compute_end[-1]
+        send_start = jnp.maximum(end, state.sent)
+        arrival = self.network.arrivals_at_server(send_start, share)
+        times = {
+            "start": compute_start.at[0].set(state.free).at[self.offset].set(merge_start),
+            "compute_start": compute_start,
+            "compute_end": compute_end,
+            "send_start": jnp.full_like(compute_end, jnp.inf).at[last].set(send_start),
+            "finish": compute_end.at[last].set(arrival),
+        }
+        return self._after(state, place, share, end, arrival), (times, arrival.max())
+
+    def _after(self, state: _State, place: jax.Array, share: jax.Array, end: jax.Array, arrival: jax.Array) -> _State:
+        """The state after a turn that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
+        network, dtype, time = self.network, end.dtype, arrival.max()
+        received = network.arrivals_at_workers(jnp.maximum(time, state.received), share)
+        latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
+        service = jnp.asarray(0 if network.service is None else network.service, dtype)
+        return _State(
+            free=end,
+            sent=arrival - latency - service,
+            received=received - latency,
+            commit_time=state.commit_time.at[place].set(time),
+            arrival=state.arrival.at[place].set(received),
+        )
+
+
+def _ends(begin: jax.Array, seconds: jax.Array) -> jax.Array:
+    """float[units + 1, W]: when units of these seconds [units, W] begin one after the other, and the last one ends."""
+    return begin[None] + jnp.concatenate([jnp.zeros_like(begin)[None], jnp.cumsum(seconds, axis=0)])
+
+
+def _record(timeline: Timeline, time: jax.Array, num_units: int, lag: int, offset: int) -> Schedule:
+    """The record of these units, if commits are at `time float[E]`; `lag` and `offset` are q and r."""
+    sampled_units, num_workers = timeline.start.shape
+    units = jnp.arange(sampled_units, dtype=jnp.int32)
+    merged = units // num_units - lag - (units % num_units < offset).astype(jnp.int32)
+    commit = jnp.arange(time.size, dtype=jnp.int32)[:, None]
+    worker = jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), (time.size, num_workers))
+    unit, work = commit * num_units, jnp.full_like(commit, num_units)
+    if offset:
+        merges = commit > lag  # a fragment within the turn
+        worker = jnp.concatenate([worker, jnp.where(merges, worker, -1)], axis=1)
+        work = jnp.repeat(
+            jnp.concatenate([jnp.where(merges, offset, work), work - offset], axis=1), num_workers, axis=1
+        )
+        unit = jnp.repeat(jnp.concatenate([unit, unit + offset], axis=1), num_workers, axis=1)
+    return record(
+        timeline,
+        time=jnp.where(time <= timeline.horizon, time, jnp.inf),
+        worker=worker,
+        unit=unit,
+        work=work,
+        weight=1.0 / num_workers,
+        read=jnp.where(jnp.isfinite(timeline.start), merged.clip(0)[:, None], -1),
+    )
