@@ -65,6 +65,8 @@ BINDINGS = {
         "protocol_map.networks = {'free': @free/constant_network()}",
         "study.optimizers = {}",
         "study.num_units = 60",
+        "study.seconds = None",
+        "tuning.num_trials = 2",
         "study.num_seeds = 2",
         "study.target = 0.2",
     ),
