@@ -48,7 +48,10 @@ SCHEMES = {
 def table(reach):
     """Rows of trials, {(scheme, rate): seconds of its runs}."""
     rows = [(*trial, seconds) for trial, each in reach.items() for seconds in each]
-    return {name: np.array(column) for name, column in zip(("scheme", "rate", "reach"), zip(*rows, strict=True))}
+    return {
+        name: np.array(column)
+        for name, column in zip(("scheme", "rate", "reach"), zip(*rows, strict=True), strict=True)
+    }
 
 
 @pytest.mark.parametrize("scheme", [pytest.param(s, marks=[pytest.mark.slow] * (s != "local")) for s in SCHEMES])
