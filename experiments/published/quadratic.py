@@ -89,7 +89,7 @@ def half_normal_delays(num_workers: int) -> StragglerModel:
     """
     _validate.integer("num_workers", num_workers, minimum=1)
     index = np.arange(1, num_workers + 1, dtype=np.float64)
-    return independent(_half_normal_seconds, shift=index, deviation=np.sqrt(index))
+    return independent(_half_normal_seconds, shift=index.tolist(), deviation=np.sqrt(index).tolist())
 
 
 def _half_normal_seconds(rng_key: jax.Array, shift: jax.Array, deviation: jax.Array) -> jax.Array:
