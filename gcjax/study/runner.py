@@ -55,6 +55,6 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
         report = progress.part(name, i, len(plan.schemes))
         with checks.scheme_name_in_errors(name):
             runs[name] = training.train(
-                name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report, rates=plan.rates
+                name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report, plan.rates
             )
     return StudyResults(plan, runs)
