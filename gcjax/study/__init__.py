@@ -7,6 +7,7 @@ from gcjax.study.inputs import Condition, Inputs, draw
 from gcjax.study.results import Plan, StudyResults, final_rows, seed_values
 from gcjax.study.runner import plan, run
 from gcjax.study.training import SchemeRuns
+from gcjax.study.tuning import Trial, Tuning, best_trial, rate_grid, runs_of, trials
 
 __all__ = [
     "EXPERIMENTS",
@@ -17,13 +18,19 @@ __all__ = [
     "SchemeRuns",
     "Study",
     "StudyResults",
+    "Trial",
+    "Tuning",
+    "best_trial",
     "compare",
     "draw",
     "final_rows",
     "plan",
+    "rate_grid",
     "run",
+    "runs_of",
     "seed_values",
+    "trials",
 ]
 
-TABLE = {"study": Entry(Study)}
+TABLE = {"study": Entry(Study), "tuning": Entry(Tuning)}
 EXPERIMENTS = {"compare": Entry(compare, also_needs=(("study.target", 0.9),))}

@@ -22,6 +22,7 @@ class Plan(NamedTuple):
       inputs: what every scheme is given.
       labels: the `condition` and the `seed` of each run, [runs].
       schedules: scheme -> its schedules in all runs, every field [runs, ...]; on the host.
+      rates: float[runs], what the updates of the run's optimizer are multiplied by; as it makes them if None.
     """
 
     study: Study
@@ -29,6 +30,7 @@ class Plan(NamedTuple):
     inputs: Inputs
     labels: Columns
     schedules: dict[str, Schedule]
+    rates: np.ndarray | None = None
 
 
 class StudyResults(NamedTuple):

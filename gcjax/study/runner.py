@@ -7,17 +7,20 @@ from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.study import checks, training
 from gcjax.study.base import Study
-from gcjax.study.inputs import Condition, draw, labels
+from gcjax.study.inputs import Condition, Inputs, draw, labels
 from gcjax.study.results import Plan, StudyResults
 
 
-def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Condition]) -> Plan:
+def plan(
+    study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Condition], *, inputs: Inputs | None = None
+) -> Plan:
     """Draws what every scheme is given, and computes all schedules; trains nothing.
 
     Args:
       study: what all schemes and conditions share.
       schemes: name -> protocol.
       conditions: name -> who is slow, and what messages cost.
+      inputs: of another plan of the same study and conditions, so that they are not drawn again.
 
     Raises:
       ValueError: if there is no scheme, or an optimizer is of none, or a code is for another number of workers, or
@@ -26,7 +29,7 @@ def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Co
     checks.check_schemes(study, schemes)
     checks.check_workers(study, schemes)
     checks.check_size(study, len(conditions))
-    inputs = draw(study, conditions)
+    inputs = draw(study, conditions) if inputs is None else inputs
     schedules = {}
     for name, protocol in schemes.items():
         with checks.scheme_name_in_errors(name):
@@ -51,5 +54,7 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     for i, (name, protocol) in enumerate(plan.schemes.items()):
         report = progress.part_reporter(name, i, len(plan.schemes))
         with checks.scheme_name_in_errors(name):
-            runs[name] = training.train(name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report)
+            runs[name] = training.train(
+                name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report, plan.rates
+            )
     return StudyResults(plan, runs)

@@ -26,6 +26,7 @@ from gcjax.protocols.base import with_absences
 from gcjax.stragglers import Network
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
+from gcjax.study.rates import set_rates, with_rate
 from gcjax.tasks import Task
 
 _COMPILING_SHARE = 0.7  # roughly the share of a short run that compilation takes; for the progress bar only
@@ -103,6 +104,7 @@ def train(
     inputs: Inputs,
     out: Path,
     report: Callable[[float], None],
+    rates: np.ndarray | None = None,
 ) -> SchemeRuns:
     """Trains a scheme in all runs, or goes on from their checkpoints.
 
@@ -114,10 +116,14 @@ def train(
       inputs: what the runs are given.
       out: the folder that the study writes, with the checkpoints.
       report: called with the share that is done, in [0, 1].
+      rates: float[runs], what the updates of the scheme's optimizer are multiplied by; as it makes them if None.
 
     Raises:
-      ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run.
+      ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run, or
+        there are rates and a mesh.
     """
+    if rates is not None and study.mesh is not None:
+        raise ValueError("Rates are for runs in one program; the study has a mesh. Leave study.mesh out.")
     report(0.0)
     seconds = np.inf if study.seconds is None else study.seconds
     is_in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
@@ -127,12 +133,15 @@ def train(
     # protocol that looks at the loss may come to make more commits.
     max_commits = None if protocol.loss_feedback is not None else eval_every * study.num_evals
     truncated_protocol = with_absences(_truncated_protocol(protocol, seconds), inputs.absences)
+    optimizer = study.optimizer_of(scheme)
     training = _Training(
-        protocol=truncated_protocol, optimizer=study.optimizer_of(scheme), compression=study.compression_of(scheme),
-        num_commits=max_commits, eval_every=eval_every,
+        protocol=truncated_protocol, optimizer=optimizer if rates is None else with_rate(optimizer),
+        compression=study.compression_of(scheme), num_commits=max_commits, eval_every=eval_every,
     )  # fmt: skip
-    train_all = _train_in_one_program if study.mesh is None else _train_on_mesh
-    runs = train_all(training, scheme, study, inputs, out, report)
+    if study.mesh is None:
+        runs = _train_in_one_program(training, scheme, study, inputs, out, report, rates)
+    else:
+        runs = _train_on_mesh(training, scheme, study, inputs, out, report)
     stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
     return SchemeRuns(
         trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
@@ -217,8 +226,9 @@ def _advance_runs(
 
 
 def _train_in_one_program(
-    training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None]
-) -> _TimedRuns:
+    training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None],
+    rates: np.ndarray | None,
+) -> _TimedRuns:  # fmt: skip
     """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
 
     Args:
@@ -228,6 +238,7 @@ def _train_in_one_program(
       inputs: arguments of `engine.run`, with a leading axis of runs.
       out: the folder that the study writes.
       report: called with the share that is done, in [0, 1].
+      rates: float[runs], of an optimizer made by `with_rate`; None for another one.
     """
     task, data = study.task._replace(data=None), study.task.data
 
@@ -242,10 +253,12 @@ def _train_in_one_program(
 
     begin_time = time.perf_counter()
     initial = _begin_runs(training, task, data, inputs)
+    if rates is not None:
+        initial = initial._replace(state=set_rates(initial.state, rates))
     schedule = initial.schedule
     runs = jax.block_until_ready(advance(initial.unscheduled, 0))
     compile_end_time = time.perf_counter()
-    identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule))
+    identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule, rates))
     with study.checkpoints(out, scheme) as checkpoints:
         num_evals = initial.trajectory.time.shape[1] - 1
         runs = advance_in_pieces(

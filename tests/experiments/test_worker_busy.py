@@ -1,4 +1,4 @@
-"""The WBSP study and the map of all protocols, at a tiny size; their tables on made-up rows."""
+"""The WBSP study at a tiny size; its tables on made-up rows."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import protocols, worker_busy
+from experiments import worker_busy
 from gcjax import cli, tasks
 from gcjax.study import Study, plan
 
@@ -24,19 +24,6 @@ WBSP = (
     "worker_busy_claims.others = {'BSP': @bsp()}",
     "delayed.workers = (2, 3)",
     "digits.num_chunks = 4",
-    "digits.hidden = (8,)",
-)
-MAP = (
-    "num_workers = 4",
-    "study.num_units = 24",
-    "study.target = 0.3",
-    "study.num_seeds = 2",
-    "study.num_evals = 6",
-    "protocol_map.regimes = {'persistent': @persistent/scaled()}",
-    "protocol_map.schemes = {'BSP': @bsp(), 'ASP': @asp(), 'frc': @frc/coded()}",
-    "study.optimizers = {}",
-    "fractional_repetition.num_stragglers = 1",
-    "persistent/scaled.workers = (3,)",
     "digits.hidden = (8,)",
 )
 
@@ -87,35 +74,6 @@ def test_claims_are_judged_seed_by_seed_against_the_fastest_other():
     reach["WBSP"]["H"] = [4.0, np.inf]
     never = worker_busy._claims(made_up(reach), "H", ["WBSP"], ["BSP", "ASP"])[0]
     assert (never.ours, never.holds) == ("target not reached", "no")
-
-
-@pytest.mark.slow
-def test_map_names_the_fastest_in_every_cell(tmp_path):
-    out = run("protocols.gin", tmp_path / "out", MAP)
-    names = {"results.parquet", "summary.md", "map.png", "run.json", "operative.gin"}
-    assert {file.name for file in out.iterdir()} == names
-    rows = pq.read_table(out / "results.parquet").to_pylist()
-    assert len(rows) == 3 * 3 * 2
-    dear, free = (
-        np.mean([r["communicating"] for r in rows if r["condition"] == f"persistent, {name}"])
-        for name in ("dear", "free")
-    )
-    assert dear > free == 0
-    assert (out / "summary.md").read_text().count("**") % 2 == 0
-
-
-def test_cells_of_the_map():
-    reach = {
-        "A": {"x": [1.0, 3.0], "y": [np.inf, np.inf]},
-        "B": {"x": [3.0, 3.1], "y": [5.0, 5.0]},
-        "C": {"x": [9.0, 9.0], "y": [4.0, np.inf]},
-    }
-    found = made_up(reach)
-    found["stalled"][(found["scheme"] == "C")] = False
-    (_, ax, ay), (_, bx, by), (_, cx, cy) = protocols._times_table(found, ["A", "B", "C"], ["x", "y"])
-    assert (ax, ay) == ("**2.0 ± 1.4**", "never")
-    assert (bx, by) == ("3.0 ± 0.1 *", "**5.0 ± 0.0**") or (bx, by) == ("3.1 ± 0.1 *", "**5.0 ± 0.0**")
-    assert (cx, cy) == ("9.0 ± 0.0", "-")
 
 
 def test_bad_input(tmp_path):

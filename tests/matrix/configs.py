@@ -9,6 +9,10 @@ _GROUPS = (
     "group_delays.delays = (0, 100)", "group_delays.num_groups = (1, 2)",
 )  # fmt: skip
 _APPROXIMATE = ("approximate.deadlines = (3, 6)", "approximate.blocks = (1,)", "approximate.num_trials = 4")
+_PUBLISHED = (
+    "study.num_units = 40", "study.num_seeds = 2", "study.seconds = None", "study.num_evals = 4",
+    "tuning.num_trials = 2",
+)  # fmt: skip
 _REGULAR = ("random_regular.num_workers = 20",)
 
 BINDINGS = {
@@ -65,8 +69,24 @@ BINDINGS = {
         "protocol_map.networks = {'free': @free/constant_network()}",
         "study.optimizers = {}",
         "study.num_units = 60",
+        "study.seconds = None",
+        "tuning.num_trials = 2",
         "study.num_seeds = 2",
         "study.target = 0.2",
+    ),
+    "published/dylu": (
+        *_PUBLISHED,
+        "published.schemes = {'async DN': @dn/async_local_sgd(), 'DiLoCo': @diloco()}",
+        "published.claims = [('async DN', 'DiLoCo', 'faster')]",
+        "gaussian_mixture.num_examples = 64",
+        "gaussian_mixture.hidden = 4",
+    ),
+    "published/ringmaster": (
+        *_PUBLISHED,
+        "num_workers = 4",
+        "published.schemes = {'Ringmaster, R=2': @r2/ringmaster(), 'ASGD': @asp()}",
+        "published.claims = [('Ringmaster', 'ASGD', 'faster')]",
+        "tridiagonal_quadratic.dimension = 5",
     ),
     "quickstart": (*_COMPARISON, "compare.schemes = {'ASP': @asp(), 'partial L=2': @partial2/coded()}"),
     "smallest": ("study.num_units = 60", "study.target = 0.2"),

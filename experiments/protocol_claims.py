@@ -1,0 +1,93 @@
+"""Which scheme is first under which conditions, and which others cannot be told from it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax import analysis
+from gcjax.analysis import table_cells
+from gcjax.analysis.store import Columns
+from gcjax.study import seed_values
+
+HEADS = ("Stragglers", "Messages", "First", "Seconds", "Verdict")
+MAX_NAMED = 4
+
+NOTES = """\
+A scheme is indistinguishable from the first one if it reached the target with every seed, and what it took longer, seed
+by seed, has a mean within its standard deviation. The first one wins where there is none such. Seconds: ± is their
+standard deviation over seeds.
+"""
+
+
+class Claim(NamedTuple):
+    """What is said of one condition.
+
+    Attributes:
+      regime: who is slow.
+      network: what messages cost.
+      first: the scheme with the least mean seconds to the target; None if none got there with every seed.
+      seconds: float[S], of that scheme.
+      others: name -> float[S] seconds, of the schemes that cannot be told from the first one, the fastest first.
+    """
+
+    regime: str
+    network: str
+    first: str | None
+    seconds: np.ndarray
+    others: dict[str, np.ndarray]
+
+    @property
+    def verdict(self) -> str:
+        """Who wins, or that nobody does."""
+        if self.first is None:
+            return "nobody reached the target with every seed"
+        if not self.others:
+            return f"{self.first} wins"
+        names = [f"{name} ({table_cells.mean_spread_cell(seconds, 1)})" for name, seconds in self.others.items()]
+        named, rest = names[:MAX_NAMED], len(names) - MAX_NAMED
+        return f"indistinguishable from {', '.join(named)}" + (f" and {rest} others" if rest > 0 else "")
+
+
+def claim(rows: Columns, regime: str, network: str) -> Claim:
+    """Who is first under one condition.
+
+    Args:
+      rows: `scheme`, `condition` ("regime, network") and `reach` in seconds, inf if the target was not reached.
+      regime: who is slow.
+      network: what messages cost.
+    """
+    condition = f"{regime}, {network}"
+    seconds_of = {name: seed_values(rows, name, condition, "reach") for name in dict.fromkeys(rows["scheme"].tolist())}
+    reached = {name: seconds for name, seconds in seconds_of.items() if np.isfinite(seconds).all()}
+    if not reached:
+        return Claim(regime, network, None, np.zeros(0), {})
+    in_order = sorted(reached, key=lambda name: float(reached[name].mean()))
+    first, *rest = in_order
+    others = {name: reached[name] for name in rest if indistinguishable(reached[first], reached[name])}
+    return Claim(regime, network, first, reached[first], others)
+
+
+def indistinguishable(faster: np.ndarray, slower: np.ndarray) -> bool:
+    """Whether the spread of the difference of two samples with the same seeds, float[S] each, reaches 0.
+
+    The mean of the difference is at most its standard deviation: with five seeds, a t of 2.2 or less.
+    """
+    longer = slower - faster
+    return bool(longer.mean() <= longer.std(ddof=1))
+
+
+def cells(claims: Iterable[Claim]) -> list[tuple[str, ...]]:
+    """The rows of the table, see `HEADS`."""
+    return [
+        (
+            each.regime, each.network, each.first or "-",
+            table_cells.mean_spread_cell(each.seconds, 1) if each.first else "-", each.verdict,
+        )
+        for each in claims
+    ]  # fmt: skip
+
+
+def page(claims: Iterable[Claim]) -> str:
+    """The table of claims with what its words mean, in Markdown."""
+    return "\n".join(["## Who wins where", "", analysis.markdown_table(HEADS, cells(claims)), "", NOTES])

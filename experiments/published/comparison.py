@@ -1,0 +1,129 @@
+"""One comparison of a paper: tuned schemes on one condition, and what the paper says of pairs of them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.protocol_claims import indistinguishable
+from experiments.tuned_schemes import Setting, TunedSchemes, scheme_of, tuned_schemes
+from gcjax import _validate, analysis, config, files, processes
+from gcjax.analysis import table_cells
+from gcjax.progress import Progress
+from gcjax.protocols import Protocol
+from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.study import Condition, Study, Tuning, seed_values
+
+HEADS = ("Claim", "Paper", "Ours: time over the other's", "Spread over seeds", "Holds here", "Command")
+TIME_HEADS = ("Scheme", "Seconds to the target", "Variant", "Rate", "At an edge", "Waiting", "Staleness")
+
+NOTES = """\
+- Virtual seconds to {metric} {target:g}; {seeds} seeds that all schemes share, ± is their standard deviation. {trials}
+  trials a scheme on {trial_seeds} other seeds.
+- A claim is of one scheme against another one. It holds if the difference of their seconds, seed by seed, has a mean
+  above its standard deviation; if not, they are indistinguishable here.
+"""
+
+_CONDITION = "published"
+
+
+class Finding(NamedTuple):
+    """A row of the table of claims, see `HEADS`."""
+
+    claim: str
+    paper: str
+    ours: str
+    spread: str
+    holds: str
+    command: str
+
+
+@config.experiment
+def published(
+    schemes: dict[str, Protocol],
+    *,
+    study: Study,
+    tuning: Tuning,
+    stragglers: StragglerModel,
+    network: Network | Links | None = None,
+    claims: Sequence[tuple[str, str, str]],
+    command: str,
+    out: Path,
+    progress: Progress,
+) -> list[Finding]:
+    """Tunes every scheme, and compares what the paper compares.
+
+    The folder: `results.parquet`, `trials.parquet`, `summary.md`, `run.json`, `operative.gin`.
+
+    Args:
+      schemes: name -> protocol, with variants as in `experiments.tuned_schemes`.
+      study: what all schemes share, with a target and 2 seeds or more, and optimizers whose learning rate is 1.
+      tuning: how hyperparameters are chosen.
+      stragglers: who is slow.
+      network: the time of messages; instantaneous if None.
+      claims: (the scheme that is faster, the one that is slower, what the paper says of it).
+      command: that makes this table.
+      out: the folder to write.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if a claim is of a scheme that is not there, or there is none, or no target, or only one seed.
+    """
+    _validate.integer("num_seeds", study.num_seeds, minimum=2)
+    goal = study.goal
+    names = {scheme_of(name) for name in schemes}
+    if not claims:
+        raise ValueError("claims must have one at least, as in [('Ringmaster', 'ASGD', 'faster')]; got none.")
+    for faster, slower, _ in claims:
+        if unknown := {faster, slower} - names:
+            raise ValueError(
+                f"a claim must be of two of the schemes, {', '.join(sorted(names))}; got {unknown.pop()!r}."
+            )
+    conditions = {_CONDITION: Condition(stragglers, network or Network())}
+    tuned = tuned_schemes(schemes, Setting(study, tuning, conditions, [[_CONDITION]]), out=out, progress=progress)
+    findings = [finding(tuned, *claim, command=command) for claim in claims]
+    if processes.is_first():
+        notes = NOTES.format(
+            metric=goal.metric, target=goal.value, seeds=study.num_seeds, trials=tuning.num_trials,
+            trial_seeds=tuning.num_seeds,
+        )  # fmt: skip
+        tables = [analysis.markdown_table(HEADS, findings), "", notes, "", "## Times", ""]
+        tables.append(analysis.markdown_table(TIME_HEADS, list(_lines(tuned))))
+        analysis.write_page(out, "\n".join(["# Published claims", "", *tables, ""]), study.facts())
+        files.write_table(out / "results.parquet", tuned.rows)
+        files.write_table(out / "trials.parquet", tuned.trials)
+        analysis.drop_checkpoints(out)
+        progress.show(analysis.rich_table("Published claims", HEADS, findings))
+    return findings
+
+
+def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str) -> Finding:
+    """What is found of a claim that one scheme is faster than another one."""
+    claim = f"{faster} is faster than {slower}"
+    fast, slow = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
+    if not np.isfinite(fast).all():
+        return Finding(claim, paper, "target not reached", "-", f"no: {faster} did not get there", command)
+    if not np.isfinite(slow).all():
+        num_reached = int(np.isfinite(slow).sum())
+        return Finding(claim, paper, f"below {fast.mean():.0f} s / end", "-",
+                       f"yes: {slower} got there with {num_reached} of {len(slow)} seeds", command)  # fmt: skip
+    shares = fast / slow
+    first, second = (fast, slow) if fast.mean() <= slow.mean() else (slow, fast)
+    verdict = "yes" if first is fast else "**no**"
+    verdict = "indistinguishable" if indistinguishable(first, second) else verdict
+    return Finding(claim, paper, f"{shares.mean():.2f}", f"± {shares.std(ddof=1):.2f}", verdict, command)
+
+
+def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:
+    """A row for each scheme of the table of times."""
+    for scheme in dict.fromkeys(tuned.rows["scheme"].tolist()):
+        rows = analysis.select_rows(tuned.rows, tuned.rows["scheme"] == scheme)
+        variant, rate = str(rows["variant"][0]), float(rows["rate"][0])
+        rates = tuned.trials["rate"][tuned.trials["variant"] == variant]
+        yield (
+            scheme, table_cells.time_to_target_cell(rows["reach"], rows["end"], rows["stalled"].tolist()),
+            variant.removeprefix(scheme).removeprefix(",").strip() or "-", f"{rate:.2g}",
+            "yes" if rate in (rates.min(), rates.max()) else "no", table_cells.percent_cell(rows["waiting"]),
+            table_cells.staleness_cell(rows["mean_staleness"], rows["max_staleness"]),
+        )  # fmt: skip

@@ -1,0 +1,197 @@
+"""Schemes with the hyperparameters that did best in trials: the procedure, which keeps what is done.
+
+The text before the first comma of a name is the scheme, the rest one variant of it: 'SSP, s=3' and 'SSP, s=10' are two
+variants of SSP, of which the trials choose one.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments import finished_rows
+from gcjax import analysis, comparable, config, study
+from gcjax.analysis.store import Columns
+from gcjax.progress import Progress
+from gcjax.protocols import Protocol
+from gcjax.study import Condition, Inputs, Plan, Study, Trial, Tuning
+from gcjax.study.checks import check_schemes
+
+
+class TunedSchemes(NamedTuple):
+    """What came out.
+
+    Attributes:
+      rows: a row for each scheme, condition and seed of the study, as `final_rows` makes them, with the `variant` and
+        the `rate` that were chosen.
+      trials: a row for each scheme, `variant`, `rate`, condition and seed of the trials.
+    """
+
+    rows: Columns
+    trials: Columns
+
+
+class Setting(NamedTuple):
+    """What all schemes share.
+
+    Attributes:
+      study: of the runs that are reported.
+      tuning: how hyperparameters are chosen.
+      conditions: name -> who is slow, and what messages cost.
+      groups: the conditions that have one choice of hyperparameters each.
+    """
+
+    study: Study
+    tuning: Tuning
+    conditions: Mapping[str, Condition]
+    groups: Sequence[Sequence[str]]
+
+
+class _Inputs(NamedTuple):
+    """What the trials and the reported runs of all schemes are given; drawn once."""
+
+    trials: Inputs
+    reported: Inputs
+
+
+def scheme_of(name: str) -> str:
+    """The scheme of which a name says a variant."""
+    return name.partition(",")[0]
+
+
+def variants_of(schemes: Mapping[str, Protocol]) -> dict[str, dict[str, Protocol]]:
+    """The protocols of each scheme by their names, from name -> protocol."""
+    variants: dict[str, dict[str, Protocol]] = {}
+    for name, protocol in schemes.items():
+        variants.setdefault(scheme_of(name), {})[name] = protocol
+    return variants
+
+
+def tuned_schemes(schemes: Mapping[str, Protocol], setting: Setting, *, out: Path, progress: Progress) -> TunedSchemes:
+    """Tries all variants and rates of each scheme on the seeds of the trials, and runs the best on those of the study.
+
+    The best trial of a group of conditions is that which reaches the target in most of its runs, and of those the one
+    with the least mean seconds. What is done of a scheme is kept in `out`, so that a run that was cut off goes on.
+
+    Args:
+      schemes: name -> protocol.
+      setting: what they share.
+      out: the folder of the experiment.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if there is no scheme, or an optimizer is of none, or the trials have the seed of the study, or the
+        number of trials cannot be that of all schemes.
+    """
+    check_schemes(setting.study, schemes)
+    task, metric = setting.study.task, setting.study.metric
+    quick_task = task._replace(metrics=one_metric(task.metrics, metric))
+    setting = setting._replace(study=dataclasses.replace(setting.study, task=quick_task))
+    study_of_trials = setting.tuning.study(setting.study)
+    variants_of_schemes = variants_of(schemes)
+    for scheme, variants in variants_of_schemes.items():
+        setting.tuning.grid(scheme, len(variants))
+    inputs = _Inputs(study.draw(study_of_trials, setting.conditions), study.draw(setting.study, setting.conditions))
+    parts = []
+    for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
+        portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
+        parts.append(_stored_or_run(scheme, variants, setting, inputs, out, portion))
+    return TunedSchemes(*map(joined, zip(*parts, strict=True)))
+
+
+@comparable
+def one_metric(metrics: Callable[..., dict[str, jax.Array]], name: str) -> Callable[..., dict[str, jax.Array]]:
+    """The metrics of a task without all but one: evaluations are a good part of the time of short runs."""
+
+    def only(params: Any, data: Any) -> dict[str, jax.Array]:
+        """That metric."""
+        return {name: metrics(params, data)[name]}
+
+    return only
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The rows of several tables with the same columns, one table after the other."""
+    return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
+
+
+def _stored_or_run(
+    scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: _Inputs, out: Path, progress: Progress
+) -> TunedSchemes:
+    """The rows of a scheme: those that are kept, or else of new runs."""
+    file = out / analysis.CHECKPOINTS / f"{analysis.file_name(scheme)}.json"
+    identity = f"{config.text()}\nscheme = {scheme}"
+    stored = finished_rows.stored_row(file, identity)
+    if stored is not None:
+        return TunedSchemes(*({name: np.array(column) for name, column in stored[key].items()} for key in stored))
+    trial_rows = _trial_rows(scheme, variants, setting, inputs.trials, out, progress)
+    choices = {group: choice(trial_rows, group) for group in map(tuple, setting.groups)}
+    rows = _reported_rows(scheme, variants, choices, setting, inputs.reported, out, progress)
+    tuned = TunedSchemes(rows, trial_rows)
+    as_lists = {key: {name: column.tolist() for name, column in part.items()} for key, part in tuned._asdict().items()}
+    finished_rows.write_row(file, as_lists, identity)
+    return tuned
+
+
+def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
+    """The best trial of one scheme under these conditions; its `scheme` is the variant.
+
+    Args:
+      trials: rows with `variant`, `rate`, `condition` and `reach`.
+      conditions: the names of the conditions.
+    """
+    rows = analysis.select_rows(trials, np.isin(trials["condition"], list(conditions)))
+    return study.best_trial({**rows, "scheme": rows["variant"]})
+
+
+def _trial_rows(
+    scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: Inputs, out: Path, progress: Progress
+) -> Columns:
+    """The rows of all trials of a scheme."""
+    rates = setting.tuning.grid(scheme, len(variants))
+    study_of_trials, tables = setting.tuning.study(setting.study), []
+    for i, (name, protocol) in enumerate(variants.items()):
+        plan = _plan(study_of_trials, name, protocol, setting, inputs)
+        part = progress.portion(0.7 * i / len(variants), 0.7 * (i + 1) / len(variants))
+        tables.append(_rows(scheme, study.trials(plan, rates.tolist()), out / analysis.CHECKPOINTS / "trials", part))
+    return joined(tables)
+
+
+def _reported_rows(
+    scheme: str, variants: dict[str, Protocol], choices: Mapping[tuple[str, ...], Trial], setting: Setting,
+    inputs: Inputs, out: Path, progress: Progress,
+) -> Columns:  # fmt: skip
+    """The rows of a scheme with the hyperparameters chosen for each group of conditions."""
+    tables = []
+    rate_of = {(trial.scheme, name): trial.rate for group, trial in choices.items() for name in group}
+    for name in dict.fromkeys(trial.scheme for trial in choices.values()):
+        plan = _plan(setting.study, name, variants[name], setting, inputs)
+        runs = np.array([run for run, label in enumerate(plan.labels["condition"]) if (name, label) in rate_of])
+        plan = study.runs_of(plan, runs)
+        rates = np.array([rate_of[name, label] for label in plan.labels["condition"]])
+        plan = plan._replace(labels={**plan.labels, "rate": rates}, rates=rates)
+        part = progress.portion(0.7, 1.0)
+        tables.append(_rows(scheme, plan, out / analysis.CHECKPOINTS / "reported", part))
+    return joined(tables)
+
+
+def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting, inputs: Inputs) -> Plan:
+    """The plan of one variant, with its own optimizer and compression if it has them."""
+
+    def own(values: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What of these is of the variant."""
+        return {key: value for key, value in (values or {}).items() if key == name}
+
+    of_variant = dataclasses.replace(
+        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions)
+    )
+    return study.plan(of_variant, {name: protocol}, setting.conditions, inputs=inputs)
+
+
+def _rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:
+    """The final rows of a plan of one variant, which get the name of the scheme, and the variant beside it."""
+    rows = study.final_rows(study.run(plan, out=out, progress=progress))
+    return {**rows, "variant": rows["scheme"], "scheme": np.full(len(rows["scheme"]), scheme)}

@@ -1,0 +1,120 @@
+"""Published comparisons: the quadratic, its times, the mixture, and what is said of a claim."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.published import comparison, gaussian_mixture, half_normal_delays, tridiagonal_quadratic
+from experiments.published.quadratic import product
+from experiments.tuned_schemes import TunedSchemes
+from gcjax import cli
+from gcjax.stragglers import sample_durations
+from tests.experiments.test_worker_busy import CONFIGS
+
+KEY = jax.random.key(0)
+SMALL = (
+    "num_workers = 3", "study.num_units = 60", "study.seconds = None", "study.num_seeds = 2", "study.num_evals = 6",
+    "tuning.num_trials = 2", "tridiagonal_quadratic.dimension = 5", "study.target = 1.0",
+    "published.schemes = {'Ringmaster, R=2': @r2/ringmaster(), 'ASGD': @asp()}",
+    "published.claims = [('Ringmaster', 'ASGD', 'faster')]",
+)  # fmt: skip
+
+
+def test_the_quadratic_by_its_definition():
+    dimension = 6
+    task = tridiagonal_quadratic(2, dimension=dimension, noise=0.5)
+    matrix = (2 * np.eye(dimension) - np.eye(dimension, k=1) - np.eye(dimension, k=-1)) / 4
+    slope = np.array([-0.25, 0, 0, 0, 0, 0])
+    x = jnp.arange(1.0, 7.0)
+    value = lambda point: 0.5 * point @ matrix @ point - slope @ point  # noqa: E731
+    np.testing.assert_allclose(product(x), matrix @ x, rtol=1e-6)
+    metrics = task.metrics(x, task.data)
+    np.testing.assert_allclose(metrics["suboptimality"], value(x) - value(np.linalg.solve(matrix, slope)), rtol=1e-5)
+    np.testing.assert_allclose(metrics["gradient"], np.sum((matrix @ x - slope) ** 2), rtol=1e-5)
+    noises = jnp.stack(
+        [task.unit_batch(task.data, KEY, jnp.int32(w), jnp.int32(u)) for w in range(3) for u in range(9)]
+    )
+    assert len(np.unique(np.asarray(noises))) == noises.size
+    gradient = jax.grad(task.loss)(x, noises[0], KEY)
+    np.testing.assert_allclose(gradient, matrix @ x - slope + noises[0], rtol=1e-5)
+    assert 0.35 < float(noises.std()) < 0.65
+    assert task.init(KEY).tolist() == [pytest.approx(6**0.5), 0, 0, 0, 0, 0]
+
+
+def test_times_of_workers_are_their_number_and_half_a_normal_one():
+    seconds = np.asarray(sample_durations(half_normal_delays(4), KEY, 4000, 4))
+    index = np.arange(1, 5)
+    assert (seconds >= index).all()
+    np.testing.assert_allclose(seconds.mean(axis=0), index + np.sqrt(2 * index / np.pi), rtol=0.05)
+    np.testing.assert_allclose(seconds.std(axis=0), np.sqrt(index * (1 - 2 / np.pi)), rtol=0.1)
+
+
+def test_the_mixture_can_be_told_apart():
+    sizes = {"num_features": 16, "num_classes": 3, "clusters_per_class": 2, "hidden": 8}
+    task = gaussian_mixture(2, num_examples=300, deviation=0.01, **sizes)
+    params = task.init(KEY)
+    assert params["w1"].shape == (16, 8) and params["b2"].shape == (3,)
+    examples = task.data.train.inputs[:300]
+    distances = np.linalg.norm(np.asarray(examples)[:, None] - np.asarray(examples)[None], axis=-1)
+    is_same = distances < 0.2
+    targets = np.asarray(task.data.train.targets[:300])
+    assert (targets[:, None] == targets[None])[is_same].all() and 0.1 < is_same.mean() < 0.25
+    np.testing.assert_allclose(np.linalg.norm(examples, axis=1), 1.0, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tridiagonal_quadratic(1, dimension=1), "dimension"),
+        (lambda: tridiagonal_quadratic(1, noise=-1.0), "noise"),
+        (lambda: half_normal_delays(0), "num_workers"),
+        (lambda: gaussian_mixture(1, hidden=0), "hidden"),
+        (lambda: gaussian_mixture(1, deviation=-0.1), "deviation"),
+    ],
+)
+def test_bad_numbers(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "ours", "holds"),
+    [
+        ([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], "0.50", "yes"),
+        ([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], "2.00", "**no**"),
+        ([2.0, 4.0, 6.0], [3.0, 3.5, 6.1], "0.93", "indistinguishable"),
+        ([1.0, np.inf, 1.0], [2.0, 2.0, 2.0], "target not reached", "no: A did not get there"),
+        ([1.0, 1.0, 1.0], [2.0, np.inf, 2.0], "below 1 s / end", "yes: B got there with 2 of 3 seeds"),
+    ],
+)
+def test_what_is_said_of_a_claim(fast, slow, ours, holds):
+    columns = {"scheme": np.array(["A"] * 3 + ["B"] * 3), "condition": np.array(["published"] * 6)}
+    tuned = TunedSchemes({**columns, "reach": np.array(fast + slow)}, {})
+    finding = comparison.finding(tuned, "A", "B", "faster", command="run")
+    assert (finding.claim, finding.ours, finding.holds) == ("A is faster than B", ours, holds)
+
+
+def published(out, *bindings):
+    given = [part for binding in (*SMALL, *bindings) for part in ("--set", binding)]
+    return cli.main(["run", str(CONFIGS / "published/ringmaster.gin"), "--out", str(out), *given])
+
+
+@pytest.mark.slow
+def test_a_comparison_writes_its_claims(tmp_path):
+    assert published(tmp_path / "out") == 0
+    text = (tmp_path / "out" / "summary.md").read_text()
+    assert "| Ringmaster is faster than ASGD | faster |" in text and "configs/published/ringmaster.gin" in text
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("published.claims = []", "claims must have one at least"),
+        ("published.claims = [('Ringmaster', 'Rennala', 'x')]", "a claim must be of two of the schemes"),
+        ("study.num_seeds = 1", "num_seeds"),
+    ],
+)
+def test_bad_comparisons(tmp_path, capsys, binding, message):
+    assert published(tmp_path / "out", binding) == 2
+    assert message in capsys.readouterr().err
