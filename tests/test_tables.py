@@ -157,7 +157,7 @@ def test_every_part_names_its_rows(shown, width):
 
 def test_a_table_that_fits_is_in_one_part():
     table = summary()
-    assert len(table.columns_of_parts(180)) == 1 and len(table.parts(80)) == 2
+    assert len(table.columns_of_parts(180)) == 1 and len(table.columns_of_parts(80)) == 2
     assert table.columns_of_parts(80)[0][:3] == [0, 1, 2]  # the scheme, its time, its accuracy
 
 

@@ -23,15 +23,15 @@ def test_rows_say_who_reached_the_target_and_when():
     times = [analysis.reach_times(found, row.scheme).mean() for row in rows]
     assert len(rows) == 3
     assert times == sorted(times)
-    assert rows[0].time.startswith(f"{times[0]:.3g}"[:3])
-    assert "±" in rows[0].time
+    assert rows[0].time_to_target.startswith(f"{times[0]:.3g}"[:3])
+    assert "±" in rows[0].time_to_target
 
 
 def test_a_scheme_that_waits_for_a_failed_worker_never_reaches_the_target():
     rows = rows_by_name(results(failed=[0], value=0.999))
-    assert rows["BSP"].time.startswith("never (stopped at t=")
-    assert rows["ASP"].time.startswith("not reached by t=")
-    assert rows["BSP"].chunks.startswith("> ")
+    assert rows["BSP"].time_to_target.startswith("never (stopped at t=")
+    assert rows["ASP"].time_to_target.startswith("not reached by t=")
+    assert rows["BSP"].chunks_per_worker.startswith("> ")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_was_spent_is_counted_up_to_the_target():
     found = results()
     times = analysis.reach_times(found, "ASP")
     rows = [seed["chunks"][seed["time"] == t][0] for seed, t in zip(found.seeds("ASP"), times, strict=True)]
-    assert rows_by_name(found)["ASP"].chunks == table_cells.three_digits_cell(np.mean(rows))
+    assert rows_by_name(found)["ASP"].chunks_per_worker == table_cells.three_digits_cell(np.mean(rows))
 
 
 def test_some_seeds():

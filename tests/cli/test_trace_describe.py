@@ -9,7 +9,6 @@ import pyarrow.csv as csv
 import pytest
 
 from gcjax import cli, stragglers
-from gcjax.stragglers.traces.description.base import Communication
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_every_field_is_on_the_page(here, job):
     np.save("job.npy", np.where(np.arange(5) == 4, np.inf, job))
     page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
     result = json.loads(here("job.npy", "--json")[1])
-    result["communication"] = dict.fromkeys(Communication._fields)  # this file has none
+    result["communication"] = dict.fromkeys(("median", "share", "least_share"))  # this file has none
 
     def fields(value):
         if isinstance(value, dict):

@@ -66,7 +66,7 @@ def test_what_a_move_gains_is_the_difference_of_the_means(num_blocks):
     seconds = np.random.default_rng(0).exponential(size=(12, assignment.num_workers))
     state = sampled_order._initial_search(assignment, seconds, num_blocks)
     moves = sampled_order._candidate_moves(state)
-    gains = sampled_order._move_gains(state, sampled_order._latest_chunks(state), moves)[0] * state.scale.mean()
+    gains = sampled_order._move_gains(state, sampled_order._latest_chunks(state), moves)[0] * state.time_scale.mean()
     for worker, early, late, gain in zip(*moves, gains, strict=True):
         chunks = assignment.chunks.copy()
         chunks[worker, [early, late]] = chunks[worker, [late, early]]

@@ -291,7 +291,7 @@ CALLS = {
     "no network": (lambda: P.bsp()(D, (1.0, 2.0)), r"network must be a Network; got \(1.0, 2.0\)\. One of bandwidths"),
     "links for durations": (
         lambda: P.bsp()(D, LINKS(upload=1.0)),
-        r"network must be a Network; got Links\(.*of\(params",
+        r"network must be a Network; got Links\(.*network_for\(params",
     ),
     "groups that are a number": (lambda: P.grouped(groups=2), r"groups must name the workers of each, .*; got 2"),
     "groups that are workers": (lambda: P.grouped(groups=(0, 1)), r"groups must name the workers .*; got \(0, 1\)"),

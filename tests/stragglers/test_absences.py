@@ -72,7 +72,7 @@ def test_absences_of_other_workers_or_none_are_refused():
         protocols.asp()(durations, absences=absences(workers=(2,), leave=(1.0,)))
     with pytest.raises(ValueError, match=r"must be Absences; got RandomAbsences.*sample"):
         protocols.asp()(durations, absences=random_absences(mean_present=1.0, mean_away=1.0, max_count=1))
-    with pytest.raises(ValueError, match=r"same shape \[W, M\]; got \[2, 1\] and \[2, 2\]"):
+    with pytest.raises(ValueError, match=r"same shape \[W, absences\]; got \[2, 1\] and \[2, 2\]"):
         protocols.asp()(durations, absences=Absences(jnp.ones((2, 1)), jnp.ones((2, 2))))
 
 

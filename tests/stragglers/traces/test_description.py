@@ -234,7 +234,7 @@ def test_equal_times_cost_nothing(shape):
     description = described(np.full(shape, 2.5))
     assert (description.verdict.kind, description.verdict.cost) == ("nobody", 0)
     assert description.slowdown.total_ratio == 1 and np.isnan(description.slowdown.share_of_slowest)
-    assert np.isnan(description.decomposition[:3]).all() and description.decomposition.seconds == 0
+    assert np.isnan(description.decomposition[:3]).all() and description.decomposition.lost_seconds == 0
 
 
 def test_one_step_says_nothing_of_what_stays():
