@@ -16,7 +16,7 @@ class GradientPoints(NamedTuple):
       version_params: the parameters that were read.
       params_before_pull: the local parameters before they were.
       pulls_during_first_step: bool[], whether a pull comes while the first of the steps is under way.
-      local_state: `gcjax.engine.local_work.LocalState` of the owner, before the steps.
+      local_state: `gcjax.engine.local_state.LocalState` of the owner, before the steps.
     """
 
     version_params: Any

@@ -15,13 +15,12 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.gradients import Contribution, Inputs, mean
+from gcjax.engine.local_state import LocalState, owner_of_workers
 from gcjax.engine.local_work import (
     LocalCommit,
     LocalProgram,
-    LocalState,
     LocalSteps,
     change_of_contribution,
-    owner_of_workers,
     steps_of_commit,
 )
 from gcjax.engine.spread import Spread

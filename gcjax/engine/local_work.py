@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
@@ -20,38 +19,13 @@ from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
+from gcjax.engine.local_state import LocalState, owner_of_workers
 from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
-from gcjax.engine.new_processes import NO_VERSION_READ, local_state_before_unit
+from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import LocalWork, adopt_version
+from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
-
-
-class LocalState(NamedTuple):
-    """The parameters of an owner (a worker or a group), and its state; every leaf [num_owners, ...] for all of them.
-
-    Attributes:
-      params: the parameters.
-      opt_state: of the optimizer of the local steps.
-      version: int32[], the version that was read last; -1 before the first.
-      new_processes: what a new process of the worker begins with, see `gcjax.engine.new_processes`; None if no worker
-        has a new one.
-      compression: the state of the compression of what is pushed; None without one.
-      push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
-      params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
-        while it is computed.
-      servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
-    """
-
-    params: Any
-    opt_state: Any
-    version: jax.Array
-    new_processes: Any = None
-    compression: Any = None
-    push_sum_weight: Any = None
-    params_at_unit_begin: Any = None
-    servers: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -101,42 +75,6 @@ class LocalProgram(NamedTuple):
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, LocalState], tuple[Contribution, LocalState]]
 """`(inputs, commits, index, local_states) -> (contribution, local_states)`: makes a commit; states of all owners."""
-
-
-def initial_local_states(
-    local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int
-) -> LocalState:
-    """The local parameters before the first commit: all owners have the initial ones."""
-    last_owner = int(owner_of_workers(local, num_workers).max())
-    num_owners = last_owner + 1
-
-    def repeat_leaf(x: jax.Array) -> jax.Array:
-        """[num_owners, ...]: the same array for each owner."""
-        return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
-
-    opt_state = (local.optimizer or optimizer).init(params)
-    params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
-    if local.gradient_table:  # local parameters are then minus the mean gradients
-        params = jax.tree.map(jnp.zeros_like, params)
-    local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
-    if local.mixing is None:
-        return local_states
-    can_change_within_unit = local.mixing.overlaps
-    params_at_unit_begin = params if can_change_within_unit else None
-    return local_states._replace(push_sum_weight=jnp.ones(num_owners), params_at_unit_begin=params_at_unit_begin)
-
-
-def keeps_nothing_on_reading(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
-    """Whether a worker that reads has nothing left of what it did before: no parameters, and no optimizer state."""
-    opt_state = jax.eval_shape((local.optimizer or optimizer).init, params)
-    return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
-
-
-def owner_of_workers(local: LocalWork, num_workers: int) -> np.ndarray:
-    """int32[W]: the owner of the parameters on which each worker works; itself unless the protocol says otherwise."""
-    if local.parameter_owners is None:
-        return np.arange(num_workers, dtype=np.int32)
-    return local.parameter_owners(num_workers)
 
 
 def local_commit_maker(

@@ -53,7 +53,7 @@ def local_states_after_mixing(mixing: Mixing, schedule: Schedule, commit: jax.Ar
       mixing: of the protocol.
       schedule: the record.
       commit: int32[].
-      before: `gcjax.engine.local_work.LocalState` of all workers before the steps of the commit.
+      before: `gcjax.engine.local_state.LocalState` of all workers before the steps of the commit.
       after: the same after them.
     """
     members, matrix = mixing.average(schedule, commit)
@@ -79,7 +79,7 @@ def params_without_others_changes(local_state: Any, params: Any) -> Any:
     They are divided by the push-sum weight, as those at which a gradient is taken are.
 
     Args:
-      local_state: `gcjax.engine.local_work.LocalState` of one worker, before the steps.
+      local_state: `gcjax.engine.local_state.LocalState` of one worker, before the steps.
       params: its parameters after some of them.
     """
     if local_state.params_at_unit_begin is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.engine import version_ring as rings
 from gcjax.engine.base import Run
-from gcjax.engine.local_work import keeps_nothing_on_reading
+from gcjax.engine.local_state import keeps_nothing_on_reading
 from gcjax.engine.program import Program, ring_slots_of
 from gcjax.protocols.schedule import Schedule
 

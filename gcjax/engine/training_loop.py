@@ -16,7 +16,7 @@ from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.group_commits import initial_servers
-from gcjax.engine.local_work import initial_local_states
+from gcjax.engine.local_state import initial_local_states
 from gcjax.engine.program import Program, past_versions_needed, reads_versions, ring_slots_of, server_optimizer
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network

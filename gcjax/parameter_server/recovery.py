@@ -144,7 +144,7 @@ def recovered(
 
 def _suffices(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
     """Whether the commits after a checkpoint can be computed from it."""
-    from gcjax.engine.local_work import keeps_nothing_on_reading
+    from gcjax.engine.local_state import keeps_nothing_on_reading
     from gcjax.engine.start import past_versions_read
 
     needed, local = past_versions_read(schedule, checkpoint.commit), setup.protocol.local

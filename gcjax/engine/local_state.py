@@ -1,0 +1,76 @@
+"""What workers have of their own: parameters, and what an optimizer keeps of them.
+
+Letters: W workers, G groups.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax.engine.new_processes import NO_VERSION_READ
+from gcjax.protocols.base import LocalWork, adopt_version
+
+
+class LocalState(NamedTuple):
+    """The parameters of an owner (a worker or a group), and its state; every leaf [num_owners, ...] for all of them.
+
+    Attributes:
+      params: the parameters.
+      opt_state: of the optimizer of the local steps.
+      version: int32[], the version that was read last; -1 before the first.
+      new_processes: what a new process of the worker begins with, see `gcjax.engine.new_processes`; None if no worker
+        has a new one.
+      compression: the state of the compression of what is pushed; None without one.
+      push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
+      params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
+        while it is computed.
+      servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
+    """
+
+    params: Any
+    opt_state: Any
+    version: jax.Array
+    new_processes: Any = None
+    compression: Any = None
+    push_sum_weight: Any = None
+    params_at_unit_begin: Any = None
+    servers: Any = None
+
+
+def initial_local_states(
+    local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int
+) -> LocalState:
+    """The local parameters before the first commit: all owners have the initial ones."""
+    last_owner = int(owner_of_workers(local, num_workers).max())
+    num_owners = last_owner + 1
+
+    def repeat_leaf(x: jax.Array) -> jax.Array:
+        """[num_owners, ...]: the same array for each owner."""
+        return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
+
+    opt_state = (local.optimizer or optimizer).init(params)
+    params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
+    if local.gradient_table:  # local parameters are then minus the mean gradients
+        params = jax.tree.map(jnp.zeros_like, params)
+    local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
+    if local.mixing is None:
+        return local_states
+    can_change_within_unit = local.mixing.overlaps
+    params_at_unit_begin = params if can_change_within_unit else None
+    return local_states._replace(push_sum_weight=jnp.ones(num_owners), params_at_unit_begin=params_at_unit_begin)
+
+
+def keeps_nothing_on_reading(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
+    """Whether a worker that reads has nothing left of what it did before: no parameters, and no optimizer state."""
+    opt_state = jax.eval_shape((local.optimizer or optimizer).init, params)
+    return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
+
+
+def owner_of_workers(local: LocalWork, num_workers: int) -> np.ndarray:
+    """int32[W]: the owner of the parameters on which each worker works; itself unless the protocol says otherwise."""
+    if local.parameter_owners is None:
+        return np.arange(num_workers, dtype=np.int32)
+    return local.parameter_owners(num_workers)
