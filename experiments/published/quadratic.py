@@ -15,7 +15,7 @@ from gcjax.stragglers import StragglerModel, independent
 from gcjax.tasks import Task
 
 
-@gcjax.register("task", paper="Tyurin and Richtárik 2023")
+@gcjax.register("task", paper="Tyurin, Richtárik 2023")
 def tridiagonal_quadratic(num_chunks: int = 1, *, dimension: int = 1729, noise: float = 0.01) -> Task:
     """The quadratic that is worst for gradient descent, with noise in the gradients.
 

@@ -21,7 +21,7 @@ from gcjax.specifications.base import Specification, layout
 from gcjax.specifications.moves import Judgement, Moves, Stepper
 
 MAX_STATES = 64
-NOBODY = -1
+ENVIRONMENT_ONLY = -1
 BY_ENVIRONMENT = -1
 """The action of a step that the environment takes."""
 
@@ -103,11 +103,11 @@ def relations(specification: Specification) -> Relations:
     nothing_changes = np.eye(state_codes.size, dtype=bool)  # is relied on by all
     relies = []
     for component in range(specification.num_components):
-        moves, judgement = _judged_moves(stepper, flat_states, component)
+        moves, judgement = _moves_and_judgement(stepper, flat_states, component)
         is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.relied
         relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical)
         relies.append(relied_on.any(axis=0) | nothing_changes)
-    moves, judgement = _judged_moves(stepper, flat_states, NOBODY)
+    moves, judgement = _moves_and_judgement(stepper, flat_states, ENVIRONMENT_ONLY)
     is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.guaranteed
     guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical)
     program_moves = stepper.program(flat_states)  # the steps of all components by their actions
@@ -136,10 +136,10 @@ def _relation(
     return has_step
 
 
-def _judged_moves(stepper: Stepper, flat_states: np.ndarray, component: int) -> tuple[Moves, Judgement]:
-    """All steps of one component and its environment from states int32[n, D], and how that component judges them.
+def _moves_and_judgement(stepper: Stepper, flat_states: np.ndarray, component: int) -> tuple[Moves, Judgement]:
+    """All steps of a component and its environment from states int32[n, D], and how the component judges them.
 
-    NOBODY: of the environment only.
+    For `ENVIRONMENT_ONLY` the steps are those of the environment of nobody: of all components, as they guarantee them.
     """
     moves = stepper.alone(flat_states, component)
     return moves, stepper.judge(flat_states[moves.state], moves, component)
@@ -174,8 +174,8 @@ def _next_states(stepper: Stepper, flat_states: np.ndarray) -> list[np.ndarray]:
     """The canonical states, int32[n, D] each, to which one step of a program, a guarantee or a rely leads."""
     program_moves = stepper.program(flat_states)
     next_states = [stepper.judge(flat_states[program_moves.state], program_moves).canonical]
-    for component in (NOBODY, *range(stepper.specification.num_components)):
-        moves, judgement = _judged_moves(stepper, flat_states, component)
+    for component in (ENVIRONMENT_ONLY, *range(stepper.specification.num_components)):
+        moves, judgement = _moves_and_judgement(stepper, flat_states, component)
         is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.guaranteed | judgement.relied
         next_states.append(judgement.canonical[is_allowed])
     return next_states

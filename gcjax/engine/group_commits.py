@@ -91,7 +91,7 @@ def group_commit_maker(
         task=task, local=local, optimizer=local.optimizer or optimizer, owner_of_worker=owner, worker_spread=None,
         compression=compression,
     )  # fmt: skip
-    last_commits = _last_commits(schedule, local.servers)
+    last_commits_of_groups = _last_commits_of_groups(schedule, local.servers)
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
@@ -99,8 +99,8 @@ def group_commit_maker(
         """The contribution of commit `index`, and the local parameters of all workers and servers after it."""
         local_states = _with_answer(local.servers, commits, index, inputs.versions.params, local_states)
         steps = steps_of_commit(local, commits, index)
-        last = jax.tree.map(lambda x: x[index], last_commits)
-        change_sum, local_states, losses = _changes_in_order(program, inputs, steps, last, local_states)
+        last_commit_of_group = jax.tree.map(lambda x: x[index], last_commits_of_groups)
+        change_sum, local_states, losses = _changes_in_order(program, inputs, steps, last_commit_of_group, local_states)
         loss_weights = steps.loss_weight.astype(losses.dtype)
         mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
         server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
@@ -115,25 +115,28 @@ def _group_of_commits(worker: jax.Array, servers: GroupServers | None) -> jax.Ar
     return jnp.asarray(servers.group_of_worker, jnp.int32)[worker[..., 0].clip(0)]
 
 
-def _last_commits(schedule: Schedule, servers: GroupServers) -> _LastCommit:
+def _last_commits_of_groups(schedule: Schedule, servers: GroupServers) -> _LastCommit:
     """The last commit of the same group before each commit of a schedule, arrays [E]."""
     num_groups, max_commits = max(servers.group_of_worker) + 1, schedule.time.size
     group = _group_of_commits(schedule.worker, servers)
 
-    def step(last: jax.Array, commit: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def step(last_commit_of_group: jax.Array, commit: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """The last commit of each group, int32[G], after one more, `(number, group)`; and that of its own before it."""
         number, group = commit
-        return last.at[group].set(number), last[group]
+        return last_commit_of_group.at[group].set(number), last_commit_of_group[group]
 
     no_commits = jnp.full(num_groups, -1, jnp.int32)
-    _, last = jax.lax.scan(step, no_commits, (jnp.arange(max_commits, dtype=jnp.int32), group))
+    _, last_commit_of_group = jax.lax.scan(step, no_commits, (jnp.arange(max_commits, dtype=jnp.int32), group))
     num_columns = schedule.weight.shape[1]
     column = num_columns - 1 - jnp.argmax(schedule.weight[:, ::-1] > 0, axis=1)  # of the push with which it was sent
     commit = jnp.arange(max_commits, dtype=jnp.int32)
     sender, next_unit = schedule.worker[commit, column], (schedule.unit + schedule.work)[commit, column]
     read_next = schedule.read.at[next_unit, sender].get(mode="fill", fill_value=-1)
     reader = jnp.where(read_next == commit + 1, sender, -1).astype(jnp.int32)
-    return _LastCommit(commit=last, reader=jnp.where(last >= 0, reader[last.clip(0)], -1))
+    return _LastCommit(
+        commit=last_commit_of_group,
+        reader=jnp.where(last_commit_of_group >= 0, reader[last_commit_of_group.clip(0)], -1),
+    )
 
 
 def _with_answer(
@@ -150,7 +153,11 @@ def _with_answer(
 
 
 def _changes_in_order(
-    program: LocalProgram, inputs: Inputs, steps: LocalSteps, last: _LastCommit, local_states: LocalState
+    program: LocalProgram,
+    inputs: Inputs,
+    steps: LocalSteps,
+    last_commit_of_group: _LastCommit,
+    local_states: LocalState,
 ) -> tuple[Any, LocalState, jax.Array]:
     """The pushes of a commit, one after the other, as the group's server has taken them.
 
@@ -158,7 +165,7 @@ def _changes_in_order(
       program: what is the same in all commits.
       inputs: the data and the key, and versions, which nobody reads.
       steps: of the C contributions, every field [C, ...]; padding is behind all of them.
-      last: the last commit of the group.
+      last_commit_of_group: before this one.
       local_states: of all workers, with the servers.
 
     Returns:
@@ -168,7 +175,8 @@ def _changes_in_order(
     servers = program.local.servers
     group = _group_of_commits(steps.worker[:, 0], servers)
     num_contributions = (steps.num_steps > 0).sum(dtype=jnp.int32)
-    first_that_counts = jnp.argmax(steps.weight > 0).astype(jnp.int32)
+    # Pushes before it, of weight 0, came while the last exchange of the group was under way.
+    first_with_weight = jnp.argmax(steps.weight > 0).astype(jnp.int32)
     workers, server = local_states._replace(servers=None), jax.tree.map(lambda x: x[group], local_states.servers)
 
     def push(
@@ -176,8 +184,8 @@ def _changes_in_order(
     ) -> tuple[Any, LocalState, Servers, jax.Array]:
         """The sum of the changes, all workers, the server and the losses after the i-th push."""
         change_sum, workers, server, losses = carry
-        merges = (i == first_that_counts) & (last.commit >= 0)
-        server, workers = _merged(servers, merges, last.reader, server, workers)
+        merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)
+        server, workers = _merged(servers, merges, last_commit_of_group.reader, server, workers)
         steps_of_one = jax.tree.map(lambda x: x[i], steps)
         worker = steps_of_one.worker[0].clip(0)
         change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, _entry(workers, worker))

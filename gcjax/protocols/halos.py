@@ -85,7 +85,7 @@ def halos(
       ... )
       >>> schedule = protocol(jnp.array([[1.0, 1.5, 1.0]] * 6))
       >>> schedule.time[:3].tolist(), schedule.worker[:3, :2].tolist()
-      ([1.75, 2.25, 3.25], [[0, 1], [2, 2], [0, 1]])
+      ([1.75, 2.25, 3.25], [[0, 1], [2, 2], [0, 0]])
     """
     groups = checked_groups(groups)
     _validate.integer("num_local_steps", num_local_steps, minimum=1)

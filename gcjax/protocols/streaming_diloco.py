@@ -24,7 +24,7 @@ def streaming_diloco(
     *,
     num_local_steps: int,
     num_fragments: int,
-    overlap_steps: int = 1,
+    overlap_steps: int = 0,
     local_share: float = 0.5,
     fragments: Pattern = "strided",
     inner: optax.GradientTransformation | None = None,

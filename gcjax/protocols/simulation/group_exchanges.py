@@ -137,9 +137,11 @@ def _taken(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _Taken:
         """float[G]."""
         return jnp.broadcast_to(jnp.asarray(value, time.dtype), (num_groups,))
 
-    send_seconds, receive_seconds = (
-        seconds_by_group(value) for value in (exchanges.central.send_seconds(), exchanges.central.receive_seconds())
-    )
+    names = [
+        name for name in ("latency", "upload", "download", "service") if getattr(exchanges.central, name) is not None
+    ]
+    central = exchanges.central._replace(**{name: seconds_by_group(getattr(exchanges.central, name)) for name in names})
+    send_seconds, receive_seconds = (seconds_by_group(x) for x in (central.send_seconds(), central.receive_seconds()))
 
     def take(servers: _Servers, push: tuple[jax.Array, jax.Array]) -> tuple[_Servers, _Taken]:
         """The servers after a push, `(time float[], group int32[])`, and what is made of it."""
