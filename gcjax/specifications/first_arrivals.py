@@ -73,7 +73,7 @@ def _specification_with_cancelling(
 def _cancelling_with_members(
     name: str, num_workers: int, num_contributions: int, one_per_worker: bool, alive: Any
 ) -> Specification:
-    """The same if the workers `alive bool[W]` take part."""
+    """Commits of K pushes that cut off all other units, if the workers `alive bool[W]` take part."""
     contents = (
         f"one gradient each of {num_contributions} workers"
         if one_per_worker

@@ -128,19 +128,19 @@ def check(specification: Specification) -> Result:
     names = [specification.component_name(component) for component in range(specification.num_components)]
     product = explore(specification, stepper=stepper)
     components = [
-        _first_failure(f"{name} alone", exploration, "guarantee", "property")
+        _shortest_failure(f"{name} alone", exploration, "guarantee", "property")
         for name, exploration in zip(names, explorations_alone, strict=True)
     ]
     return Result(
         specification=specification,
         components=tuple(components),
         composition=_composition(specification, explorations_alone, names),
-        product=_first_failure("all together", product, "guarantee", "property"),
-        progress=_first_failure("progress", product, "progress"),
+        product=_shortest_failure("all together", product, "guarantee", "property"),
+        progress=_shortest_failure("progress", product, "progress"),
     )
 
 
-def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
+def _shortest_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
     """The finding that an exploration gives: its shortest failure of these kinds, or that there is none."""
     failures = [(len(exploration.failures[kind]), kind) for kind in kinds if kind in exploration.failures]
     if not failures:
