@@ -63,7 +63,7 @@ def adaptive_coded(
         num_workers,
         max_units_of_worker=max(code.load for code in codes),
         has_enough=program.has_enough,
-        also_holds=program.is_within_load,
+        further_invariant=program.is_within_load,
         claim="no commit without a set that its round's code decodes, all of it from the version that it replaces",
     )
     read = Action("read", read_newest, BEGIN, program.is_read_of_event)

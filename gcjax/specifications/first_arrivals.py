@@ -87,7 +87,7 @@ def _cancelling_with_members(
         has_enough=lambda state: (
             (state.pending_units.sum() == num_contributions) | (one_per_worker & all_have_pushed(state, alive))
         ),
-        also_holds=lambda state: (
+        further_invariant=lambda state: (
             (state.pending_units.sum() <= num_contributions)
             & (~np.bool_(one_per_worker) | (state.pending_units <= 1).all())
         ),

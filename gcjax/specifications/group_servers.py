@@ -212,7 +212,7 @@ class _Program(NamedTuple):
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""
         lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
-        is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
+        is_member, is_entry_of_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         has_enough = (
             self.is_complete(state.pending_units)
             if self.grouping.codes
@@ -220,11 +220,13 @@ class _Program(NamedTuple):
         )
         is_done = has_enough | ~is_member
         version = state.version + 1
-        pushes_of_others = state.pushes_of_others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
+        pushes_of_others = state.pushes_of_others + (self._is_lowest_member(state) & ~is_entry_of_group).astype(
+            jnp.int32
+        )
         after = state._replace(
             version=version,
             pushes_of_others=pushes_of_others,
-            has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
+            has_pushed=jnp.where(is_entry_of_group, 1, state.has_pushed),
         )
         return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
 

@@ -81,7 +81,8 @@ def halos(
         ),
         sizes=Regions(
             version=3, made_version=zero_per_group + 3, merged_version=zero_per_group + 3, read=zero + 3,
-            remaining_units=zero + program.units_of_push + 1, pending_units=zero + program.max_pending_units + 1,
+            remaining_units=zero + program.remaining_units_at_begin + 1,
+            pending_units=zero + program.max_pending_units + 1,
         ),
         worker=Role(
             actions=(
@@ -131,7 +132,7 @@ class _Program(NamedTuple):
         return max(self.group_of_worker) + 1
 
     @property
-    def units_of_push(self) -> int:
+    def remaining_units_at_begin(self) -> int:
         """What `remaining_units` is when a worker has begun."""
         return 2 if self.any_num_steps else self.num_local_steps
 
@@ -167,7 +168,7 @@ class _Program(NamedTuple):
         """The state in which the worker goes on from what its group has, and whether it may."""
         after = state._replace(
             read=state.read.at[worker].set(state.merged_version[self.group_of(worker)]),
-            remaining_units=state.remaining_units.at[worker].set(self.units_of_push),
+            remaining_units=state.remaining_units.at[worker].set(self.remaining_units_at_begin),
         )
         return after, self.is_idle(state.remaining_units[worker])
 
@@ -182,7 +183,9 @@ class _Program(NamedTuple):
     def begins(self, before: Regions, after: Regions, event: Event) -> jax.Array:
         """bool[]: whether the worker begins, at once, with the version that the event shows."""
         return (
-            has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_of_push) & ~event.waited
+            has_read(before, after, event)
+            & (after.remaining_units[event.worker] == self.remaining_units_at_begin)
+            & ~event.waited
         )
 
     def unit(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
@@ -208,7 +211,7 @@ class _Program(NamedTuple):
         same_pending_units = after.pending_units[worker] == before.pending_units[worker]
         begins = (
             self.is_idle(remaining_before)
-            & (remaining_after == self.units_of_push)
+            & (remaining_after == self.remaining_units_at_begin)
             & same_pending_units
             & reads_merged_version
             & (same_merged_version | merges_answer)
@@ -257,7 +260,7 @@ class _Program(NamedTuple):
         is_own, is_member = is_own_entry(self.num_groups, group), self.members(group)
         is_made_as_expected = after.made_version == jnp.where(is_own, before.version + 1, before.made_version)
         is_merged_as_expected = after.merged_version == jnp.where(is_own, before.made_version, before.merged_version)
-        takes_all_of_own = (jnp.where(is_member, after.pending_units, 0) == 0).all() & (
+        takes_all_of_group_alone = (jnp.where(is_member, after.pending_units, 0) == 0).all() & (
             is_member | (after.pending_units == before.pending_units)
         ).all()
         one_more = after.version == before.version + 1
@@ -265,7 +268,7 @@ class _Program(NamedTuple):
             one_more
             & is_made_as_expected.all()
             & is_merged_as_expected.all()
-            & takes_all_of_own
+            & takes_all_of_group_alone
             & self.may_commit(before, group)
         )
 

@@ -33,7 +33,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
         max_units_of_worker=num_contributions,
         has_room=lambda state: state.pending_units.sum() < num_contributions,
         has_enough=lambda state: state.pending_units.sum() == num_contributions,
-        also_holds=lambda state: state.pending_units.sum() <= num_contributions,
+        further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
     )
     return specification._replace(members=lambda alive: specification)

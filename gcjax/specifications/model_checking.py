@@ -91,19 +91,21 @@ class Result(NamedTuple):
 
     def __str__(self) -> str:
         """In words, a line for each part."""
-        return "\n".join([f"{self.specification.name}:", *(f"  {p.part}: {self.said(p)}" for p in self.findings)])
+        return "\n".join(
+            [f"{self.specification.name}:", *(f"  {p.part}: {self.finding_in_words(p)}" for p in self.findings)]
+        )
 
-    def said(self, part: Finding) -> str:
-        """A finding in words; `part` is one of `findings`, or an equal one with another `part`."""
-        if not part:
-            steps = len(part.counterexample)
-            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
-        if part is self.composition:
+    def finding_in_words(self, finding: Finding) -> str:
+        """What the finding says in words; it is one of `findings`, or an equal one with another `part`."""
+        if not finding.holds:
+            steps = len(finding.counterexample)
+            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {finding.reason}"
+        if finding is self.composition:
             conclusion = (
                 "so the property follows" if self.by_composition else "but not every component keeps to its part"
             )
             return f"each relies only on what the others guarantee, {conclusion}"
-        if part is self.progress:
+        if finding is self.progress:
             return "somebody can always move (tried out: no law gives it; without fairness)"
         return f"holds: {self.specification.claim}"
 

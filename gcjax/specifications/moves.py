@@ -143,9 +143,8 @@ class Stepper:
         """The steps of all actions from a state int32[D], and which of them there are.
 
         Returns:
-          int32[components, actions, D], where they lead; bool[components, actions], which are enabled, and which an
-          environment may take,
-          enabled or not, since the guarantee of their role allows `takes_only_actions`.
+          int32[components, actions, D], where they lead; bool[components, actions], which are enabled; and
+          bool[components, actions], which an environment takes, enabled or not, of roles with `takes_only_actions`.
         """
         spec, layout = self.specification, self.layout
         state = layout.unflatten(row)

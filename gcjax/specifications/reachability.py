@@ -131,17 +131,17 @@ class _Search:
         """Takes all steps from the states found last, int32[n, D], and adds the new states that they lead to."""
         batches: list[_FollowedSteps] = []
         # Steps that may lead to the same states, and how many may be kept before repeated ones are taken out.
-        num_kept, max_kept_at_first = 0, max(MAX_ENTRIES // (LEVEL_SHARE * self.layout.sizes.size), 1)
-        max_kept = max_kept_at_first
+        num_kept_steps, max_steps_at_first = 0, max(MAX_ENTRIES // (LEVEL_SHARE * self.layout.sizes.size), 1)
+        max_kept_steps = max_steps_at_first
         for first_row in range(0, rows.shape[0], self.stepper.states_at_once):
             rows_of_batch = rows[first_row : first_row + self.stepper.states_at_once]
             batches.append(self._followed_steps(rows_of_batch, self.first_state_of_level + first_row))
-            num_kept += batches[-1].after.shape[0]
-            if num_kept > max_kept:
+            num_kept_steps += batches[-1].after.shape[0]
+            if num_kept_steps > max_kept_steps:
                 batches = [self._first_steps_to_new(_concatenated(batches))]
-                num_kept = batches[0].after.shape[0]
-                self._check_num_states(self.known_keys.size + num_kept)
-                max_kept = 2 * num_kept + max_kept_at_first
+                num_kept_steps = batches[0].after.shape[0]
+                self._check_num_states(self.known_keys.size + num_kept_steps)
+                max_kept_steps = 2 * num_kept_steps + max_steps_at_first
         if "property" not in self.failures:
             self._add_new(_concatenated(batches))
 
@@ -171,37 +171,37 @@ class _Search:
                 "parameters."
             )
 
-    def _followed_steps(self, rows: np.ndarray, first_state: int) -> _FollowedSteps:
-        """The steps from some states, int32[n, D], of which the first has the number `first_state`."""
+    def _followed_steps(self, rows: np.ndarray, first_state_number: int) -> _FollowedSteps:
+        """The steps from some states, int32[n, D], of which the first has the number `first_state_number`."""
         if self.component is None:
             moves = self.stepper.moves_of_all(rows)
             stuck = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
             if stuck.size:
-                self._fail("progress", self._path(first_state + int(stuck[0])))
+                self._fail("progress", self._path(first_state_number + int(stuck[0])))
         else:
             moves = self.stepper.moves_of_one(rows, self.component)
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         is_of_program = moves.action != ENVIRONMENT_ACTION
         is_taken = is_of_program | judgement.is_relied_on
-        self._record_failure("guarantee", is_of_program & ~judgement.is_guaranteed, moves, first_state)
+        self._record_failure("guarantee", is_of_program & ~judgement.is_guaranteed, moves, first_state_number)
         self._record_failure(
-            "rely", ~is_of_program & judgement.is_guaranteed & ~judgement.is_relied_on, moves, first_state
+            "rely", ~is_of_program & judgement.is_guaranteed & ~judgement.is_relied_on, moves, first_state_number
         )
-        self._record_failure("property", is_taken & ~judgement.holds, moves, first_state)
+        self._record_failure("property", is_taken & ~judgement.holds, moves, first_state_number)
         self.transitions += int(is_taken.sum())
-        origins = np.stack([first_state + moves.state, moves.component, moves.action], axis=1)
+        origins = np.stack([first_state_number + moves.state, moves.component, moves.action], axis=1)
         is_followed = is_taken & judgement.is_explored
         return _FollowedSteps(moves.after[is_followed], judgement.canonical_rows[is_followed], origins[is_followed])
 
-    def _record_failure(self, kind: str, is_failure: np.ndarray, moves: Moves, first_state: int) -> None:
+    def _record_failure(self, kind: str, is_failure: np.ndarray, moves: Moves, first_state_number: int) -> None:
         """Records the first step for which `is_failure bool[n]` as the failure of this kind, if there is none yet.
 
-        `first_state` is the number of the first of the states in which the moves begin.
+        `first_state_number` is the number of the first of the states in which the moves begin.
         """
         if kind in self.failures or not is_failure.any():
             return
         step_index = int(np.argmax(is_failure))
-        state_number = first_state + int(moves.state[step_index])
+        state_number = first_state_number + int(moves.state[step_index])
         canonical_row_before, _, _ = self._state_entry(state_number)
         component, action = int(moves.component[step_index]), int(moves.action[step_index])
         last_step = _PathStep(component, action, canonical_row_before, row_after=moves.after[step_index])

@@ -184,11 +184,11 @@ class _Program(NamedTuple):
             after.next_round_units[worker] == before.next_round_units[worker]
         )
         same_brought_commit = after.brought_commit[worker] == before.brought_commit[worker]
-        same_first_bringer = after.first_bringer_unknown == before.first_bringer_unknown
+        same_bringer_unknown = after.first_bringer_unknown == before.first_bringer_unknown
         may_not_be_bringer = (before.first_bringer_unknown == 0) | self.others_can_be_first_bringer(before, worker)
         same_read, reads_newest = after.read[worker] == before.read[worker], after.read[worker] == before.version
-        keeps_version = same_read & ~had_to_read & same_brought_commit & same_first_bringer & may_not_be_bringer
-        reads_own_commit = had_to_read & ~self.has_uncommitted_push(before) & same_brought_commit & same_first_bringer
+        keeps_version = same_read & ~had_to_read & same_brought_commit & same_bringer_unknown & may_not_be_bringer
+        reads_own_commit = had_to_read & ~self.has_uncommitted_push(before) & same_brought_commit & same_bringer_unknown
         becomes_known = (before.first_bringer_unknown == 1) & (after.first_bringer_unknown == 0)
         is_first_bringer = ~had_to_read & ~brought_commit_before & (after.brought_commit[worker] == 1) & becomes_known
         return gets_busy & same_units & (keeps_version | (reads_newest & (reads_own_commit | is_first_bringer)))
@@ -205,8 +205,8 @@ class _Program(NamedTuple):
         brought_commit_is_right = after.brought_commit[worker] == before.brought_commit[worker] + brings_commit
         must_read_is_right = after.must_read[worker] == brings_commit
         same_read = after.read[worker] == before.read[worker]
-        same_first_bringer = after.first_bringer_unknown == before.first_bringer_unknown
-        others_unchanged = same_read & same_first_bringer & ~self.has_uncommitted_push(before)
+        same_bringer_unknown = after.first_bringer_unknown == before.first_bringer_unknown
+        others_unchanged = same_read & same_bringer_unknown & ~self.has_uncommitted_push(before)
         return gets_idle & pushes_one & brought_commit_is_right & must_read_is_right & others_unchanged
 
     def may_commit(self, state: Table) -> jax.Array:

@@ -156,7 +156,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         num_workers,
         max_units_of_worker=num_local_steps,
         has_enough=lambda state: (state.pending_units == state.round_units).all(),
-        also_holds=lambda state: (state.pending_units <= state.round_units).all(),
+        further_invariant=lambda state: (state.pending_units <= state.round_units).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
     return specification._replace(
@@ -210,7 +210,7 @@ def specification_of_rounds(
     has_enough: Condition,
     claim: str,
     has_room: Condition = lambda state: jnp.ones((), bool),
-    also_holds: Condition = lambda state: jnp.ones((), bool),
+    further_invariant: Condition = lambda state: jnp.ones((), bool),
     goes_on_beyond_max: bool = False,
     commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
 ) -> Specification:
@@ -223,7 +223,7 @@ def specification_of_rounds(
       has_enough: whether there is enough for a commit.
       claim: the property, in words.
       has_room: whether workers may do more units in this round.
-      also_holds: what else must hold in every state.
+      further_invariant: what else must hold in every state.
       commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
       goes_on_beyond_max: whether workers may do more units, which count as `max_units_of_worker`.
     """
@@ -241,7 +241,7 @@ def specification_of_rounds(
         max_units_of_worker=max_units_of_worker,
         has_enough=has_enough,
         has_room=has_room,
-        also_holds=also_holds,
+        further_invariant=further_invariant,
         goes_on_beyond_max=goes_on_beyond_max,
     )
     return Specification(
@@ -274,7 +274,7 @@ class _Program(NamedTuple):
     max_units_of_worker: np.ndarray
     has_enough: Condition
     has_room: Condition
-    also_holds: Condition
+    further_invariant: Condition
     goes_on_beyond_max: bool
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
@@ -297,7 +297,7 @@ class _Program(NamedTuple):
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
-        return ((state.pending_units == 0) | (state.read == state.version)).all() & self.also_holds(state)
+        return ((state.pending_units == 0) | (state.read == state.version)).all() & self.further_invariant(state)
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether there is enough at a commit."""
