@@ -230,8 +230,8 @@ class _Program(NamedTuple):
 
     def has_room(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are no more pushes, counting those that have begun to arrive, than a commit takes."""
-        num_begun = -(-state.pending_units // self.units_of_push)  # rounded up
-        return num_begun.sum() <= self.num_contributions
+        num_begun_pushes = -(-state.pending_units // self.units_of_push)  # rounded up
+        return num_begun_pushes.sum() <= self.num_contributions
 
     @property
     def max_units_of_worker(self) -> int:

@@ -274,9 +274,9 @@ class _Program(NamedTuple):
 
     def invariant(self, state: Regions) -> jax.Array:
         """bool[]: whether nobody has read what its group has not merged, and no group merged what is not made."""
-        read_merged = state.read <= state.merged_version[jnp.asarray(self.group_of_worker)]
+        read_is_merged = state.read <= state.merged_version[jnp.asarray(self.group_of_worker)]
         return (
-            read_merged.all()
+            read_is_merged.all()
             & (state.merged_version <= state.made_version).all()
             & (state.made_version <= state.version).all()
         )

@@ -233,8 +233,8 @@ class _Program(NamedTuple):
 
     def server_rule(self, before: Table, after: Table, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits what it may, and begins a new round after W commits."""
-        is_first = self.has_no_commit(before)
-        ends_round = self.num_commits_of_round(before) + is_first.astype(jnp.int32) == self.num_workers
+        is_first_commit = self.has_no_commit(before)
+        ends_round = self.num_commits_of_round(before) + is_first_commit.astype(jnp.int32) == self.num_workers
         begins_new_round = (
             (after.pending_units == before.next_round_units).all()
             & (after.next_round_units == 0).all()
@@ -245,17 +245,17 @@ class _Program(NamedTuple):
             & (after.next_round_units == before.next_round_units).all()
             & (after.brought_commit == before.brought_commit).all()
         )
-        is_unknown = is_first | (before.first_bringer_unknown == 1)
+        is_bringer_unknown = is_first_commit | (before.first_bringer_unknown == 1)
         # At the end of a round the first bringer is the only worker that is not known to have brought a commit.
-        is_first_bringer = ends_round & is_unknown & (before.brought_commit == 0)
+        is_first_bringer = ends_round & is_bringer_unknown & (before.brought_commit == 0)
         expected_must_read = jnp.where(is_first_bringer, 1, before.must_read)
-        expected_unknown = (is_unknown & ~ends_round).astype(jnp.int32)
-        others_as_expected = (after.must_read == expected_must_read).all() & (
-            after.first_bringer_unknown == expected_unknown
+        expected_bringer_unknown = (is_bringer_unknown & ~ends_round).astype(jnp.int32)
+        bringers_as_expected = (after.must_read == expected_must_read).all() & (
+            after.first_bringer_unknown == expected_bringer_unknown
         )
         tables_as_expected = jnp.where(ends_round, begins_new_round, goes_on_in_round)
         is_one_commit = (after.version == before.version + 1) & self.may_commit(before)
-        return is_one_commit & tables_as_expected & others_as_expected
+        return is_one_commit & tables_as_expected & bringers_as_expected
 
     def invariant(self, state: Table) -> jax.Array:
         """bool[]: whether what is in the tables, or under way, is not too old already."""

@@ -87,13 +87,13 @@ class SequentialCode(NamedTuple):
     def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.
 
-        Job j begins in round j, so its first unit is `j * load`; the work done for it must be that of the event.
+        Job j begins in round j, so its first unit is `j * load`; as many units must be done for it as the event shows.
         """
         ends_now = (after.num_rounds == before.num_rounds + 1) & (before.has_answered.sum() > 0)
         ended_before = (after.num_rounds == before.num_rounds) & (before.has_answered.sum() == 0)
         job = event.unit // self.load
-        is_work_of_event = self.units_of_job(before, job) == event.size
-        return (ends_now & is_work_of_event) | (ended_before & (self.units_of_ended_round(before, job) == event.size))
+        same_units_at_end = self.units_of_job(before, job) == event.size
+        return (ends_now & same_units_at_end) | (ended_before & (self.units_of_ended_round(before, job) == event.size))
 
 
 def sequential_specification(name: str, initial_state: Any, code: SequentialCode) -> Specification:
