@@ -104,14 +104,14 @@ def relations(specification: Specification) -> Relations:
     relies = []
     for component in range(specification.num_components):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
-        is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.relied
-        relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical)
+        is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.is_relied_on
+        relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical_rows)
         relies.append(relied_on.any(axis=0) | nothing_changes)
     moves, judgement = _moves_and_judgement(stepper, flat_states, ENVIRONMENT_ONLY)
-    is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.guaranteed
-    guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical)
-    program_moves = stepper.program(flat_states)  # the steps of all components by their actions
-    states_after = stepper.judge(flat_states[program_moves.state], program_moves).canonical
+    is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.is_guaranteed
+    guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical_rows)
+    program_moves = stepper.moves_of_all(flat_states)  # the steps of all components by their actions
+    states_after = stepper.judge(flat_states[program_moves.state], program_moves).canonical_rows
     every_move = np.ones(program_moves.state.size, bool)
     programs = _relation(stepper, state_codes, program_moves, every_move, states_after)
     holds = jax.vmap(lambda flat_state: specification.invariant(stepper.layout.unflatten(flat_state)))(
@@ -130,7 +130,7 @@ def _relation(
     num_components, num_states = stepper.specification.num_components, state_codes.size
     has_step = np.zeros((num_components, num_states, num_states), bool)
     code_order = np.argsort(state_codes)  # sorted, so that a state is found by its number
-    codes_after = stepper.layout.codes(states_after[is_in_relation])
+    codes_after = stepper.layout.keys(states_after[is_in_relation])
     after = code_order[np.searchsorted(state_codes[code_order], codes_after)]
     has_step[moves.component[is_in_relation], moves.state[is_in_relation], after] = True
     return has_step
@@ -141,7 +141,7 @@ def _moves_and_judgement(stepper: Stepper, flat_states: np.ndarray, component: i
 
     For `ENVIRONMENT_ONLY` the steps are those of the environment of nobody: of all components, as they guarantee them.
     """
-    moves = stepper.alone(flat_states, component)
+    moves = stepper.moves_of_one(flat_states, component)
     return moves, stepper.judge(flat_states[moves.state], moves, component)
 
 
@@ -156,28 +156,28 @@ def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     while True:
         known_and_next = [known_states, *_next_states(stepper, known_states)]
         candidates = np.concatenate(known_and_next)
-        codes = layout_.codes(candidates)
+        codes = layout_.keys(candidates)
         _, first_occurrences = np.unique(codes, return_index=True)
         reached_states = candidates[np.sort(first_occurrences)]  # each once, in the order in which they were reached
         num_reached, is_outside_sizes = reached_states.shape[0], codes < 0
-        if is_outside_sizes.any() or num_reached > min(MAX_STATES, stepper.chunk):
+        if is_outside_sizes.any() or num_reached > min(MAX_STATES, stepper.states_at_once):
             raise ValueError(
                 f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
                 f"{spec.name} has more. Use {spec.num_workers - 1} workers or smaller parameters, or check it without."
             )
         if num_reached == known_states.shape[0]:
-            return known_states, layout_.codes(known_states)
+            return known_states, layout_.keys(known_states)
         known_states = reached_states
 
 
 def _next_states(stepper: Stepper, flat_states: np.ndarray) -> list[np.ndarray]:
     """The canonical states, int32[n, D] each, to which one step of a program, a guarantee or a rely leads."""
-    program_moves = stepper.program(flat_states)
-    next_states = [stepper.judge(flat_states[program_moves.state], program_moves).canonical]
+    program_moves = stepper.moves_of_all(flat_states)
+    next_states = [stepper.judge(flat_states[program_moves.state], program_moves).canonical_rows]
     for component in (ENVIRONMENT_ONLY, *range(stepper.specification.num_components)):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
-        is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.guaranteed | judgement.relied
-        next_states.append(judgement.canonical[is_allowed])
+        is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.is_guaranteed | judgement.is_relied_on
+        next_states.append(judgement.canonical_rows[is_allowed])
     return next_states
 
 

@@ -14,7 +14,7 @@ def specification_json(result: Result) -> dict[str, Any]:
         "holds": bool(result),
         "specification": result.specification.name,
         "claim": result.specification.claim,
-        "findings": [{**_finding_json(finding), "result": result.said(finding)} for finding in findings],
+        "findings": [{**_finding_json(finding), "result": result.finding_in_words(finding)} for finding in findings],
     }
 
 

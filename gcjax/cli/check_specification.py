@@ -135,7 +135,7 @@ def result_tables(result: Result) -> list[RichTable]:
     rows = []
     for finding in _distinct_findings(result):
         count_cells = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
-        rows.append([finding.part, *count_cells, result.said(finding)])
+        rows.append([finding.part, *count_cells, result.finding_in_words(finding)])
     heads = ("Part", "States", "Transitions", "Result")
     return [rich_table(result.specification.name, heads, rows, left_heads=["Result"]), *_counterexample_tables(result)]
 

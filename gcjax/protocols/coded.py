@@ -154,7 +154,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
         rule_holds = seconds_to_stop <= view.now - begin_time
         if stopping_rule.waits_for_exact_sum:
-            return jnp.where(rule_holds & decodable_progress(code).whether(view.progress), view.now, jnp.inf)
+            return jnp.where(rule_holds & decodable_progress(code).is_decodable(view.progress), view.now, jnp.inf)
         all_done = ((view.progress == loads) | ~view.alive).all()
         rule_holds |= all_done
         return jnp.where(rule_holds, view.now, begin_time + seconds_to_stop)

@@ -55,7 +55,7 @@ def adaptive_coded(
         a load of one.
     """
     check_num_workers(num_workers)
-    codes = _with_missing(num_workers, num_stragglers) if decodable is None else tuple(decodable)
+    codes = _codes_with_stragglers(num_workers, num_stragglers) if decodable is None else tuple(decodable)
     program = _Program(num_workers, codes)
     loads = ", ".join(str(code.load) for code in codes)
     specification = specification_of_rounds(
@@ -63,7 +63,7 @@ def adaptive_coded(
         num_workers,
         max_units_of_worker=max(code.load for code in codes),
         has_enough=program.has_enough,
-        also_holds=program.is_within_load,
+        further_invariant=program.is_within_load,
         claim="no commit without a set that its round's code decodes, all of it from the version that it replaces",
     )
     read = Action("read", read_newest, BEGIN, program.is_read_of_event)
@@ -74,7 +74,7 @@ def adaptive_coded(
             actions=tuple(program.commit_action(code) for code in range(len(codes))),
             frame=lambda server: CodedRounds(version=True, read=False, pending_units=True, code=True),
             rule=program.server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         worker=Role(
             actions=(read, unit_action(program.may_do_unit)),
@@ -84,7 +84,7 @@ def adaptive_coded(
     )
 
 
-def _with_missing(num_workers: int, num_stragglers: Sequence[int]) -> tuple[Decodable, ...]:
+def _codes_with_stragglers(num_workers: int, num_stragglers: Sequence[int]) -> tuple[Decodable, ...]:
     """What codes of a load of one decode, if so many workers may be missing from each."""
     numbers = [
         _validate.integer("each of num_stragglers", number, minimum=0, maximum=num_workers - 1)
@@ -97,7 +97,7 @@ def _with_missing(num_workers: int, num_stragglers: Sequence[int]) -> tuple[Deco
         """Whether all but so many workers have done their chunk."""
         return lambda pending_units: (pending_units > 0).sum() >= num_workers - number
 
-    return tuple(Decodable(load=1, whether=all_but(number)) for number in numbers)
+    return tuple(Decodable(load=1, is_decodable=all_but(number)) for number in numbers)
 
 
 class _Program(NamedTuple):
@@ -112,7 +112,7 @@ class _Program(NamedTuple):
 
     def has_enough(self, state: CodedRounds) -> jax.Array:
         """bool[]: whether the code of this round decodes what has been done."""
-        return jnp.stack([code.whether(state.pending_units) for code in self.codes])[state.code]
+        return jnp.stack([code.is_decodable(state.pending_units) for code in self.codes])[state.code]
 
     def is_within_load(self, state: CodedRounds) -> jax.Array:
         """bool[]: whether nobody has done more chunks than the code of this round gives."""

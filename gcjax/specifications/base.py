@@ -36,8 +36,8 @@ Numbers = Any
 Relation = Callable[[State, State, jax.Array], jax.Array]
 """`(before, after, component) -> bool[]`."""
 
-MAX_CODES = 2**62
-"""The most numbers of states: they must fit into an int64."""
+MAX_KEYS = 2**62
+"""The most keys of states: they must fit into an int64."""
 
 
 def _any_event(before: State, after: State, event: Event) -> jax.Array:
@@ -73,14 +73,14 @@ class Role(NamedTuple):
       actions: the program.
       frame: pure function `component -> state` of bools that broadcast to the arrays: what the component may change.
       rule: what holds for its steps besides that nothing else changes.
-      only_actions: whether every step that the guarantee allows leads where some action would, enabled or not. An
+      takes_only_actions: whether every step that the guarantee allows leads where some action would, enabled or not. An
         environment then takes these steps; otherwise all that can be written is tried out, which needs few entries.
     """
 
     actions: tuple[Action, ...]
     frame: Callable[[Numbers], State]
     rule: Relation
-    only_actions: bool = False
+    takes_only_actions: bool = False
 
     def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step of a component of this role is in its guarantee: its frame and its rule."""
@@ -132,7 +132,7 @@ class Specification(NamedTuple):
       invariant: the property, of a state.
       step_property: the property, of a step.
       rely: what a component relies on; if None, that each step of the others is in the guarantee of its component.
-      explored: whether what comes after a state is looked at; where infinitely many states cannot be told apart by a
+      is_explored: whether what comes after a state is looked at; where infinitely many states cannot be told apart by a
         `canonicalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
       canonicalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
@@ -140,7 +140,7 @@ class Specification(NamedTuple):
         first one happens in this state; where they can be counted, so that long runs need not be replayed step by step.
       members: pure function `alive bool[W] -> Specification`, the same if only these workers take part; None if it is
         not said what is promised then. Its states may have more fields, the same for all `alive`.
-      joined: pure function `(state, worker) -> state`, what a worker's joining changes; asked of `members`.
+      state_after_join: pure function `(state, worker) -> state`, what a worker's joining changes; asked of `members`.
     """
 
     name: str
@@ -154,11 +154,11 @@ class Specification(NamedTuple):
     invariant: Callable[[State], jax.Array] = always
     step_property: Relation = any_step
     rely: Relation | None = None
-    explored: Callable[[State], jax.Array] = always
+    is_explored: Callable[[State], jax.Array] = always
     canonicalise: Callable[[State], State] = unchanged
     replay: Callable[[State, Event], State] | None = None
     members: Callable[[Any], Any] | None = None
-    joined: Callable[[State, jax.Array], State] = unchanged_by_joining
+    state_after_join: Callable[[State, jax.Array], State] = unchanged_by_joining
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same states and were made from equal arguments."""
@@ -200,12 +200,12 @@ class Specification(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """States as rows of numbers, and as one number each.
+    """States as rows of numbers, and as one number each, the key.
 
     Attributes:
       example: a state, for its type and the shapes of its arrays.
       sizes: int64[D].
-      strides: int64[D], the weight of each entry in the number of a state.
+      strides: int64[D], the weight of each entry in the key of a state.
     """
 
     example: State
@@ -222,8 +222,8 @@ class Layout(NamedTuple):
         fields = zip(self.example, ends, strict=True)
         return type(self.example)(*(row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in fields))
 
-    def codes(self, rows: np.ndarray) -> np.ndarray:
-        """int64[n], the number of each row; -1 where an entry is out of its range."""
+    def keys(self, rows: np.ndarray) -> np.ndarray:
+        """int64[n], the key of each row, a different number for each state; -1 where an entry is out of its range."""
         is_in_range = ((rows >= 0) & (rows < self.sizes)).all(axis=1)
         return np.where(is_in_range, rows.astype(np.int64) @ self.strides, -1)
 
@@ -239,10 +239,10 @@ def layout(specification: Specification) -> Layout:
         np.broadcast_to(np.asarray(size, np.int64), np.shape(array)).ravel() for size, array in sizes_and_arrays
     ]
     entry_sizes = np.concatenate(sizes_of_arrays)  # int64[D]: the values that each entry of a state can have
-    num_codes = math.prod(entry_sizes.tolist())
-    if num_codes > MAX_CODES:
+    num_keys = math.prod(entry_sizes.tolist())
+    if num_keys > MAX_KEYS:
         num_digits = sum(math.log10(size) for size in entry_sizes.tolist())
-        max_workers = int(math.log10(MAX_CODES) / num_digits * specification.num_workers)
+        max_workers = int(math.log10(MAX_KEYS) / num_digits * specification.num_workers)
         raise ValueError(
             f"the states of {specification.name} must have numbers below 2^62; {entry_sizes.size} entries with up to "
             f"{entry_sizes.max()} values make 10^{num_digits:.1f} of them. Use about {max_workers} workers, or "

@@ -188,7 +188,7 @@ def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) ->
         pushes = (event.unit == before.pushed[event.worker]) & (after.version == before.version + 1)
         return pushes & (event.version == before.version)
 
-    def joined(state: MemberClocks, worker: jax.Array) -> MemberClocks:
+    def state_after_join(state: MemberClocks, worker: jax.Array) -> MemberClocks:
         """The state in which the worker is as slow as the slowest; as fast as the fastest, if nobody takes part."""
         least_clock = jnp.where(jnp.any(alive), slowest_of_alive(state.clock), state.clock.max())
         return state._replace(clock=state.clock.at[worker].max(least_clock))
@@ -210,15 +210,15 @@ def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) ->
         ),
         claim=f"nobody is more than {staleness + 1} ahead of anybody",
         invariant=lambda state: (~alive | (state.clock - slowest_of_alive(state.clock) <= staleness + 1)).all(),
-        joined=joined,
+        state_after_join=state_after_join,
     )
 
 
 class Cached(NamedTuple):
-    """Attributes: clock: int[W], the units pushed; seen: int[W], up to which clock a worker has seen everybody's."""
+    """Attributes: clock: int[W], the units pushed; seen_clock: int[W], up to which a worker has seen everybody's."""
 
     clock: Numbers
-    seen: Numbers
+    seen_clock: Numbers
 
 
 @comparable
@@ -237,18 +237,18 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
 
     def push(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
         """The state with one unit more of the worker, and whether what it has seen is new enough for that."""
-        is_fresh = state.clock[worker] - state.seen[worker] <= staleness
-        return state._replace(clock=state.clock.at[worker].add(1)), is_fresh
+        is_new_enough = state.clock[worker] - state.seen_clock[worker] <= staleness
+        return state._replace(clock=state.clock.at[worker].add(1)), is_new_enough
 
     def refresh(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
         """The state in which the worker has seen all up to the slowest's clock, and whether that is new to it."""
         slowest = state.clock.min()
-        return state._replace(seen=state.seen.at[worker].set(slowest)), state.seen[worker] < slowest
+        return state._replace(seen_clock=state.seen_clock.at[worker].set(slowest)), state.seen_clock[worker] < slowest
 
     def guarantee(before: Cached, after: Cached, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes a unit, or reads what is new to it, at most up to the slowest's clock."""
         clock_before, clock_after = before.clock[worker], after.clock[worker]
-        seen_before, seen_after = before.seen[worker], after.seen[worker]
+        seen_before, seen_after = before.seen_clock[worker], after.seen_clock[worker]
         may_push = (clock_before <= seen_before + staleness) & (seen_after == seen_before)
         reads = (clock_after == clock_before) & (seen_after > seen_before) & (seen_after <= before.clock.min())
         return ((clock_after == clock_before + 1) & may_push) | reads
@@ -256,23 +256,23 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
     def own_entries(worker: Numbers) -> Cached:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Cached(clock=is_own, seen=is_own)
+        return Cached(clock=is_own, seen_clock=is_own)
 
     def invariant(state: Cached) -> jax.Array:
         """bool[]: whether reads are at most s + 1 units old, and none is newer than the slowest."""
-        is_fresh = state.clock - state.seen <= staleness + 1
-        return (is_fresh & (state.seen <= state.clock.min())).all()
+        is_new_enough = state.clock - state.seen_clock <= staleness + 1
+        return (is_new_enough & (state.seen_clock <= state.clock.min())).all()
 
     def canonicalise(state: Cached) -> Cached:
         """The state counted from what the worker that has seen least has seen."""
-        min_seen = state.seen.min()
-        return Cached(state.clock - min_seen, state.seen - min_seen)
+        min_seen = state.seen_clock.min()
+        return Cached(state.clock - min_seen, state.seen_clock - min_seen)
 
     return Specification(
         f"ssp_cached({num_workers} workers, staleness {staleness})",
         num_workers,
-        initial=Cached(clock=zeros(num_workers), seen=zeros(num_workers)),
-        sizes=Cached(clock=np.full(num_workers, 2 * staleness + 3), seen=np.full(num_workers, staleness + 2)),
+        initial=Cached(clock=zeros(num_workers), seen_clock=zeros(num_workers)),
+        sizes=Cached(clock=np.full(num_workers, 2 * staleness + 3), seen_clock=np.full(num_workers, staleness + 2)),
         worker=Role(
             actions=(Action("push", push), Action("read", refresh)),
             frame=own_entries,

@@ -18,11 +18,11 @@ class Decodable(NamedTuple):
 
     Attributes:
       load: K, the chunks of a worker.
-      whether: pure function `progress int[W] -> bool[]`, whether so many chunks of each worker can be decoded.
+      is_decodable: pure function `progress int[W] -> bool[]`, whether so many chunks of each worker can be decoded.
     """
 
     load: int
-    whether: Callable[[jax.Array], jax.Array]
+    is_decodable: Callable[[jax.Array], jax.Array]
 
 
 @comparable
@@ -44,7 +44,7 @@ def coded(
     if decodable is None:
         _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
         decodable_sets = Decodable(
-            load=1, whether=lambda progress: (progress > 0).sum() >= num_workers - num_stragglers
+            load=1, is_decodable=lambda progress: (progress > 0).sum() >= num_workers - num_stragglers
         )
     else:
         decodable_sets = (
@@ -56,7 +56,7 @@ def coded(
         f"coded({num_workers} workers, load {decodable_sets.load})",
         num_workers,
         max_units_of_worker=decodable_sets.load,
-        has_enough=lambda state: decodable_sets.whether(state.pending_units),
+        has_enough=lambda state: decodable_sets.is_decodable(state.pending_units),
         claim="no commit without a decodable set, all of it from the version that the commit replaces",
     )
 
@@ -83,7 +83,7 @@ def coded_reduce(
         f"coded_reduce({num_workers} workers, {num_layers} layers)",
         num_workers,
         max_units_of_worker=decodable_sets.load,
-        has_enough=lambda state: decodable_sets.whether(state.pending_units),
+        has_enough=lambda state: decodable_sets.is_decodable(state.pending_units),
         claim="no commit without a set that decodes from node to node, all of it from the version that it replaces",
     )
 
@@ -91,28 +91,28 @@ def coded_reduce(
 def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int) -> Decodable:
     """What can be decoded if any `num_stragglers` of those below each node may be missing, with a load of one."""
     _validate.integer("num_layers", num_layers, minimum=1)
-    sizes = [num_workers]
+    layer_sizes = [num_workers]
     for num_children in range(1, num_workers + 1):
-        sizes = [num_children**layer for layer in range(1, num_layers + 1)]
-        if sum(sizes) >= num_workers:
+        layer_sizes = [num_children**layer for layer in range(1, num_layers + 1)]
+        if sum(layer_sizes) >= num_workers:
             break
-    if sum(sizes) != num_workers:
+    if sum(layer_sizes) != num_workers:
         raise ValueError(
             f"the workers must be those of a regular tree of {num_layers} layers, n + n^2 + ... of them; got "
             f"{num_workers}."
         )
-    _validate.integer("num_stragglers", num_stragglers, maximum=sizes[0] - 1)
+    _validate.integer("num_stragglers", num_stragglers, maximum=layer_sizes[0] - 1)
 
-    def whether(progress: jax.Array) -> jax.Array:
+    def is_decodable(progress: jax.Array) -> jax.Array:
         """bool[]: whether enough below the server send, with what they need from below themselves."""
-        ends = np.cumsum(sizes)
-        sends = progress[ends[-1] - sizes[-1] :] > 0
-        for size, end in zip(sizes[-2::-1], ends[-2::-1], strict=True):
-            num_sending = sends.reshape(size, sizes[0]).sum(axis=1, dtype=jnp.int32)
-            sends = (progress[end - size : end] > 0) & (num_sending >= sizes[0] - num_stragglers)
-        return sends.sum(dtype=jnp.int32) >= sizes[0] - num_stragglers
+        layer_ends, num_children = np.cumsum(layer_sizes), layer_sizes[0]
+        sends = progress[layer_ends[-1] - layer_sizes[-1] :] > 0
+        for size, end in zip(layer_sizes[-2::-1], layer_ends[-2::-1], strict=True):
+            num_sending = sends.reshape(size, num_children).sum(axis=1, dtype=jnp.int32)
+            sends = (progress[end - size : end] > 0) & (num_sending >= num_children - num_stragglers)
+        return sends.sum(dtype=jnp.int32) >= num_children - num_stragglers
 
-    return Decodable(1, whether)
+    return Decodable(1, is_decodable)
 
 
 def _decodable_of_table(table: np.ndarray, num_workers: int) -> Decodable:
@@ -125,8 +125,8 @@ def _decodable_of_table(table: np.ndarray, num_workers: int) -> Decodable:
     strides = np.cumprod([1, *table.shape[:0:-1]])[::-1].copy()  # of each axis, in the flat table
     flat_table, load = table.ravel(), table.shape[0] - 1
 
-    def whether(progress: jax.Array) -> jax.Array:
+    def is_decodable(progress: jax.Array) -> jax.Array:
         """bool[]: the entry of the table with the index `progress int[W]`."""
         return jnp.asarray(flat_table)[(progress * jnp.asarray(strides)).sum()]
 
-    return Decodable(load, whether)
+    return Decodable(load, is_decodable)

@@ -25,14 +25,14 @@ class Eager(NamedTuple):
       read: int[W], the version that each worker has read last; -1 at first.
       busy: int[W], whether each is between reading and pushing.
       pending_units: int[W], the gradients of each that are in no commit yet.
-      ahead: int[W], whether each has pushed one gradient more than there are commits.
+      is_ahead: int[W], whether each has pushed one gradient more than there are commits.
     """
 
     version: Numbers
     read: Numbers
     busy: Numbers
     pending_units: Numbers
-    ahead: Numbers
+    is_ahead: Numbers
 
 
 @comparable
@@ -52,27 +52,27 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
     two_values = zero + 2
     actions = (
         Action("begin", program.begin, event=BEGIN, matches=program.begins),
-        Action("push", program.push_ahead, event=UNIT, matches=_is_ahead),
-        Action("push, late", program.push_late, event=UNIT, matches=_is_late),
+        Action("push", program.push_ahead, event=UNIT, matches=_is_push_ahead),
+        Action("push, late", program.push_late, event=UNIT, matches=_is_late_push),
     )
 
     def own_entries(worker: Any) -> Eager:
         """What the worker may change."""
         is_own = is_own_entry(num_workers, worker)
-        return Eager(False, read=is_own, busy=is_own, pending_units=is_own, ahead=is_own)
+        return Eager(False, read=is_own, busy=is_own, pending_units=is_own, is_ahead=is_own)
 
     return Specification(
         f"eager_sgd({num_workers} workers, {collective})",
         num_workers,
-        initial=Eager(np.int32(0), read=zero - 1, busy=zero, pending_units=zero, ahead=zero),
-        sizes=Eager(version=2, read=two_values, busy=two_values, pending_units=two_values, ahead=two_values),
+        initial=Eager(np.int32(0), read=zero - 1, busy=zero, pending_units=zero, is_ahead=zero),
+        sizes=Eager(version=2, read=two_values, busy=two_values, pending_units=two_values, is_ahead=two_values),
         worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
         claim="a commit takes all gradients that have come, when a worker has made one more than there are commits",
         server=Role(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all_that_has_arrived),),
-            frame=lambda server: Eager(True, read=False, busy=False, pending_units=True, ahead=True),
+            frame=lambda server: Eager(True, read=False, busy=False, pending_units=True, is_ahead=True),
             rule=program.server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         num_servers=1,
         invariant=program.invariant,
@@ -81,12 +81,12 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
     )
 
 
-def _is_ahead(before: Eager, after: Eager, event: Event) -> jax.Array:
+def _is_push_ahead(before: Eager, after: Eager, event: Event) -> jax.Array:
     """bool[]: whether the worker pushes the unit whose number is that of the commits."""
     return adds_one_unit(before, after, event) & (event.unit == before.version)
 
 
-def _is_late(before: Eager, after: Eager, event: Event) -> jax.Array:
+def _is_late_push(before: Eager, after: Eager, event: Event) -> jax.Array:
     """bool[]: whether the worker pushes a unit that comes behind."""
     return adds_one_unit(before, after, event) & (event.unit < before.version)
 
@@ -100,23 +100,23 @@ def _canonicalise(state: Eager) -> Eager:
 
 
 class _Program(NamedTuple):
-    """Workers, and a server that commits all when somebody is ahead; `solo`: before anybody else pushes."""
+    """Workers, and a server that commits all when somebody is ahead; `is_solo`: before anybody else pushes."""
 
-    solo: bool
+    is_solo: bool
 
     def may_push(self, state: Eager, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker has begun, and no commit has to come first."""
-        return (state.busy[worker] == 1) & (~np.bool_(self.solo) | (state.ahead == 0).all())
+        return (state.busy[worker] == 1) & (~np.bool_(self.is_solo) | (state.is_ahead == 0).all())
 
     def begin(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
         """The state in which the worker computes on the newest version; it may if idle, and not ahead."""
         after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
-        return after, (state.busy[worker] == 0) & (state.ahead[worker] == 0)
+        return after, (state.busy[worker] == 0) & (state.is_ahead[worker] == 0)
 
     def push_ahead(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
         """The state in which the worker has pushed a gradient more than there are commits."""
         after, may_push = self.push_late(state, worker)
-        return after._replace(ahead=state.ahead.at[worker].set(1)), may_push
+        return after._replace(is_ahead=state.is_ahead.at[worker].set(1)), may_push
 
     def push_late(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
         """The state in which the worker has pushed a gradient, and whether it may."""
@@ -125,40 +125,44 @@ class _Program(NamedTuple):
 
     def worker_rule(self, before: Eager, after: Eager, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker begins with the newest version where it is not ahead, or pushes."""
-        num_pushed = after.pending_units[worker] - before.pending_units[worker]
+        num_new_units = after.pending_units[worker] - before.pending_units[worker]
         starts = (before.busy[worker] == 0) & (after.busy[worker] == 1)
         stops = (before.busy[worker] == 1) & (after.busy[worker] == 0)
-        not_ahead = (before.ahead[worker] == 0) & (after.ahead[worker] == 0)
-        begins = starts & not_ahead & (num_pushed == 0)
+        is_not_ahead = (before.is_ahead[worker] == 0) & (after.is_ahead[worker] == 0)
+        begins = starts & is_not_ahead & (num_new_units == 0)
         same_read = after.read[worker] == before.read[worker]
-        ahead_or_not = (after.ahead[worker] >= 0) & (after.ahead[worker] <= 1)
-        pushes = stops & (num_pushed == 1) & same_read & ahead_or_not & self.may_push(before, worker)
+        is_ahead_0_or_1 = (after.is_ahead[worker] >= 0) & (after.is_ahead[worker] <= 1)
+        pushes = stops & (num_new_units == 1) & same_read & is_ahead_0_or_1 & self.may_push(before, worker)
         return (begins & (after.read[worker] == before.version)) | pushes
 
     def commit(self, state: Eager, server: jax.Array) -> tuple[Eager, jax.Array]:
         """The state after a commit of all gradients, and whether somebody is ahead."""
         nothing = jnp.zeros_like(state.pending_units)
-        return state._replace(version=state.version + 1, pending_units=nothing, ahead=nothing), (state.ahead == 1).any()
+        return state._replace(version=state.version + 1, pending_units=nothing, is_ahead=nothing), (
+            state.is_ahead == 1
+        ).any()
 
     def server_rule(self, before: Eager, after: Eager, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits all, and somebody is ahead."""
-        takes_all = (after.pending_units == 0).all() & (after.ahead == 0).all()
-        return (after.version == before.version + 1) & takes_all & (before.ahead.sum() > 0)
+        takes_all = (after.pending_units == 0).all() & (after.is_ahead == 0).all()
+        return (after.version == before.version + 1) & takes_all & (before.is_ahead.sum() > 0)
 
     def invariant(self, state: Eager) -> jax.Array:
         """bool[]: whether who is ahead waits, with a gradient; with solo it is one at most."""
-        is_ahead = state.ahead == 1
-        waits = ~is_ahead | ((state.busy == 0) & (state.pending_units > 0))
-        return waits.all() & (state.read <= state.version).all() & (~np.bool_(self.solo) | (is_ahead.sum() <= 1))
+        is_worker_ahead = state.is_ahead == 1
+        waits = ~is_worker_ahead | ((state.busy == 0) & (state.pending_units > 0))
+        return (
+            waits.all() & (state.read <= state.version).all() & (~np.bool_(self.is_solo) | (is_worker_ahead.sum() <= 1))
+        )
 
     def step_property(self, before: Eager, after: Eager, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes something and leaves nothing, and who begins reads the newest version."""
+        """bool[]: whether a commit takes all gradients, one of them ahead, and who begins reads the newest version."""
         is_commit = after.version > before.version
-        takes_all = (before.pending_units > 0).any() & (before.ahead > 0).any() & (after.pending_units == 0).all()
+        takes_all = (before.pending_units > 0).any() & (before.is_ahead > 0).any() & (after.pending_units == 0).all()
         begins = after.busy > before.busy
         return (~is_commit | takes_all) & (~begins | (after.read == before.version)).all()
 
     def begins(self, before: Eager, after: Eager, event: Event) -> jax.Array:
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
         reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
-        return reads & (~np.bool_(self.solo) | ~event.waited)
+        return reads & (~np.bool_(self.is_solo) | ~event.waited)

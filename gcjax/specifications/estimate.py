@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from gcjax.specifications.moves import Stepper, fill_up, frame_entries
+from gcjax.specifications.moves import Stepper, frame_entries, padded_to
 from gcjax.specifications.reachability import MAX_STATES
 
 MAX_WORKER_STATES = 32
@@ -75,7 +75,7 @@ def min_states(stepper: Stepper) -> LowerBound:
     rows = np.broadcast_to(initial_row, (NUM_SAMPLES, initial_row.size)).copy()
     for worker, entries in enumerate(own_entries):
         rows[:, entries] = np.asarray(worker_states)[state_numbers[:, worker]]
-    if not _moves_independently(stepper, rows[: stepper.chunk], state_numbers, own_entries, worker_moves):
+    if not _moves_independently(stepper, rows[: stepper.states_at_once], state_numbers, own_entries, worker_moves):
         return _NOTHING_KNOWN
     # Different rows are different states if they stay as they are when made canonical; the share of such rows is
     # estimated, less `NUM_DEVIATIONS` standard deviations.
@@ -94,7 +94,7 @@ def _canonical_rows(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
     def canonical(rows: np.ndarray) -> np.ndarray:
         """int32[n, D], the canonical states of these; `program` is compiled for `ROWS_AT_ONCE` of them."""
         batches = [rows[i : i + ROWS_AT_ONCE] for i in range(0, len(rows), ROWS_AT_ONCE)]
-        return np.concatenate([np.asarray(program(fill_up(batch, ROWS_AT_ONCE)))[: len(batch)] for batch in batches])
+        return np.concatenate([np.asarray(program(padded_to(batch, ROWS_AT_ONCE)))[: len(batch)] for batch in batches])
 
     return canonical
 
@@ -118,7 +118,7 @@ def _worker_states(
             break
         row = initial_row.copy()
         row[own_entries] = worker_states[state_number]
-        moves = stepper.program(row[None])
+        moves = stepper.moves_of_all(row[None])
         is_own = moves.component == last_worker
         for after, action in zip(moves.after[is_own], moves.action[is_own], strict=True):
             canonical_after = canonical(after[None])[0]
@@ -149,7 +149,7 @@ def _moves_independently(
       own_entries: of each worker.
       worker_moves: the moves of a worker alone.
     """
-    moves = stepper.program(rows)
+    moves = stepper.moves_of_all(rows)
     keys = zip(moves.state, moves.component, moves.action, strict=True)
     index_of_move = {key: index for index, key in enumerate(keys)}
     for state_before, action, entries_after in worker_moves:

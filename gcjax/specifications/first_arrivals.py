@@ -73,7 +73,7 @@ def _specification_with_cancelling(
 def _cancelling_with_members(
     name: str, num_workers: int, num_contributions: int, one_per_worker: bool, alive: Any
 ) -> Specification:
-    """The same if the workers `alive bool[W]` take part."""
+    """Commits of K pushes that cut off all other units, if the workers `alive bool[W]` take part."""
     contents = (
         f"one gradient each of {num_contributions} workers"
         if one_per_worker
@@ -87,7 +87,7 @@ def _cancelling_with_members(
         has_enough=lambda state: (
             (state.pending_units.sum() == num_contributions) | (one_per_worker & all_have_pushed(state, alive))
         ),
-        also_holds=lambda state: (
+        further_invariant=lambda state: (
             (state.pending_units.sum() <= num_contributions)
             & (~np.bool_(one_per_worker) | (state.pending_units <= 1).all())
         ),

@@ -97,7 +97,7 @@ def fedbuff(num_workers: int = 3, *, num_local_steps: int = 2, num_contributions
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     return _specification_without_cancelling(
-        "fedbuff", num_workers, num_contributions, one_per_worker=False, num_units=num_local_steps
+        "fedbuff", num_workers, num_contributions, one_per_worker=False, units_of_push=num_local_steps
     )
 
 
@@ -117,7 +117,7 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
     _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
     program = _QuorumProgram(
-        num_contributions=min_quorum, one_per_worker=False, may_wait=False, num_units=num_local_steps, alive=None
+        num_contributions=min_quorum, one_per_worker=False, may_wait=False, units_of_push=num_local_steps, alive=None
     )
     claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"
     return _with_all_members(name, num_workers, program, claim, commit_matches=commits_all_that_has_arrived)
@@ -130,26 +130,26 @@ def _specification_without_cancelling(
     *,
     one_per_worker: bool,
     may_wait: bool = False,
-    num_units: int = 1,
+    units_of_push: int = 1,
 ) -> Specification:
     """A commit takes K = `num_contributions` pushes; the other workers go on with the version that they have read.
 
-    `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit; `num_units`: of a
-    push.
+    `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit;
+    `units_of_push`: the units of each push.
     """
     check_num_contributions(num_workers, num_contributions, one_per_worker)
     program = _Program(
         num_contributions=num_contributions,
         one_per_worker=one_per_worker,
         may_wait=may_wait or one_per_worker,
-        num_units=num_units,
+        units_of_push=units_of_push,
         alive=None,
     )
     contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
     if one_per_worker:
         contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
-    elif num_units > 1:
-        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {num_units} steps"
+    elif units_of_push > 1:
+        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {units_of_push} steps"
     name = f"{name}({num_workers} workers, takes {num_contributions})"
     return _with_all_members(name, num_workers, program, claim=f"a commit takes {contents}")
 
@@ -161,7 +161,7 @@ def _with_all_members(
     claim: str,
     commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
 ) -> Specification:
-    """The specification of a program for all workers, which knows that of those who take part."""
+    """The specification if all workers take part, with `members` for those who do."""
     members = partial(_not_cancelling_with_members, name, num_workers, program, claim, commit_matches)
     all_alive = np.ones(num_workers, bool)
     return members(all_alive)._replace(members=members)
@@ -175,7 +175,7 @@ def _not_cancelling_with_members(
     commit_matches: Callable[[Any, Any, Event], jax.Array],
     alive: Any,
 ) -> Specification:
-    """The same if the workers `alive bool[W]` take part."""
+    """The specification of a program if the workers `alive bool[W]` take part."""
     program = program._replace(alive=alive)
     zero, two_values = zeros(num_workers), zeros(num_workers) + 2
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
@@ -193,7 +193,7 @@ def _not_cancelling_with_members(
         sizes=Arrivals(
             version=2,
             read=two_values,
-            remaining_units=zero + program.num_units + 1,
+            remaining_units=zero + program.units_of_push + 1,
             pending_units=zero + program.num_pending_values,
         ),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
@@ -202,7 +202,7 @@ def _not_cancelling_with_members(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
             frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         num_servers=1,
         invariant=lambda state: program.has_room(state) & (state.read <= state.version).all(),
@@ -214,29 +214,29 @@ def _not_cancelling_with_members(
 class _Program(NamedTuple):
     """Workers and a server that commits K pushes, if `one_per_worker` of K different workers; nobody is cut off.
 
-    A push has `num_units`. Of different workers it takes fewer once all who take part, `alive bool[W]`, have pushed.
+    Of different workers it takes fewer pushes once all who take part, `alive bool[W]`, have pushed.
     """
 
     num_contributions: int
     one_per_worker: bool
     may_wait: bool
-    num_units: int
+    units_of_push: int
     alive: Any
 
-    def is_full(self, state: Arrivals) -> jax.Array:
+    def may_commit(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are as many pushes as a commit takes."""
-        is_full = (state.pending_units // self.num_units).sum() == self.num_contributions
-        return is_full | (self.one_per_worker & all_have_pushed(state, self.alive))
+        has_k_pushes = (state.pending_units // self.units_of_push).sum() == self.num_contributions
+        return has_k_pushes | (self.one_per_worker & all_have_pushed(state, self.alive))
 
     def has_room(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are no more pushes, counting those that have begun to arrive, than a commit takes."""
-        num_begun = -(-state.pending_units // self.num_units)  # rounded up
-        return num_begun.sum() <= self.num_contributions
+        num_begun_pushes = -(-state.pending_units // self.units_of_push)  # rounded up
+        return num_begun_pushes.sum() <= self.num_contributions
 
     @property
     def max_units_of_worker(self) -> int:
         """The most units of a worker in a commit."""
-        return (1 if self.one_per_worker else self.num_contributions) * self.num_units
+        return (1 if self.one_per_worker else self.num_contributions) * self.units_of_push
 
     @property
     def num_pending_values(self) -> int:
@@ -245,7 +245,7 @@ class _Program(NamedTuple):
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
-        remaining_units = state.remaining_units.at[worker].set(self.num_units)
+        remaining_units = state.remaining_units.at[worker].set(self.units_of_push)
         after = state._replace(read=state.read.at[worker].set(state.version), remaining_units=remaining_units)
         # With one push per worker, who has pushed waits for the commit.
         return after, (state.remaining_units[worker] == 0) & (
@@ -262,31 +262,35 @@ class _Program(NamedTuple):
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes what it has begun, or begins with the newest version."""
-        num_pushed = after.pending_units[worker] - before.pending_units[worker]
+        num_new_units = after.pending_units[worker] - before.pending_units[worker]
         remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
         has_room = (after.pending_units[worker] <= self.max_units_of_worker) & self.has_room(after)
         same_read = after.read[worker] == before.read[worker]
         does_unit = (remaining_before > 0) & (remaining_after == remaining_before - 1)
-        pushes = does_unit & (num_pushed == 1) & has_room & same_read
+        pushes = does_unit & (num_new_units == 1) & has_room & same_read
         may_begin = (before.pending_units[worker] == 0) if self.one_per_worker else True
         reads_newest = after.read[worker] == before.version
         begins = (
-            (remaining_before == 0) & (remaining_after == self.num_units) & (num_pushed == 0) & may_begin & reads_newest
+            (remaining_before == 0)
+            & (remaining_after == self.units_of_push)
+            & (num_new_units == 0)
+            & may_begin
+            & reads_newest
         )
         return pushes | begins
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of all pushes, and whether there are K."""
         after = state._replace(version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units))
-        return after, self.is_full(state)
+        return after, self.may_commit(state)
 
     def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits exactly K pushes."""
-        return (after.version == before.version + 1) & (after.pending_units == 0).all() & self.is_full(before)
+        return (after.version == before.version + 1) & (after.pending_units == 0).all() & self.may_commit(before)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
-        is_complete = self.is_full(before) & (before.pending_units <= self.max_units_of_worker).all()
+        is_complete = self.may_commit(before) & (before.pending_units <= self.max_units_of_worker).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.remaining_units > before.remaining_units
         if not self.one_per_worker:
@@ -301,7 +305,7 @@ class _Program(NamedTuple):
 
     def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == self.num_units)
+        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_of_push)
         return reads & (np.bool_(self.may_wait) | ~event.waited)
 
 
@@ -310,12 +314,12 @@ class _QuorumProgram(_Program):
 
     __slots__ = ()
 
-    def is_full(self, state: Arrivals) -> jax.Array:
+    def may_commit(self, state: Arrivals) -> jax.Array:
         """bool[]: whether K workers have pushed, or all who take part, and no push is arriving."""
-        has_pushed = state.pending_units >= self.num_units
-        all_alive = (has_pushed | ~self.alive).all() & has_pushed.any()
-        is_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive
-        return is_quorum & (state.pending_units % self.num_units == 0).all()
+        has_pushed = state.pending_units >= self.units_of_push
+        all_alive_have_pushed = (has_pushed | ~self.alive).all() & has_pushed.any()
+        has_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive_have_pushed
+        return has_quorum & (state.pending_units % self.units_of_push == 0).all()
 
     def has_room(self, state: Arrivals) -> jax.Array:
         """bool[], true: there can be any number of pushes."""
@@ -329,11 +333,11 @@ class _QuorumProgram(_Program):
     @property
     def num_pending_values(self) -> int:
         """How many values the canonical units of a worker have: less than those of two pushes."""
-        return 2 * self.num_units
+        return 2 * self.units_of_push
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
         """As for all programs, and of the whole pushes of a worker the first one only."""
-        num_more_pushes = (state.pending_units // self.num_units - 1).clip(0)
+        num_more_pushes = (state.pending_units // self.units_of_push - 1).clip(0)
         return super().canonicalise(
-            state._replace(pending_units=state.pending_units - num_more_pushes * self.num_units)
+            state._replace(pending_units=state.pending_units - num_more_pushes * self.units_of_push)
         )

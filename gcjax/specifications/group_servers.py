@@ -28,16 +28,16 @@ class Grouping(NamedTuple):
     Attributes:
       levels: int[levels, W], the group of each worker when groups have been halved so often.
       num_local_steps: H, the units of each member before a push.
-      exact: whether there are never more.
-      waits: whether somebody may wait between two pushes; a worker on its own does not.
+      any_num_steps: whether a push may have more.
+      may_wait: whether somebody may wait between two pushes; a worker on its own does not.
       codes: of each group its workers, in the order of its code, and what that can decode; none without codes. A push
         then takes what the members have done, once it can be decoded, in any order.
     """
 
     levels: np.ndarray
     num_local_steps: int
-    exact: bool = True
-    waits: bool = True
+    any_num_steps: bool = False
+    may_wait: bool = True
     codes: tuple[tuple[tuple[int, ...], Decodable], ...] = ()
 
     @property
@@ -78,7 +78,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
     one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
     nothing, everything = (Groups(*(may_change,) * len(Groups._fields)) for may_change in (False, True))
-    contents = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
+    contents = "work" if grouping.any_num_steps else f"{steps} unit{'s' * (steps > 1)} of each member"
     contents = "what its group's code decodes" if grouping.codes else contents
     return Specification(
         name,
@@ -108,7 +108,10 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
         ),
         claim=f"a push has {contents} in it, and is stale by at most the others' pushes since its read",
         server=Role(
-            actions=program.actions(), frame=lambda server: everything, rule=program.server_rule, only_actions=True
+            actions=program.actions(),
+            frame=lambda server: everything,
+            rule=program.server_rule,
+            takes_only_actions=True,
         ),
         num_servers=num_workers,
         invariant=program.invariant,
@@ -129,17 +132,17 @@ class _Program(NamedTuple):
 
     def may_do_another(self, pending_units: jax.Array, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has done so much may do another unit before the push."""
-        return (pending_units < jnp.asarray(self.grouping.loads)[worker]) | (not self.grouping.exact)
+        return (pending_units < jnp.asarray(self.grouping.loads)[worker]) | self.grouping.any_num_steps
 
     def is_complete(self, pending_units: jax.Array) -> jax.Array:
         """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded."""
         steps = self.grouping.num_local_steps
         if not self.grouping.codes:
-            return pending_units == steps if self.grouping.exact else pending_units >= steps
+            return pending_units >= steps if self.grouping.any_num_steps else pending_units == steps
         is_decodable = jnp.zeros(self.num_workers, bool)
         for workers, decodable in self.grouping.codes:
             members = np.array(workers)
-            is_decodable = is_decodable.at[members].set(decodable.whether(pending_units[members]))
+            is_decodable = is_decodable.at[members].set(decodable.is_decodable(pending_units[members]))
         return is_decodable
 
     def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
@@ -148,9 +151,9 @@ class _Program(NamedTuple):
         It may between its group's read and push, if nobody of its group has done less.
         """
         is_member = state.group == state.group[worker]
-        least_work = jnp.min(jnp.where(is_member, state.pending_units, state.pending_units[worker]))
+        min_pending_units = jnp.min(jnp.where(is_member, state.pending_units, state.pending_units[worker]))
         group_has_read = state.has_pushed[state.group[worker]] == 0
-        nobody_is_behind = (state.pending_units[worker] == least_work) | bool(self.grouping.codes)
+        nobody_is_behind = (state.pending_units[worker] == min_pending_units) | bool(self.grouping.codes)
         enabled = group_has_read & nobody_is_behind & self.may_do_another(state.pending_units[worker], worker)
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
@@ -168,12 +171,15 @@ class _Program(NamedTuple):
         push = Action(
             name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
         )
-        move_of_read = {"read": self.read}
+        moves_of_read = {"read": self.read}
         if len(self.grouping.levels) > 1:
-            move_of_read |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
+            moves_of_read |= {
+                "read, halve next": self._read_and_halve,
+                "read, stay together": self._read_and_stay_together,
+            }
         return push, *(
             Action(name=name, move=move, event=BEGIN, matches=self._is_read_of_event, actor=self._server_of_event)
-            for name, move in move_of_read.items()
+            for name, move in moves_of_read.items()
         )
 
     def _server_of_event(self, state: Groups, event: Event) -> jax.Array:
@@ -198,15 +204,15 @@ class _Program(NamedTuple):
         if self.grouping.codes:  # who has done nothing is not in the commit, and may be the lowest
             same_size, same_group = event.size <= jnp.sum(after.group == group), after.group[event.group] == group
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
-        must_not_have_waited = event.waited & (not self.grouping.waits)
+        waited_wrongly = event.waited & (not self.grouping.may_wait)
         is_read_of_group = has_read & same_group & same_size
         may_work = self.may_do_another(after.pending_units[event.worker], event.worker)
-        return is_read_of_group & may_work & ~must_not_have_waited
+        return is_read_of_group & may_work & ~waited_wrongly
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""
         lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
-        is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
+        is_member, is_entry_of_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         has_enough = (
             self.is_complete(state.pending_units)
             if self.grouping.codes
@@ -214,11 +220,13 @@ class _Program(NamedTuple):
         )
         is_done = has_enough | ~is_member
         version = state.version + 1
-        pushes_of_others = state.pushes_of_others + (self._is_lowest_member(state) & ~is_own_group).astype(jnp.int32)
+        pushes_of_others = state.pushes_of_others + (self._is_lowest_member(state) & ~is_entry_of_group).astype(
+            jnp.int32
+        )
         after = state._replace(
             version=version,
             pushes_of_others=pushes_of_others,
-            has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
+            has_pushed=jnp.where(is_entry_of_group, 1, state.has_pushed),
         )
         return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
 
@@ -246,7 +254,7 @@ class _Program(NamedTuple):
         group_exists, lowest_member = is_member.any(), server - self.num_workers
         return after, group_exists & (state.has_pushed[lowest_member] == 1)
 
-    def _read_whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+    def _read_and_stay_together(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the read of a group that is not split yet, and whether it may read."""
         after, enabled = self.read(state, server)
         return after._replace(group=state.group), enabled & (after.group != state.group).any()
@@ -295,38 +303,38 @@ class _Program(NamedTuple):
         )
 
     def invariant(self, state: Groups) -> jax.Array:
-        """bool[]: whether groups are known by members of theirs, and nobody is more than one unit ahead within one.
+        """bool[]: whether each group has the number of a member, and nobody is more than one unit ahead in it.
 
         With codes nobody has done more than its load.
         """
-        known_by_members = (state.group[state.group] == state.group).all()
+        group_number_is_of_member = (state.group[state.group] == state.group).all()
         if self.grouping.codes:
-            return (state.pending_units <= jnp.asarray(self.grouping.loads)).all() & known_by_members
+            return (state.pending_units <= jnp.asarray(self.grouping.loads)).all() & group_number_is_of_member
         max_of_group = jnp.zeros_like(state.pending_units).at[state.group].max(state.pending_units)
-        return (max_of_group[state.group] - state.pending_units <= 1).all() & known_by_members
+        return (max_of_group[state.group] - state.pending_units <= 1).all() & group_number_is_of_member
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         staleness = before.version - before.read[lowest_member]
-        is_fresh = staleness <= before.pushes_of_others[lowest_member]
+        has_bounded_staleness = staleness <= before.pushes_of_others[lowest_member]
         is_complete = self.is_complete(before.pending_units)
-        return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
+        return (after.version == before.version) | (has_bounded_staleness & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
         """The state with version 1 and no pushes of others, whose staleness less these is what it was."""
         staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.pushes_of_others, 0)
         pending_units = (
             state.pending_units
-            if self.grouping.exact
+            if not self.grouping.any_num_steps
             else jnp.minimum(state.pending_units, self.grouping.num_local_steps)
         )
         version_1 = jnp.ones_like(state.version)
-        read_as_stale = 1 - staleness
+        read_with_staleness = 1 - staleness
         return state._replace(
             version=version_1,
             pending_units=pending_units,
-            read=read_as_stale,
+            read=read_with_staleness,
             pushes_of_others=0 * state.pushes_of_others,
         )
 

@@ -44,7 +44,7 @@ def adsp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _groups_of_one("adsp", num_workers, exact=False)
+    return _groups_of_one("adsp", num_workers, any_num_steps=True)
 
 
 @comparable
@@ -57,7 +57,7 @@ def async_local_sgd(num_workers: int = 3, *, num_local_steps: int = 2, dynamic: 
       dynamic: whether a push can have any number of steps, one or more (Liu et al. 2024).
     """
     steps = 1 if dynamic else num_local_steps
-    return _groups_of_one("async_local_sgd", num_workers, exact=not dynamic, num_local_steps=steps)
+    return _groups_of_one("async_local_sgd", num_workers, any_num_steps=dynamic, num_local_steps=steps)
 
 
 @comparable
@@ -117,20 +117,22 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
 
 
-def _groups_of_one(name: str, num_workers: int, *, exact: bool = True, num_local_steps: int = 1) -> Specification:
-    """The specification of groups of one worker each, which push after so many units, or more if not exact."""
+def _groups_of_one(
+    name: str, num_workers: int, *, any_num_steps: bool = False, num_local_steps: int = 1
+) -> Specification:
+    """The specification of groups of one worker each, which push after so many units, or more with `any_num_steps`."""
     check_num_workers(num_workers)
     levels = np.arange(num_workers)[None]
-    grouping = Grouping(levels=levels, num_local_steps=num_local_steps, exact=exact, waits=False)
+    grouping = Grouping(levels=levels, num_local_steps=num_local_steps, any_num_steps=any_num_steps, may_wait=False)
     specification = groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
-    def joined(state: Groups, worker: jax.Array) -> Groups:
+    def state_after_join(state: Groups, worker: jax.Array) -> Groups:
         """The state in which the worker must read before it does a unit."""
         return state._replace(
             has_pushed=state.has_pushed.at[worker].set(1), pending_units=state.pending_units.at[worker].set(0)
         )
 
-    return specification._replace(members=lambda alive: specification._replace(joined=joined))
+    return specification._replace(members=lambda alive: specification._replace(state_after_join=state_after_join))
 
 
 def contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:

@@ -25,8 +25,8 @@ class Regions(NamedTuple):
 
     Attributes:
       version: int[], the commits of the central server so far.
-      made: int[G], the version that the last commit of each group has made; 0 at first.
-      merged: int[G], the version that each has merged last, as far as anybody has seen.
+      made_version: int[G], the version that the last commit of each group has made; 0 at first.
+      merged_version: int[G], the version that each has merged last, as far as anybody has seen.
       read: int[W], what each worker's group had merged when it began last; -1 at first.
       remaining_units: int[W], the units of its push under way that have not arrived; with a number of steps that may be
         any, 2 before the first of them, then 1.
@@ -34,8 +34,8 @@ class Regions(NamedTuple):
     """
 
     version: Numbers
-    made: Numbers
-    merged: Numbers
+    made_version: Numbers
+    merged_version: Numbers
     read: Numbers
     remaining_units: Numbers
     pending_units: Numbers
@@ -80,8 +80,9 @@ def halos(
             np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero
         ),
         sizes=Regions(
-            version=3, made=zero_per_group + 3, merged=zero_per_group + 3, read=zero + 3,
-            remaining_units=zero + program.units_of_push + 1, pending_units=zero + program.max_pending_units + 1,
+            version=3, made_version=zero_per_group + 3, merged_version=zero_per_group + 3, read=zero + 3,
+            remaining_units=zero + program.remaining_units_at_begin + 1,
+            pending_units=zero + program.max_pending_units + 1,
         ),
         worker=Role(
             actions=(
@@ -99,7 +100,7 @@ def halos(
             ),
             frame=lambda server: Regions(True, True, True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         num_servers=program.num_groups,
         invariant=program.invariant,
@@ -110,7 +111,7 @@ def halos(
 
 def _group_of_worker(groups: Sequence[Sequence[int]], num_workers: int) -> tuple[int, ...]:
     """The group of each worker, if every worker is in exactly one."""
-    group_of = {worker: number for number, group in enumerate(groups) for worker in group}
+    group_of = {worker: group_number for group_number, group in enumerate(groups) for worker in group}
     num_named = sum(len(group) for group in groups)
     if sorted(group_of) != list(range(num_workers)) or num_named != num_workers:
         raise ValueError(f"every worker 0, ..., {num_workers - 1} must be in exactly one group; got {groups!r}.")
@@ -123,7 +124,7 @@ class _Program(NamedTuple):
     group_of_worker: tuple[int, ...]
     num_local_steps: int
     num_contributions: int
-    dynamic: bool
+    any_num_steps: bool
 
     @property
     def num_groups(self) -> int:
@@ -131,19 +132,19 @@ class _Program(NamedTuple):
         return max(self.group_of_worker) + 1
 
     @property
-    def units_of_push(self) -> int:
+    def remaining_units_at_begin(self) -> int:
         """What `remaining_units` is when a worker has begun."""
-        return 2 if self.dynamic else self.num_local_steps
+        return 2 if self.any_num_steps else self.num_local_steps
 
     @property
     def min_units(self) -> int:
         """The units that a commit must have."""
-        return self.num_contributions * (1 if self.dynamic else self.num_local_steps)
+        return self.num_contributions * (1 if self.any_num_steps else self.num_local_steps)
 
     @property
     def max_pending_units(self) -> int:
         """The most units of a worker in canonical states."""
-        return self.min_units + (0 if self.dynamic else self.num_local_steps - 1)
+        return self.min_units + (0 if self.any_num_steps else self.num_local_steps - 1)
 
     def group_of(self, worker: Any) -> Any:
         """int[]: the group of a worker; a NumPy number if the worker is one."""
@@ -159,36 +160,38 @@ class _Program(NamedTuple):
         is_own_group = is_own_entry(self.num_groups, self.group_of(worker))
         return Regions(False, False, is_own_group, is_own, is_own, is_own)
 
-    def is_free(self, remaining_units: jax.Array) -> jax.Array:
+    def is_idle(self, remaining_units: jax.Array) -> jax.Array:
         """bool[]: whether a worker's last push has arrived."""
-        return remaining_units <= (1 if self.dynamic else 0)
+        return remaining_units <= (1 if self.any_num_steps else 0)
 
     def begin(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
         """The state in which the worker goes on from what its group has, and whether it may."""
         after = state._replace(
-            read=state.read.at[worker].set(state.merged[self.group_of(worker)]),
-            remaining_units=state.remaining_units.at[worker].set(self.units_of_push),
+            read=state.read.at[worker].set(state.merged_version[self.group_of(worker)]),
+            remaining_units=state.remaining_units.at[worker].set(self.remaining_units_at_begin),
         )
-        return after, self.is_free(state.remaining_units[worker])
+        return after, self.is_idle(state.remaining_units[worker])
 
     def begin_with_answer(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
         """As `begin`, where the group has just merged the answer to its last message; there must be one."""
         group = self.group_of(worker)
-        has_answer = state.made[group] > state.merged[group]
-        state = state._replace(merged=state.merged.at[group].set(state.made[group]))
+        has_answer = state.made_version[group] > state.merged_version[group]
+        state = state._replace(merged_version=state.merged_version.at[group].set(state.made_version[group]))
         after, enabled = self.begin(state, worker)
         return after, enabled & has_answer
 
     def begins(self, before: Regions, after: Regions, event: Event) -> jax.Array:
         """bool[]: whether the worker begins, at once, with the version that the event shows."""
         return (
-            has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_of_push) & ~event.waited
+            has_read(before, after, event)
+            & (after.remaining_units[event.worker] == self.remaining_units_at_begin)
+            & ~event.waited
         )
 
     def unit(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
         """The state in which one unit more of the worker has arrived, and whether there is one under way."""
         remaining_units = (
-            jnp.ones_like(state.remaining_units[worker]) if self.dynamic else state.remaining_units[worker] - 1
+            jnp.ones_like(state.remaining_units[worker]) if self.any_num_steps else state.remaining_units[worker] - 1
         )
         after = state._replace(
             remaining_units=state.remaining_units.at[worker].set(remaining_units),
@@ -199,20 +202,28 @@ class _Program(NamedTuple):
     def worker_rule(self, before: Regions, after: Regions, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker begins with what its group has, or a unit of its push arrives."""
         group = self.group_of(worker)
-        old, new = before.remaining_units[worker], after.remaining_units[worker]
-        same_merged = after.merged[group] == before.merged[group]
-        merges = (after.merged[group] == before.made[group]) & (before.made[group] > before.merged[group])
-        reads_of_group = after.read[worker] == after.merged[group]
-        same_work = after.pending_units[worker] == before.pending_units[worker]
-        begins = self.is_free(old) & (new == self.units_of_push) & same_work & reads_of_group & (same_merged | merges)
-        one_less = (new == 1) if self.dynamic else (new == old - 1)
+        remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
+        same_merged_version = after.merged_version[group] == before.merged_version[group]
+        merges_answer = (after.merged_version[group] == before.made_version[group]) & (
+            before.made_version[group] > before.merged_version[group]
+        )
+        reads_merged_version = after.read[worker] == after.merged_version[group]
+        same_pending_units = after.pending_units[worker] == before.pending_units[worker]
+        begins = (
+            self.is_idle(remaining_before)
+            & (remaining_after == self.remaining_units_at_begin)
+            & same_pending_units
+            & reads_merged_version
+            & (same_merged_version | merges_answer)
+        )
+        one_less = (remaining_after == 1) if self.any_num_steps else (remaining_after == remaining_before - 1)
         same_read = after.read[worker] == before.read[worker]
         arrives = (
-            (old > 0)
+            (remaining_before > 0)
             & one_less
             & (after.pending_units[worker] == before.pending_units[worker] + 1)
             & same_read
-            & same_merged
+            & same_merged_version
         )
         return begins | arrives
 
@@ -225,10 +236,10 @@ class _Program(NamedTuple):
         num_units = jnp.sum(jnp.where(self.members(self.group_of(event.worker)), before.pending_units, 0))
         return (after.version == event.commit + 1) & (num_units == event.size)
 
-    def is_full(self, state: Regions, group: jax.Array) -> jax.Array:
+    def may_commit(self, state: Regions, group: jax.Array) -> jax.Array:
         """bool[]: whether a group has K pushes or more, all of them whole."""
         pending_units = jnp.where(self.members(group), state.pending_units, 0)
-        is_whole = self.dynamic | (pending_units % self.num_local_steps == 0).all()
+        is_whole = self.any_num_steps | (pending_units % self.num_local_steps == 0).all()
         return is_whole & (pending_units.sum() >= self.min_units)
 
     def commit(self, state: Regions, server: jax.Array) -> tuple[Regions, jax.Array]:
@@ -237,28 +248,38 @@ class _Program(NamedTuple):
         version = state.version + 1
         after = state._replace(
             version=version,
-            made=state.made.at[group].set(version),
-            merged=state.merged.at[group].set(state.made[group]),
+            made_version=state.made_version.at[group].set(version),
+            merged_version=state.merged_version.at[group].set(state.made_version[group]),
             pending_units=jnp.where(self.members(group), 0, state.pending_units),
         )
-        return after, self.is_full(state, group)
+        return after, self.may_commit(state, group)
 
     def server_rule(self, before: Regions, after: Regions, server: jax.Array) -> jax.Array:
         """bool[]: whether the server's group commits what it has, and has merged the answer before; none else does."""
         group = server - len(self.group_of_worker)
         is_own, is_member = is_own_entry(self.num_groups, group), self.members(group)
-        says_made = after.made == jnp.where(is_own, before.version + 1, before.made)
-        says_merged = after.merged == jnp.where(is_own, before.made, before.merged)
-        takes_own = (jnp.where(is_member, after.pending_units, 0) == 0).all() & (
+        is_made_as_expected = after.made_version == jnp.where(is_own, before.version + 1, before.made_version)
+        is_merged_as_expected = after.merged_version == jnp.where(is_own, before.made_version, before.merged_version)
+        takes_all_of_group_alone = (jnp.where(is_member, after.pending_units, 0) == 0).all() & (
             is_member | (after.pending_units == before.pending_units)
         ).all()
         one_more = after.version == before.version + 1
-        return one_more & says_made.all() & says_merged.all() & takes_own & self.is_full(before, group)
+        return (
+            one_more
+            & is_made_as_expected.all()
+            & is_merged_as_expected.all()
+            & takes_all_of_group_alone
+            & self.may_commit(before, group)
+        )
 
     def invariant(self, state: Regions) -> jax.Array:
         """bool[]: whether nobody has read what its group has not merged, and no group merged what is not made."""
-        read_merged = state.read <= state.merged[jnp.asarray(self.group_of_worker)]
-        return read_merged.all() & (state.merged <= state.made).all() & (state.made <= state.version).all()
+        read_is_merged = state.read <= state.merged_version[jnp.asarray(self.group_of_worker)]
+        return (
+            read_is_merged.all()
+            & (state.merged_version <= state.made_version).all()
+            & (state.made_version <= state.version).all()
+        )
 
     def step_property(self, before: Regions, after: Regions, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes K pushes of one group, and versions that are read or merged never go back."""
@@ -267,21 +288,26 @@ class _Program(NamedTuple):
         taken_group = group[jnp.argmax(is_taken)]
         takes_one_group = (~is_taken | (group == taken_group)).all()
         num_taken = jnp.sum(jnp.where(is_taken, before.pending_units, 0))
-        never_back = (after.read >= before.read).all() & (after.merged >= before.merged).all()
-        return never_back & (~is_commit | (takes_one_group & (num_taken >= self.min_units)))
+        never_goes_back = (after.read >= before.read).all() & (after.merged_version >= before.merged_version).all()
+        return never_goes_back & (~is_commit | (takes_one_group & (num_taken >= self.min_units)))
 
     def canonicalise(self, state: Regions) -> Regions:
         """The state in which 2 stands for the version that a group has made last, 1 for the one that it had before.
 
         0 stands for older ones, and many pushes of a worker for K.
         """
-        made, merged = jnp.full_like(state.made, 2), jnp.where(state.merged == state.made, 2, 1)
+        made_version, merged_version = (
+            jnp.full_like(state.made_version, 2),
+            jnp.where(state.merged_version == state.made_version, 2, 1),
+        )
         group = jnp.asarray(self.group_of_worker)
-        is_merged = state.read == state.merged[group]
-        read = jnp.where(is_merged, merged[group], 0)
+        is_merged = state.read == state.merged_version[group]
+        read = jnp.where(is_merged, merged_version[group], 0)
         pending_units = jnp.minimum(state.pending_units, self.min_units)
-        if not self.dynamic:
+        if not self.any_num_steps:
             pending_units = jnp.minimum(
                 state.pending_units, self.min_units + state.pending_units % self.num_local_steps
             )
-        return Regions(jnp.full_like(state.version, 2), made, merged, read, state.remaining_units, pending_units)
+        return Regions(
+            jnp.full_like(state.version, 2), made_version, merged_version, read, state.remaining_units, pending_units
+        )

@@ -33,7 +33,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
         max_units_of_worker=num_contributions,
         has_room=lambda state: state.pending_units.sum() < num_contributions,
         has_enough=lambda state: state.pending_units.sum() == num_contributions,
-        also_holds=lambda state: state.pending_units.sum() <= num_contributions,
+        further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
     )
     return specification._replace(members=lambda alive: specification)
@@ -75,7 +75,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
             actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
             frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         num_servers=1,
         invariant=lambda state: (state.pending_units.sum() <= 1) & (state.read <= state.version).all(),
@@ -117,14 +117,20 @@ class _Program(NamedTuple):
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes what is new enough, or begins with the newest version."""
-        num_pushed = after.pending_units[worker] - before.pending_units[worker]
+        num_new_units = after.pending_units[worker] - before.pending_units[worker]
         delay = before.version - before.read[worker]
         stops = (before.remaining_units[worker] == 1) & (after.remaining_units[worker] == 0)
         same_read = after.read[worker] == before.read[worker]
         pushes = (
-            stops & (num_pushed == 1) & same_read & (delay < self.delay_threshold) & (before.pending_units.sum() == 0)
+            stops
+            & (num_new_units == 1)
+            & same_read
+            & (delay < self.delay_threshold)
+            & (before.pending_units.sum() == 0)
         )
-        reads_newest = (after.remaining_units[worker] == 1) & (after.read[worker] == before.version) & (num_pushed == 0)
+        reads_newest = (
+            (after.remaining_units[worker] == 1) & (after.read[worker] == before.version) & (num_new_units == 0)
+        )
         leaves_nothing = (before.remaining_units[worker] == 0) | (delay >= self.delay_threshold)
         return pushes | (reads_newest & leaves_nothing)
 

@@ -9,7 +9,7 @@ import numpy as np
 from gcjax.equality import comparable
 from gcjax.specifications.base import Numbers, Specification
 from gcjax.specifications.sequential import (
-    Scheme,
+    SequentialCode,
     check_parameters,
     late_after_round,
     sequential_specification,
@@ -21,18 +21,18 @@ class Multiplexed(NamedTuple):
     """The state of M-SGC, rows by the age of the job.
 
     Attributes:
-      index: int[], the rounds that have ended.
-      answered: int[W], who has answered in this round.
+      num_rounds: int[], the rounds that have ended.
+      has_answered: int[W], who has answered in this round.
       late: int[window - 1, W], who was late in the rounds before, the latest first.
-      plain: int[window - 1 + burst, W], the uncoded parts that each has done.
-      shares: int[window - 1 + burst, burst, W], who has done its share of which coded part.
+      uncoded_parts: int[window - 1 + burst, W], the uncoded parts that each has done.
+      coded_shares: int[window - 1 + burst, burst, W], who has done its share of which coded part.
     """
 
-    index: Numbers
-    answered: Numbers
+    num_rounds: Numbers
+    has_answered: Numbers
     late: Numbers
-    plain: Numbers
-    shares: Numbers
+    uncoded_parts: Numbers
+    coded_shares: Numbers
 
 
 @comparable
@@ -51,20 +51,20 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
     check_parameters(num_workers, burst, window, max_slow)
     rounds = _Multiplex(num_workers, burst, window, max_slow)
     jobs_in_flight = rounds.jobs_in_flight
-    scheme = Scheme(
+    code = SequentialCode(
         burst=burst,
         max_slow=max_slow,
         delay=jobs_in_flight - 1,
         load=jobs_in_flight * rounds.task_size,
         state_of_next_round=rounds.state_of_next_round,
         oldest_is_decodable=rounds.oldest_is_decodable,
-        work_of_job=rounds.work_of_job,
+        units_of_job=rounds.units_of_job,
     )
     shapes = num_workers, (window - 1, num_workers), (jobs_in_flight, num_workers), (jobs_in_flight, burst, num_workers)
     initial_state = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-    specification = sequential_specification(name, initial_state, scheme)
-    return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
+    specification = sequential_specification(name, initial_state, code)
+    return specification._replace(sizes=specification.sizes._replace(uncoded_parts=np.full(shapes[2], window)))
 
 
 class _Multiplex(NamedTuple):
@@ -91,42 +91,44 @@ class _Multiplex(NamedTuple):
         return self.max_slow + 1 if self.has_coded_parts else 1
 
     def parts_after_round(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
-        """`plain` int[jobs, W] and `shares` int[jobs, burst, W] in flight, with what has been answered in this round.
+        """`uncoded_parts int[jobs, W]` and `coded_shares int[jobs, burst, W]`, with the answers of this round.
 
         In one round a worker does a part of the job of each age: an uncoded one in the first window - 1 rounds, and
         then an uncoded one that it still owes, or its share of a coded part.
         """
         age, coded_part = np.arange(self.jobs_in_flight)[:, None], np.arange(self.burst)
-        num_plain_parts = self.window - 1
-        is_plain = (age < num_plain_parts) | (state.plain < num_plain_parts)
+        num_uncoded_parts = self.window - 1
+        is_uncoded = (age < num_uncoded_parts) | (state.uncoded_parts < num_uncoded_parts)
         # Jobs older than the first round do not exist.
-        is_done = (age <= state.index) & (is_plain | self.has_coded_parts) & (state.answered == 1)[None]
-        age_of_part, did_share = num_plain_parts + coded_part, is_done & ~is_plain
-        shares = state.shares.at[age_of_part, coded_part].set(did_share[num_plain_parts:].astype(jnp.int32))
-        return state.plain + (is_done & is_plain).astype(jnp.int32), shares
+        is_done = (age <= state.num_rounds) & (is_uncoded | self.has_coded_parts) & (state.has_answered == 1)[None]
+        age_of_part, did_share = num_uncoded_parts + coded_part, is_done & ~is_uncoded
+        coded_shares = state.coded_shares.at[age_of_part, coded_part].set(
+            did_share[num_uncoded_parts:].astype(jnp.int32)
+        )
+        return state.uncoded_parts + (is_done & is_uncoded).astype(jnp.int32), coded_shares
 
     def state_of_next_round(self, state: Multiplexed) -> Multiplexed:
         """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""
-        plain, shares = self.parts_after_round(state)
+        uncoded_parts, coded_shares = self.parts_after_round(state)
         return Multiplexed(
-            index=state.index + 1,
-            answered=jnp.zeros_like(state.answered),
+            num_rounds=state.num_rounds + 1,
+            has_answered=jnp.zeros_like(state.has_answered),
             late=late_after_round(state),
-            plain=with_new_first_row(plain, jnp.zeros_like(plain[0])),
-            shares=with_new_first_row(shares, jnp.zeros_like(shares[0])),
+            uncoded_parts=with_new_first_row(uncoded_parts, jnp.zeros_like(uncoded_parts[0])),
+            coded_shares=with_new_first_row(coded_shares, jnp.zeros_like(coded_shares[0])),
         )
 
     def oldest_is_decodable(self, state: Multiplexed) -> jax.Array:
         """bool[]: whether the oldest job, if there is one yet, can be decoded after this round."""
-        plain, shares = self.parts_after_round(state)
-        is_decodable = (plain[-1] >= self.window - 1).all()
+        uncoded_parts, coded_shares = self.parts_after_round(state)
+        is_decodable = (uncoded_parts[-1] >= self.window - 1).all()
         if self.has_coded_parts:
-            is_decodable &= (shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
-        has_no_job_yet = state.index < self.jobs_in_flight - 1
+            is_decodable &= (coded_shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
+        has_no_job_yet = state.num_rounds < self.jobs_in_flight - 1
         return has_no_job_yet | is_decodable
 
-    def work_of_job(self, state: Multiplexed, job: jax.Array) -> jax.Array:
+    def units_of_job(self, state: Multiplexed, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the oldest job at the end of this round; negative for other jobs."""
-        plain, shares = self.parts_after_round(state)
-        num_parts = plain[-1].sum() + (shares[-1].sum() if self.has_coded_parts else 0)
-        return self.task_size * jnp.where(job == state.index - (self.jobs_in_flight - 1), num_parts, -1)
+        uncoded_parts, coded_shares = self.parts_after_round(state)
+        num_parts = uncoded_parts[-1].sum() + (coded_shares[-1].sum() if self.has_coded_parts else 0)
+        return self.task_size * jnp.where(job == state.num_rounds - (self.jobs_in_flight - 1), num_parts, -1)

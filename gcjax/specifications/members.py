@@ -1,8 +1,8 @@
 """Workers that leave and join: a specification with the mask of those who take part in its state.
 
 A specification says by `members` what it is if some workers only take part: nobody waits for the others, and a worker
-that joins counts as slow as the slowest (`joined`). Here this becomes one specification, in which leaving and joining
-are steps of the worker. Who has left takes no step.
+that joins counts as slow as the slowest (`state_after_join`). Here this becomes one specification, in which leaving and
+joining are steps of the worker. Who has left takes no step.
 
 Letters: W workers.
 """
@@ -88,7 +88,7 @@ class _WithAlive(NamedTuple):
 
     def join(self, state: State, worker: jax.Array) -> tuple[State, jax.Array]:
         """The state in which the worker takes part, and whether it did not before."""
-        after = self.specification_of_alive(state).joined(self.without_alive(state), worker)
+        after = self.specification_of_alive(state).state_after_join(self.without_alive(state), worker)
         return self.state_type(*after, alive=state.alive.at[worker].set(1)), state.alive[worker] == 0
 
     def role_with_members(self, role: Role, role_number: int, more_actions: tuple[Action, ...]) -> Role:
@@ -139,8 +139,8 @@ class _WithAlive(NamedTuple):
             return is_step
         state_if_left, _ = _leave(before, component)
         state_if_joined, _ = self.join(before, component)
-        leaves = (before.alive[component] > 0) & _are_equal(after, state_if_left)
-        joins = (before.alive[component] == 0) & _are_equal(after, state_if_joined)
+        leaves = (before.alive[component] > 0) & _states_are_equal(after, state_if_left)
+        joins = (before.alive[component] == 0) & _states_are_equal(after, state_if_joined)
         return is_step | leaves | joins
 
 
@@ -154,6 +154,6 @@ def _takes_part_no_longer_or_anew(before: State, after: State, event: Event) -> 
     return after.alive[event.worker] != before.alive[event.worker]
 
 
-def _are_equal(state: State, other: State) -> jax.Array:
+def _states_are_equal(state: State, other: State) -> jax.Array:
     """bool[]: whether two states are equal."""
     return jnp.stack([(jnp.asarray(x) == y).all() for x, y in zip(state, other, strict=True)]).all()

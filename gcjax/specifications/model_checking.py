@@ -91,19 +91,21 @@ class Result(NamedTuple):
 
     def __str__(self) -> str:
         """In words, a line for each part."""
-        return "\n".join([f"{self.specification.name}:", *(f"  {p.part}: {self.said(p)}" for p in self.findings)])
+        return "\n".join(
+            [f"{self.specification.name}:", *(f"  {p.part}: {self.finding_in_words(p)}" for p in self.findings)]
+        )
 
-    def said(self, part: Finding) -> str:
-        """A finding in words; `part` is one of `findings`, or an equal one with another `part`."""
-        if not part:
-            steps = len(part.counterexample)
-            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
-        if part is self.composition:
+    def finding_in_words(self, finding: Finding) -> str:
+        """What the finding says in words; it is one of `findings`, or an equal one with another `part`."""
+        if not finding.holds:
+            steps = len(finding.counterexample)
+            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {finding.reason}"
+        if finding is self.composition:
             conclusion = (
                 "so the property follows" if self.by_composition else "but not every component keeps to its part"
             )
             return f"each relies only on what the others guarantee, {conclusion}"
-        if part is self.progress:
+        if finding is self.progress:
             return "somebody can always move (tried out: no law gives it; without fairness)"
         return f"holds: {self.specification.claim}"
 
@@ -128,19 +130,19 @@ def check(specification: Specification) -> Result:
     names = [specification.component_name(component) for component in range(specification.num_components)]
     product = explore(specification, stepper=stepper)
     components = [
-        _first_failure(f"{name} alone", exploration, "guarantee", "property")
+        _shortest_failure(f"{name} alone", exploration, "guarantee", "property")
         for name, exploration in zip(names, explorations_alone, strict=True)
     ]
     return Result(
         specification=specification,
         components=tuple(components),
         composition=_composition(specification, explorations_alone, names),
-        product=_first_failure("all together", product, "guarantee", "property"),
-        progress=_first_failure("progress", product, "progress"),
+        product=_shortest_failure("all together", product, "guarantee", "property"),
+        progress=_shortest_failure("progress", product, "progress"),
     )
 
 
-def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
+def _shortest_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
     """The finding that an exploration gives: its shortest failure of these kinds, or that there is none."""
     failures = [(len(exploration.failures[kind]), kind) for kind in kinds if kind in exploration.failures]
     if not failures:

@@ -17,7 +17,7 @@ ENTRIES_AT_ONCE = 1 << 20
 """Entries of states after steps, of all steps that are made at once."""
 STEPS_AT_ONCE = 1 << 13
 """Steps that are judged at once."""
-MIN_CHUNK, MAX_CHUNK = 8, 1024
+MIN_STATES_AT_ONCE, MAX_STATES_AT_ONCE = 8, 1024
 """Bounds of the states that are looked at together."""
 ENVIRONMENT_ACTION = -1
 """The number of the action of a step of the environment."""
@@ -43,18 +43,18 @@ class Judgement(NamedTuple):
     """What is known of steps.
 
     Attributes:
-      guaranteed: bool[n], whether the component guarantees them.
-      relied: bool[n], whether the component that is looked at relies on them.
+      is_guaranteed: bool[n], whether the component guarantees them.
+      is_relied_on: bool[n], whether the component that is looked at relies on them.
       holds: bool[n], whether the property holds, of the step and the state after.
-      explored: bool[n], whether what comes after is to be looked at.
-      canonical: int32[n, D], the canonical state after.
+      is_explored: bool[n], whether what comes after is to be looked at.
+      canonical_rows: int32[n, D], the canonical state after.
     """
 
-    guaranteed: Any
-    relied: Any
+    is_guaranteed: Any
+    is_relied_on: Any
     holds: Any
-    explored: Any
-    canonical: Any
+    is_explored: Any
+    canonical_rows: Any
 
 
 class Stepper:
@@ -64,7 +64,7 @@ class Stepper:
       specification: whose steps.
       layout: how its states are written down.
       actions: of all roles, one after the other: the action, and the number of its role.
-      chunk: N, the states that are looked at together.
+      states_at_once: N, the states that are looked at together.
     """
 
     def __init__(self, specification: Specification, layout: Layout):
@@ -75,30 +75,36 @@ class Stepper:
         self._environments = [
             _EnvironmentOfRole(specification, layout, role, components)
             for role, components in roles
-            if not role.only_actions
+            if not role.takes_only_actions
         ]
-        self._program = jax.jit(jax.vmap(self._program_moves))
-        self._judge = jax.jit(jax.vmap(self._judge_step, (0, 0, 0, None)))
+        self._compiled_moves = jax.jit(jax.vmap(self._program_moves))
+        self._compiled_judge_step = jax.jit(jax.vmap(self._judge_step, (0, 0, 0, None)))
         num_program_steps = specification.num_components * len(self.actions)
         num_steps = num_program_steps + sum(environment.num_steps for environment in self._environments)  # from a state
         entries_after_steps = num_steps * layout.sizes.size
-        self.chunk = int(min(MAX_CHUNK, max(MIN_CHUNK, ENTRIES_AT_ONCE // entries_after_steps)))
+        self.states_at_once = int(
+            min(MAX_STATES_AT_ONCE, max(MIN_STATES_AT_ONCE, ENTRIES_AT_ONCE // entries_after_steps))
+        )
 
-    def program(self, rows: np.ndarray) -> Moves:
+    def moves_of_all(self, rows: np.ndarray) -> Moves:
         """The moves of all components from n <= N states, int32[n, D]."""
-        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(fill_up(rows, self.chunk)))
+        after, enabled, _ = (
+            np.asarray(x)[: rows.shape[0]] for x in self._compiled_moves(padded_to(rows, self.states_at_once))
+        )
         return _moves_where(after, enabled)
 
-    def alone(self, rows: np.ndarray, component: int) -> Moves:
+    def moves_of_one(self, rows: np.ndarray, component: int) -> Moves:
         """The moves of one component, and what the others may do to it.
 
         The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
         out.
         """
-        padded_rows, num_rows = fill_up(rows, self.chunk), rows.shape[0]
-        after, enabled, is_environment_step = (np.asarray(x)[:num_rows] for x in self._program(padded_rows))
+        padded_rows, num_rows = padded_to(rows, self.states_at_once), rows.shape[0]
+        after, enabled, is_allowed_to_environment = (
+            np.asarray(x)[:num_rows] for x in self._compiled_moves(padded_rows)
+        )
         is_of_component = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, components, actions]
-        environment_moves = _moves_where(after, is_environment_step & ~is_of_component)
+        environment_moves = _moves_where(after, is_allowed_to_environment & ~is_of_component)
         moves_by_kind = [
             _moves_where(after, enabled & is_of_component),
             environment_moves._replace(action=np.full_like(environment_moves.action, ENVIRONMENT_ACTION)),
@@ -112,10 +118,10 @@ class Stepper:
         for first_step in range(0, rows.shape[0], STEPS_AT_ONCE):
             batch = slice(first_step, first_step + STEPS_AT_ONCE)
             arrays = [rows[batch], moves.after[batch], moves.component[batch].astype(np.int32)]
-            judgement = self._judge(*(fill_up(x, STEPS_AT_ONCE) for x in arrays), observer)
+            judgement = self._compiled_judge_step(*(padded_to(x, STEPS_AT_ONCE) for x in arrays), observer)
             judgements.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
         if not judgements:
-            return Judgement(*(np.zeros(0, bool),) * 4, canonical=rows)
+            return Judgement(*(np.zeros(0, bool),) * 4, canonical_rows=rows)
         return Judgement(*(np.concatenate(arrays) for arrays in zip(*judgements, strict=True)))
 
     def _judge_step(self, row: jax.Array, row_after: jax.Array, component: jax.Array, observer: jax.Array) -> Judgement:
@@ -126,20 +132,19 @@ class Stepper:
         relied = guaranteed if spec.rely is None else spec.rely(before, after, observer)
         holds = spec.invariant(after) & spec.step_property(before, after, component)
         return Judgement(
-            guaranteed=guaranteed,
-            relied=relied,
+            is_guaranteed=guaranteed,
+            is_relied_on=relied,
             holds=holds,
-            explored=spec.explored(after),
-            canonical=layout.flatten(spec.canonicalise(after)),
+            is_explored=spec.is_explored(after),
+            canonical_rows=layout.flatten(spec.canonicalise(after)),
         )
 
     def _program_moves(self, row: jax.Array) -> tuple[jax.Array, ...]:
         """The steps of all actions from a state int32[D], and which of them there are.
 
         Returns:
-          int32[components, actions, D], where they lead; bool[components, actions], which are enabled, and which an
-          environment may take,
-          enabled or not, since the guarantee of their role allows `only_actions`.
+          int32[components, actions, D], where they lead; bool[components, actions], which are enabled; and
+          bool[components, actions], which an environment takes, enabled or not, of roles with `takes_only_actions`.
         """
         spec, layout = self.specification, self.layout
         state = layout.unflatten(row)
@@ -153,8 +158,8 @@ class Stepper:
             is_of_role = role_number == jnp.asarray(role_number_of_action)
             after = jnp.stack([layout.flatten(state_after) for state_after, _ in moves])
             enabled = jnp.stack([jnp.asarray(is_enabled) for _, is_enabled in moves])
-            only_actions = jnp.asarray([roles[number].only_actions for number in role_number_of_action])
-            return after, enabled & is_of_role, is_of_role & only_actions
+            takes_only_actions = jnp.asarray([roles[number].takes_only_actions for number in role_number_of_action])
+            return after, enabled & is_of_role, is_of_role & takes_only_actions
 
         return jax.vmap(moves_of_component)(jnp.arange(spec.num_components))
 
@@ -179,7 +184,7 @@ class _EnvironmentOfRole:
         )
         self.num_steps = len(components) * self.values_to_write.shape[0]
         # The tables are arguments: as constants XLA would compute with them while it compiles.
-        self._allowed = jax.jit(jax.vmap(self._allowed_values, (0, None, None, None, None)))
+        self._compiled_allowed_values = jax.jit(jax.vmap(self._allowed_values, (0, None, None, None, None)))
 
     def moves(self, rows: np.ndarray, num_rows: int, component: int) -> Moves:
         """The steps from the first `num_rows` of the states int32[N, D] that others than the component may take.
@@ -187,7 +192,9 @@ class _EnvironmentOfRole:
         A step of component `components[i]` writes one row of `values_to_write` to its entries `writable_entries[i]`.
         """
         tables = np.asarray(self.components), self.writable_entries, self.values_to_write
-        is_allowed = np.array(self._allowed(rows, component, *tables)[:num_rows])  # bool[num_rows, components, S]
+        is_allowed = np.array(
+            self._compiled_allowed_values(rows, component, *tables)[:num_rows]
+        )  # bool[num_rows, components, S]
         is_allowed[:, np.asarray(self.components) == component] = False
         state, component_index, value_number = np.nonzero(is_allowed)
         after = rows[state]
@@ -259,6 +266,6 @@ def frame_entries(layout: Layout, role: Role, component: int) -> np.ndarray:
     return np.concatenate([np.broadcast_to(np.asarray(may_change), np.shape(x)).ravel() for may_change, x in fields])
 
 
-def fill_up(rows: np.ndarray, size: int) -> np.ndarray:
+def padded_to(rows: np.ndarray, size: int) -> np.ndarray:
     """The rows [n, ...], followed by copies of the first one, `size` in all."""
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - rows.shape[0], *rows.shape[1:]))])

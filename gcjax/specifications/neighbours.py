@@ -112,7 +112,7 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
         ),
         claim=f"nobody is more than {max_gap + 1} iterations ahead of a neighbour",
         invariant=lambda state: (state.clock[:, None] - state.clock[None] <= jnp.asarray(allowed)).all(),
-        explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
+        is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
         canonicalise=counted_from_slowest,
         replay=replay_clocks,
     )
@@ -163,7 +163,7 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
         ),
         claim="nobody is further ahead of anybody than there are hops between them",
         invariant=invariant,
-        explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
+        is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
         canonicalise=lambda state: Clocks(state.clock - state.clock.min() // num_turns * num_turns),
         replay=replay_clocks,
     )

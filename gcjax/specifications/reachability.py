@@ -13,8 +13,8 @@ from gcjax.specifications.base import Layout, Specification, State, layout
 from gcjax.specifications.moves import ENVIRONMENT_ACTION, Moves, Stepper
 
 MAX_STATES = 1_000_000
-MOST_ENTRIES = 40_000_000  # of all states that are kept, 8 bytes each
-LEVEL_SHARE = 8  # repeated states are taken out when those of a level are more than this part of `MOST_ENTRIES`
+MAX_ENTRIES = 40_000_000  # of all states that are kept, 8 bytes each
+LEVEL_SHARE = 8  # repeated states are taken out when those of a level are more than this part of `MAX_ENTRIES`
 ENVIRONMENT = "environment"
 NO_ORIGIN = -1
 
@@ -70,7 +70,7 @@ def explore(
     search = _Search(stepper or Stepper(specification, layout(specification)), component)
     search.run()
     seconds = time.perf_counter() - start_seconds
-    return Exploration(search.known_codes.size, search.transitions, seconds, search.failures)
+    return Exploration(search.known_keys.size, search.transitions, seconds, search.failures)
 
 
 class _PathStep(NamedTuple):
@@ -94,12 +94,12 @@ class _FollowedSteps(NamedTuple):
 
     Attributes:
       after: int32[n, D], the states after, not canonical.
-      canonical: int32[n, D], the same states, canonical.
+      canonical_rows: int32[n, D], the same states, canonical.
       origins: int[n, 3], the number of the state before, the component, the number of the action.
     """
 
     after: np.ndarray
-    canonical: np.ndarray
+    canonical_rows: np.ndarray
     origins: np.ndarray
 
 
@@ -112,11 +112,11 @@ class _Search:
         self.spec, self.layout = stepper.specification, stepper.layout
         first_rows = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
         self.canonical_rows_of_level = [first_rows]  # of each level, [n, D]
-        self.known_codes = self.layout.codes(first_rows)  # sorted
+        self.known_keys = self.layout.keys(first_rows)  # sorted
         # [n, 3]: the number of the state before, component, action.
-        self.parents_and_actions_of_level = [np.full((1, 3), NO_ORIGIN)]
+        self.origins_of_level = [np.full((1, 3), NO_ORIGIN)]
         self.uncanonical_rows_of_level = [first_rows]  # [n, D]: not canonical, but counted as in the state before
-        self.first_number_of_level = 0  # the number of the first state of the level
+        self.first_state_of_level = 0  # the number of the first state of the level
         self.transitions = 0
         self.failures: dict[str, tuple[Step, ...]] = {}
 
@@ -131,38 +131,38 @@ class _Search:
         """Takes all steps from the states found last, int32[n, D], and adds the new states that they lead to."""
         batches: list[_FollowedSteps] = []
         # Steps that may lead to the same states, and how many may be kept before repeated ones are taken out.
-        num_kept, min_limit = 0, max(MOST_ENTRIES // (LEVEL_SHARE * self.layout.sizes.size), 1)
-        limit = min_limit
-        for first_row in range(0, rows.shape[0], self.stepper.chunk):
-            rows_of_batch = rows[first_row : first_row + self.stepper.chunk]
-            batches.append(self._followed_steps(rows_of_batch, self.first_number_of_level + first_row))
-            num_kept += batches[-1].after.shape[0]
-            if num_kept > limit:
+        num_kept_steps, max_steps_at_first = 0, max(MAX_ENTRIES // (LEVEL_SHARE * self.layout.sizes.size), 1)
+        max_kept_steps = max_steps_at_first
+        for first_row in range(0, rows.shape[0], self.stepper.states_at_once):
+            rows_of_batch = rows[first_row : first_row + self.stepper.states_at_once]
+            batches.append(self._followed_steps(rows_of_batch, self.first_state_of_level + first_row))
+            num_kept_steps += batches[-1].after.shape[0]
+            if num_kept_steps > max_kept_steps:
                 batches = [self._first_steps_to_new(_concatenated(batches))]
-                num_kept = batches[0].after.shape[0]
-                self._check_room(self.known_codes.size + num_kept)
-                limit = 2 * num_kept + min_limit
+                num_kept_steps = batches[0].after.shape[0]
+                self._check_num_states(self.known_keys.size + num_kept_steps)
+                max_kept_steps = 2 * num_kept_steps + max_steps_at_first
         if "property" not in self.failures:
             self._add_new(_concatenated(batches))
 
     def _first_steps_to_new(self, steps: _FollowedSteps) -> _FollowedSteps:
         """The first step to each state that is not known, in the order found; one of those that are out of range."""
-        new = self._first_places_of_new(self.layout.codes(steps.canonical))
-        return _FollowedSteps(*(array[new] for array in steps))
+        new_steps = self._first_indices_of_new(self.layout.keys(steps.canonical_rows))
+        return _FollowedSteps(*(array[new_steps] for array in steps))
 
-    def _first_places_of_new(self, codes: np.ndarray) -> np.ndarray:
-        """int[m], in order: where each number of a state, of codes int64[n], that is not known yet stands first."""
-        different, first_places = np.unique(codes, return_index=True)
-        return np.sort(first_places[self._is_new(different)])
+    def _first_indices_of_new(self, keys: np.ndarray) -> np.ndarray:
+        """int[m], in order: where each key of `keys int64[n]` that is not known yet stands first."""
+        distinct_keys, first_indices = np.unique(keys, return_index=True)
+        return np.sort(first_indices[self._is_new(distinct_keys)])
 
-    def _is_new(self, codes: np.ndarray) -> np.ndarray:
-        """bool[n], whether states with these codes are not known yet."""
-        places = np.searchsorted(self.known_codes, codes).clip(max=self.known_codes.size - 1)
-        return self.known_codes[places] != codes
+    def _is_new(self, keys: np.ndarray) -> np.ndarray:
+        """bool[n], whether each key is not known yet."""
+        positions = np.searchsorted(self.known_keys, keys).clip(max=self.known_keys.size - 1)
+        return self.known_keys[positions] != keys
 
-    def _check_room(self, num_states: int) -> None:
+    def _check_num_states(self, num_states: int) -> None:
         """Raises an error if there are more states than can be looked at and kept."""
-        max_states = min(MAX_STATES, MOST_ENTRIES // self.layout.sizes.size)
+        max_states = min(MAX_STATES, MAX_ENTRIES // self.layout.sizes.size)
         if num_states > max_states:
             raise ValueError(
                 f"{self.spec.name} must have at most {max_states} states that can be reached, with "
@@ -171,35 +171,37 @@ class _Search:
                 "parameters."
             )
 
-    def _followed_steps(self, rows: np.ndarray, first_number: int) -> _FollowedSteps:
-        """The steps from some states, int32[n, D], of which the first has this number."""
+    def _followed_steps(self, rows: np.ndarray, first_state_number: int) -> _FollowedSteps:
+        """The steps from some states, int32[n, D], of which the first has the number `first_state_number`."""
         if self.component is None:
-            moves = self.stepper.program(rows)
+            moves = self.stepper.moves_of_all(rows)
             stuck = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
             if stuck.size:
-                self._fail("progress", self._path(first_number + int(stuck[0])))
+                self._fail("progress", self._path(first_state_number + int(stuck[0])))
         else:
-            moves = self.stepper.alone(rows, self.component)
+            moves = self.stepper.moves_of_one(rows, self.component)
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
-        is_program = moves.action != ENVIRONMENT_ACTION
-        is_taken = is_program | judgement.relied
-        self._record_first("guarantee", is_program & ~judgement.guaranteed, moves, first_number)
-        self._record_first("rely", ~is_program & judgement.guaranteed & ~judgement.relied, moves, first_number)
-        self._record_first("property", is_taken & ~judgement.holds, moves, first_number)
+        is_of_program = moves.action != ENVIRONMENT_ACTION
+        is_taken = is_of_program | judgement.is_relied_on
+        self._record_failure("guarantee", is_of_program & ~judgement.is_guaranteed, moves, first_state_number)
+        self._record_failure(
+            "rely", ~is_of_program & judgement.is_guaranteed & ~judgement.is_relied_on, moves, first_state_number
+        )
+        self._record_failure("property", is_taken & ~judgement.holds, moves, first_state_number)
         self.transitions += int(is_taken.sum())
-        origins = np.stack([first_number + moves.state, moves.component, moves.action], axis=1)
-        is_followed = is_taken & judgement.explored
-        return _FollowedSteps(moves.after[is_followed], judgement.canonical[is_followed], origins[is_followed])
+        origins = np.stack([first_state_number + moves.state, moves.component, moves.action], axis=1)
+        is_followed = is_taken & judgement.is_explored
+        return _FollowedSteps(moves.after[is_followed], judgement.canonical_rows[is_followed], origins[is_followed])
 
-    def _record_first(self, kind: str, is_failure: np.ndarray, moves: Moves, first_number: int) -> None:
+    def _record_failure(self, kind: str, is_failure: np.ndarray, moves: Moves, first_state_number: int) -> None:
         """Records the first step for which `is_failure bool[n]` as the failure of this kind, if there is none yet.
 
-        `first_number` is the number of the first of the states from which the moves go.
+        `first_state_number` is the number of the first of the states in which the moves begin.
         """
         if kind in self.failures or not is_failure.any():
             return
         step_index = int(np.argmax(is_failure))
-        state_number = first_number + int(moves.state[step_index])
+        state_number = first_state_number + int(moves.state[step_index])
         canonical_row_before, _, _ = self._state_entry(state_number)
         component, action = int(moves.component[step_index]), int(moves.action[step_index])
         last_step = _PathStep(component, action, canonical_row_before, row_after=moves.after[step_index])
@@ -211,32 +213,32 @@ class _Search:
 
     def _add_new(self, steps: _FollowedSteps) -> None:
         """Adds the states that are new, in the order in which they were found."""
-        codes = self.layout.codes(steps.canonical)
-        is_out_of_range = codes < 0
+        keys = self.layout.keys(steps.canonical_rows)
+        is_out_of_range = keys < 0
         if is_out_of_range.any() and self.failures:
-            codes, steps = codes[~is_out_of_range], _FollowedSteps(*(array[~is_out_of_range] for array in steps))
+            keys, steps = keys[~is_out_of_range], _FollowedSteps(*(array[~is_out_of_range] for array in steps))
         elif is_out_of_range.any():
-            out_of_range = self.layout.unflatten(steps.canonical[is_out_of_range][0])
+            state_out_of_range = self.layout.unflatten(steps.canonical_rows[is_out_of_range][0])
             raise ValueError(
-                f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(out_of_range)}. "
-                f"Its sizes or its canonicalise are wrong."
+                f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got "
+                f"{shown(state_out_of_range)}. Its sizes or its canonicalise are wrong."
             )
-        new = self._first_places_of_new(codes)
-        self.first_number_of_level += self.canonical_rows_of_level[-1].shape[0]
-        self.canonical_rows_of_level.append(steps.canonical[new])
-        self.uncanonical_rows_of_level.append(steps.after[new])
-        self.parents_and_actions_of_level.append(steps.origins[new])
-        self.known_codes = np.sort(np.concatenate([self.known_codes, codes[new]]))
-        self._check_room(self.known_codes.size)
+        new_steps = self._first_indices_of_new(keys)
+        self.first_state_of_level += self.canonical_rows_of_level[-1].shape[0]
+        self.canonical_rows_of_level.append(steps.canonical_rows[new_steps])
+        self.uncanonical_rows_of_level.append(steps.after[new_steps])
+        self.origins_of_level.append(steps.origins[new_steps])
+        self.known_keys = np.sort(np.concatenate([self.known_keys, keys[new_steps]]))
+        self._check_num_states(self.known_keys.size)
 
     def _state_entry(self, state_number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the state with this number: its canonical row, the row not canonical, and its parent and action [3]."""
+        """Of the state with this number: its canonical row, the row not canonical, and its origin int[3]."""
         number_in_level = state_number
         for level, canonical_rows in enumerate(self.canonical_rows_of_level):
             if number_in_level < canonical_rows.shape[0]:
                 uncanonical_row = self.uncanonical_rows_of_level[level][number_in_level]
-                parent_and_action = self.parents_and_actions_of_level[level][number_in_level]
-                return canonical_rows[number_in_level], uncanonical_row, parent_and_action
+                origin = self.origins_of_level[level][number_in_level]
+                return canonical_rows[number_in_level], uncanonical_row, origin
             number_in_level -= canonical_rows.shape[0]
         raise IndexError(state_number)
 

@@ -40,13 +40,13 @@ class Periods(NamedTuple):
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
       pending_units: int[W], the units of each in this round.
-      length: int[], the units of each in a whole round.
+      round_units: int[], the units of each worker in a whole round.
     """
 
     version: Numbers
     read: Numbers
     pending_units: Numbers
-    length: Numbers
+    round_units: Numbers
 
 
 Condition = Callable[[Any], jax.Array]
@@ -63,7 +63,7 @@ def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
 
 def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: as `commits_all`, and no message has arrived that is in no commit."""
-    return commits_all(before, after, event) & (event.missing == 0)
+    return commits_all(before, after, event) & (event.num_missing == 0)
 
 
 def commits_all_that_has_arrived(before: Any, after: Any, event: Event) -> jax.Array:
@@ -72,9 +72,9 @@ def commits_all_that_has_arrived(before: Any, after: Any, event: Event) -> jax.A
     Behind the last commit of a record, pushes of its very moment may be for the next one.
     """
     takes_all_it_has = commits_all(before, after, event)
-    nothing_is_missing = event.missing == 0
-    is_last_commit = event.length < 0
-    return takes_all_it_has & (nothing_is_missing | is_last_commit)
+    no_push_is_missing = event.num_missing == 0
+    is_last_commit = event.next_max_units < 0
+    return takes_all_it_has & (no_push_is_missing | is_last_commit)
 
 
 @comparable
@@ -143,30 +143,30 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 
     def server_rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits a whole round, and the next one has 1 to H[0] steps."""
-        length_in_range = (after.length >= 1) & (after.length <= num_local_steps)
-        return is_commit(before, after) & length_in_range & (before.pending_units == before.length).all()
+        round_units_in_range = (after.round_units >= 1) & (after.round_units <= num_local_steps)
+        return is_commit(before, after) & round_units_in_range & (before.pending_units == before.round_units).all()
 
     def may_do_unit(state: Periods, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker has not done all units of this round."""
-        return state.pending_units[worker] < state.length
+        return state.pending_units[worker] < state.round_units
 
-    actions = tuple(_commit_action(length) for length in range(1, num_local_steps + 1))
+    actions = tuple(_commit_action(num_units) for num_units in range(1, num_local_steps + 1))
     specification = specification_of_rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
         max_units_of_worker=num_local_steps,
-        has_enough=lambda state: (state.pending_units == state.length).all(),
-        also_holds=lambda state: (state.pending_units <= state.length).all(),
+        has_enough=lambda state: (state.pending_units == state.round_units).all(),
+        further_invariant=lambda state: (state.pending_units <= state.round_units).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
     return specification._replace(
-        initial=Periods(**specification.initial._asdict(), length=np.int32(num_local_steps)),
-        sizes=Periods(**specification.sizes._asdict(), length=num_local_steps + 1),
+        initial=Periods(**specification.initial._asdict(), round_units=np.int32(num_local_steps)),
+        sizes=Periods(**specification.sizes._asdict(), round_units=num_local_steps + 1),
         server=Role(
             actions=actions,
-            frame=lambda server: Periods(version=True, read=False, pending_units=True, length=True),
+            frame=lambda server: Periods(version=True, read=False, pending_units=True, round_units=True),
             rule=server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         worker=specification.worker._replace(
             actions=(_READ, unit_action(may_do_unit)),
@@ -174,30 +174,32 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
                 version=False,
                 read=is_own_entry(num_workers, worker),
                 pending_units=is_own_entry(num_workers, worker),
-                length=False,
+                round_units=False,
             ),
             rule=worker_rule(may_do_unit),
         ),
     )
 
 
-def _commit_action(next_length: int) -> Action:
-    """The commit after which a whole round is `next_length` units of each worker."""
+def _commit_action(units_of_next_round: int) -> Action:
+    """The commit after which a whole round is `units_of_next_round` units of each worker."""
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
         """The state after the commit, and whether all have done the units of this round."""
         after = state._replace(
-            version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units), length=next_length
+            version=state.version + 1,
+            pending_units=jnp.zeros_like(state.pending_units),
+            round_units=units_of_next_round,
         )
-        return after, (state.pending_units == state.length).all()
+        return after, (state.pending_units == state.round_units).all()
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
-        """bool[]: whether the step is the commit that the event shows, with the same length of the next round."""
+        """bool[]: whether the step is the event's commit, with the same number of units in the next round."""
         is_commit = commits_all(before, after, event)
-        has_no_next_commit = event.length < 0  # that would show how long the next round is
-        return is_commit & (has_no_next_commit | (event.length == next_length))
+        has_no_next_commit = event.next_max_units < 0  # that would show how long the next round is
+        return is_commit & (has_no_next_commit | (event.next_max_units == units_of_next_round))
 
-    return Action(f"commit, next {next_length}", move, COMMIT, matches)
+    return Action(f"commit, next {units_of_next_round}", move, COMMIT, matches)
 
 
 def specification_of_rounds(
@@ -208,7 +210,7 @@ def specification_of_rounds(
     has_enough: Condition,
     claim: str,
     has_room: Condition = lambda state: jnp.ones((), bool),
-    also_holds: Condition = lambda state: jnp.ones((), bool),
+    further_invariant: Condition = lambda state: jnp.ones((), bool),
     goes_on_beyond_max: bool = False,
     commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
 ) -> Specification:
@@ -221,7 +223,7 @@ def specification_of_rounds(
       has_enough: whether there is enough for a commit.
       claim: the property, in words.
       has_room: whether workers may do more units in this round.
-      also_holds: what else must hold in every state.
+      further_invariant: what else must hold in every state.
       commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
       goes_on_beyond_max: whether workers may do more units, which count as `max_units_of_worker`.
     """
@@ -239,7 +241,7 @@ def specification_of_rounds(
         max_units_of_worker=max_units_of_worker,
         has_enough=has_enough,
         has_room=has_room,
-        also_holds=also_holds,
+        further_invariant=further_invariant,
         goes_on_beyond_max=goes_on_beyond_max,
     )
     return Specification(
@@ -257,7 +259,7 @@ def specification_of_rounds(
             actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
             frame=lambda server: Rounds(version=True, read=False, pending_units=True),
             rule=program.server_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         num_servers=1,
         invariant=program.invariant,
@@ -272,7 +274,7 @@ class _Program(NamedTuple):
     max_units_of_worker: np.ndarray
     has_enough: Condition
     has_room: Condition
-    also_holds: Condition
+    further_invariant: Condition
     goes_on_beyond_max: bool
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
@@ -295,7 +297,7 @@ class _Program(NamedTuple):
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
-        return ((state.pending_units == 0) | (state.read == state.version)).all() & self.also_holds(state)
+        return ((state.pending_units == 0) | (state.read == state.version)).all() & self.further_invariant(state)
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether there is enough at a commit."""

@@ -19,7 +19,7 @@ from gcjax.specifications.base import Action, Role, Specification, check_num_wor
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
 
 
-class Scheme(NamedTuple):
+class SequentialCode(NamedTuple):
     """What the schemes differ in.
 
     Attributes:
@@ -29,8 +29,8 @@ class Scheme(NamedTuple):
       load: the units of a worker in a round.
       state_of_next_round: `state -> state`, at the end of a round.
       oldest_is_decodable: `state -> bool[]`, whether the job that must be decodable now is so.
-      work_of_job: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
-      work_of_last_job: the work for a job in its own round, if this has just ended.
+      units_of_job: `(state, job) -> int[]`, the units in the commit of a job, if a round ends in this state.
+      units_of_ended_round: the units that a job has from its own round, if this has just ended.
     """
 
     burst: int
@@ -39,8 +39,8 @@ class Scheme(NamedTuple):
     load: int
     state_of_next_round: Callable[[Any], Any]
     oldest_is_decodable: Callable[[Any], jax.Array]
-    work_of_job: Callable[[Any, jax.Array], jax.Array]
-    work_of_last_job: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
+    units_of_job: Callable[[Any, jax.Array], jax.Array]
+    units_of_ended_round: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
 
     def end_round(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after the round, and whether it may end: who is late now conforms with the bursty model.
@@ -48,16 +48,18 @@ class Scheme(NamedTuple):
         Nobody may be late again `burst` or more rounds after being late in the window, and at most `max_slow` different
         workers are late in it.
         """
-        is_late, was_late = state.answered == 0, state.late.any(axis=0)  # in this round, in one of those before
+        is_late, was_late_before = state.has_answered == 0, state.late.any(axis=0)  # in this round, in those before
         # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
         must_answer = state.late[self.burst - 1 :].any(axis=0)
-        num_newly_late = (is_late & ~was_late).sum()
-        conforms_with_bursts = ~(is_late & must_answer).any() & (num_newly_late <= self.max_slow - was_late.sum())
+        num_newly_late = (is_late & ~was_late_before).sum()
+        conforms_with_bursts = ~(is_late & must_answer).any() & (
+            num_newly_late <= self.max_slow - was_late_before.sum()
+        )
         return self.state_of_next_round(state), conforms_with_bursts
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether a round ends with those late that the model allows, and the next state is the program's."""
-        late = jnp.concatenate([1 - before.answered[None], before.late])  # [window, W], the latest round first
+        late = jnp.concatenate([1 - before.has_answered[None], before.late])  # [window, W], the latest round first
         rounds_ago = jnp.arange(late.shape[0])[:, None]
         last_late = jnp.min(jnp.where(late == 1, rounds_ago, late.shape[0]), axis=0)
         first_late = jnp.max(jnp.where(late == 1, rounds_ago, -1), axis=0)
@@ -68,70 +70,70 @@ class Scheme(NamedTuple):
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether no round ends before the job that must be decodable then is so."""
-        return (after.index == before.index) | self.oldest_is_decodable(before)
+        return (after.num_rounds == before.num_rounds) | self.oldest_is_decodable(before)
 
     def is_first_answer(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the message is the worker's first answer in this round, which is number `before.index`.
+        """bool[]: whether the message is the worker's first answer in this round, which is number `before.num_rounds`.
 
         Round r has the units r * load, ..., (r + 1) * load - 1.
         """
-        is_first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
-        return (event.unit // self.load == before.index) & is_first
+        is_first = (before.has_answered[event.worker] == 0) & (after.has_answered[event.worker] == 1)
+        return (event.unit // self.load == before.num_rounds) & is_first
 
     def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the message is one of the round that begins with the step; a round takes `load` units."""
-        return event.unit // self.load == after.index
+        return event.unit // self.load == after.num_rounds
 
     def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.
 
-        Job j begins in round j, so its first unit is `j * load`; the work done for it must be that of the event.
+        Job j begins in round j, so its first unit is `j * load`; as many units must be done for it as the event shows.
         """
-        ends_now = (after.index == before.index + 1) & (before.answered.sum() > 0)
-        ended_before = (after.index == before.index) & (before.answered.sum() == 0)
+        ends_now = (after.num_rounds == before.num_rounds + 1) & (before.has_answered.sum() > 0)
+        ended_before = (after.num_rounds == before.num_rounds) & (before.has_answered.sum() == 0)
         job = event.unit // self.load
-        is_work_of_event = self.work_of_job(before, job) == event.size
-        return (ends_now & is_work_of_event) | (ended_before & (self.work_of_last_job(before, job) == event.size))
+        same_units_at_end = self.units_of_job(before, job) == event.size
+        return (ends_now & same_units_at_end) | (ended_before & (self.units_of_ended_round(before, job) == event.size))
 
 
-def sequential_specification(name: str, initial_state: Any, scheme: Scheme) -> Specification:
-    """The specification of a scheme; in `initial_state` each array but `index` is of zeros."""
-    num_workers, state_type, delay = initial_state.answered.size, type(initial_state), scheme.delay
-    end_without_commit = Action("end round", scheme.end_round, SEND, scheme.is_send_after_round)
-    end_with_commit = Action("end round and commit", scheme.end_round, COMMIT, scheme.is_commit_of_event)
+def sequential_specification(name: str, initial_state: Any, code: SequentialCode) -> Specification:
+    """The specification of a code; in `initial_state` each array but `num_rounds` is of zeros."""
+    num_workers, state_type, delay = initial_state.has_answered.size, type(initial_state), code.delay
+    end_without_commit = Action("end round", code.end_round, SEND, code.is_send_after_round)
+    end_with_commit = Action("end round and commit", code.end_round, COMMIT, code.is_commit_of_event)
     return Specification(
         name,
         num_workers,
         initial=initial_state,
-        sizes=state_type(*(np.full(np.shape(x), 2) for x in initial_state))._replace(index=delay + 1),
+        sizes=state_type(*(np.full(np.shape(x), 2) for x in initial_state))._replace(num_rounds=delay + 1),
         worker=Role(
-            actions=(Action("answer", _answer, MESSAGE, scheme.is_first_answer),),
+            actions=(Action("answer", _answer, MESSAGE, code.is_first_answer),),
             frame=lambda worker: state_type(*(False,) * len(initial_state))._replace(
-                answered=is_own_entry(num_workers, worker)
+                has_answered=is_own_entry(num_workers, worker)
             ),
-            rule=lambda before, after, worker: (before.answered[worker] == 0) & (after.answered[worker] == 1),
+            rule=lambda before, after, worker: (before.has_answered[worker] == 0) & (after.has_answered[worker] == 1),
         ),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
         server=Role(
             actions=(end_without_commit, end_with_commit),
             frame=lambda server: state_type(*(True,) * len(initial_state)),
-            rule=scheme.server_rule,
-            only_actions=True,
+            rule=code.server_rule,
+            takes_only_actions=True,
         ),
         num_servers=1,
-        step_property=scheme.step_property,
-        canonicalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
+        step_property=code.step_property,
+        canonicalise=lambda state: state._replace(num_rounds=jnp.minimum(state.num_rounds, delay)),
     )
 
 
 def _answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
     """The state in which the worker has answered in this round, and whether it had not."""
-    return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
+    return state._replace(has_answered=state.has_answered.at[worker].set(1)), state.has_answered[worker] == 0
 
 
 def late_after_round(state: Any) -> jax.Array:
     """int[window - 1, W]: who was late in the last rounds, that which now ends first."""
-    return with_new_first_row(state.late, 1 - state.answered)
+    return with_new_first_row(state.late, 1 - state.has_answered)
 
 
 def with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 from gcjax.equality import comparable
 from gcjax.specifications.base import Numbers, Specification
 from gcjax.specifications.sequential import (
-    Scheme,
+    SequentialCode,
     check_parameters,
     late_after_round,
     sequential_specification,
@@ -21,16 +21,16 @@ class Repeated(NamedTuple):
     """The state of SR-SGC, rows by age, the latest first.
 
     Attributes:
-      index: int[], the rounds that have ended.
-      answered: int[W], who has answered in this round.
+      num_rounds: int[], the rounds that have ended.
+      has_answered: int[W], who has answered in this round.
       late: int[window - 1, W], who was late in the rounds before.
-      given: int[burst, W], who has given the task of a job in its own round.
+      did_task: int[burst, W], who has given the task of a job in its own round.
     """
 
-    index: Numbers
-    answered: Numbers
+    num_rounds: Numbers
+    has_answered: Numbers
     late: Numbers
-    given: Numbers
+    did_task: Numbers
 
 
 @comparable
@@ -52,20 +52,20 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
     num_needed = num_workers + (-burst * max_slow // (window - 1 + burst))  # all but s
     load = num_workers - num_needed + 1
     rounds = _SelectiveRepeat(burst, num_needed, load)
-    scheme = Scheme(
+    code = SequentialCode(
         burst=burst,
         max_slow=max_slow,
         delay=burst,
         load=load,
         state_of_next_round=rounds.state_of_next_round,
         oldest_is_decodable=rounds.oldest_is_decodable,
-        work_of_job=rounds.work_of_job,
-        work_of_last_job=rounds.work_of_last_job,
+        units_of_job=rounds.units_of_job,
+        units_of_ended_round=rounds.units_of_ended_round,
     )
     shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
     initial_state = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     return sequential_specification(
-        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", initial_state, scheme
+        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", initial_state, code
     )
 
 
@@ -76,36 +76,40 @@ class _SelectiveRepeat(NamedTuple):
     num_needed: int
     load: int
 
-    def repeats(self, state: Repeated) -> jax.Array:
+    def repeats_old_task(self, state: Repeated) -> jax.Array:
         """bool[W]: who repeats the task of the job of `burst` rounds ago."""
-        did_task = state.given[-1] == 1
-        owes_task = ~did_task & (state.index >= self.burst)  # there is none in the first rounds
+        did_old_task = state.did_task[-1] == 1
+        owes_task = ~did_old_task & (state.num_rounds >= self.burst)  # there is none in the first rounds
         num_owing_so_far = jnp.cumsum(owes_task)
-        num_missing = self.num_needed - did_task.sum()
+        num_missing = self.num_needed - did_old_task.sum()
         return owes_task & (num_owing_so_far <= num_missing)
 
     def own_answers(self, state: Repeated) -> jax.Array:
         """bool[W]: who has answered with the task of this round's job."""
-        return (state.answered == 1) & ~self.repeats(state)
+        return (state.has_answered == 1) & ~self.repeats_old_task(state)
 
     def state_of_next_round(self, state: Repeated) -> Repeated:
         """The state at the beginning of the next round."""
-        given, answered = with_new_first_row(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
-        return Repeated(index=state.index + 1, answered=answered, late=late_after_round(state), given=given)
+        return Repeated(
+            num_rounds=state.num_rounds + 1,
+            has_answered=jnp.zeros_like(state.has_answered),
+            late=late_after_round(state),
+            did_task=with_new_first_row(state.did_task, self.own_answers(state)),
+        )
 
     def num_tasks(self, state: Repeated) -> jax.Array:
         """int[]: how many tasks there are for the job of `burst` rounds ago, at the end of this round."""
-        return ((state.given[-1] == 1) | ((state.answered == 1) & self.repeats(state))).sum()
+        return ((state.did_task[-1] == 1) | ((state.has_answered == 1) & self.repeats_old_task(state))).sum()
 
-    def work_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:
+    def units_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for this round's job or that of `burst` rounds ago, at its end; others negative."""
-        repeated = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
-        return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
+        repeated = jnp.where(job == state.num_rounds - self.burst, self.num_tasks(state), -1)
+        return self.load * jnp.where(job == state.num_rounds, self.own_answers(state).sum(), repeated)
 
-    def work_of_last_job(self, state: Repeated, job: jax.Array) -> jax.Array:
+    def units_of_ended_round(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
-        return jnp.where(job == state.index - 1, self.load * state.given[0].sum(), -1)
+        return jnp.where(job == state.num_rounds - 1, self.load * state.did_task[0].sum(), -1)
 
     def oldest_is_decodable(self, state: Repeated) -> jax.Array:
         """bool[]: whether the job of `burst` rounds ago, if there is one, can be decoded."""
-        return (state.index < self.burst) | (self.num_tasks(state) >= self.num_needed)
+        return (state.num_rounds < self.burst) | (self.num_tasks(state) >= self.num_needed)

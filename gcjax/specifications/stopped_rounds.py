@@ -72,7 +72,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
         num_waited_for = jnp.minimum(num_waited, num_in_round).clip(1)
         return (state.pending_units >= num_local_steps).sum() >= num_waited_for
 
-    def joined(state: Rounds, worker: jax.Array) -> Rounds:
+    def state_after_join(state: Rounds, worker: jax.Array) -> Rounds:
         """The state in which the worker has read the version of this round, and done nothing on it."""
         return state._replace(read=state.read.at[worker].set(state.version))
 
@@ -83,7 +83,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
         has_enough=has_enough,
         claim=f"{num_waited} workers, or all if they are fewer, have taken {num_local_steps} steps at a commit",
     )
-    return specification._replace(joined=joined)
+    return specification._replace(state_after_join=state_after_join)
 
 
 def _stsyn_rounds(

@@ -64,7 +64,7 @@ def streaming_diloco(
             actions=(Action("commit", program.commit, COMMIT, program.is_commit),),
             frame=lambda server: Streams(version=True, clock=False),
             rule=program.commit_rule,
-            only_actions=True,
+            takes_only_actions=True,
         ),
         num_servers=1,
         invariant=lambda state: state.clock.max() - state.clock.min() <= farthest,

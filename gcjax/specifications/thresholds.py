@@ -27,13 +27,13 @@ class Granted(NamedTuple):
 
     Attributes:
       clock: int[W], the units that each worker has pushed.
-      granted: int[W], the steps that each may still take beyond the lower threshold.
-      free: int[W], whether each may take its next step because of them.
+      num_granted_left: int[W], the steps that each may still take beyond the lower threshold, after its next one.
+      is_next_granted: int[W], whether each may take its next step beyond the lower threshold by a grant.
     """
 
     clock: Numbers
-    granted: Numbers
-    free: Numbers
+    num_granted_left: Numbers
+    is_next_granted: Numbers
 
 
 @comparable
@@ -49,56 +49,58 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
       span: how many steps more can be granted.
     """
     check_num_workers(num_workers)
-    upper = _validate.integer("lower", lower) + _validate.integer("span", span)
+    upper_threshold = _validate.integer("lower", lower) + _validate.integer("span", span)
 
     def guarantee(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes one unit, at most `upper` ahead of the slowest; any grant in its range."""
+        """bool[]: whether the worker pushes one unit, within the upper threshold; with any grant in its range."""
         clock = before.clock[worker]
-        pushes = (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper)
-        is_granted_in_range = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
-        is_free_0_or_1 = (after.free[worker] >= 0) & (after.free[worker] <= 1)
-        return pushes & is_granted_in_range & is_free_0_or_1
+        pushes = (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper_threshold)
+        is_granted_in_range = (after.num_granted_left[worker] >= 0) & (after.num_granted_left[worker] < max(span, 1))
+        is_0_or_1 = (after.is_next_granted[worker] >= 0) & (after.is_next_granted[worker] <= 1)
+        return pushes & is_granted_in_range & is_0_or_1
 
     zero_per_worker = zeros(num_workers)
     return Specification(
-        f"dssp({num_workers} workers, thresholds {lower} to {upper})",
+        f"dssp({num_workers} workers, thresholds {lower} to {upper_threshold})",
         num_workers,
-        initial=Granted(clock=zero_per_worker, granted=zero_per_worker, free=zero_per_worker),
+        initial=Granted(clock=zero_per_worker, num_granted_left=zero_per_worker, is_next_granted=zero_per_worker),
         sizes=Granted(
-            clock=zero_per_worker + upper + 2, granted=zero_per_worker + max(span, 1), free=zero_per_worker + 2
+            clock=zero_per_worker + upper_threshold + 2,
+            num_granted_left=zero_per_worker + max(span, 1),
+            is_next_granted=zero_per_worker + 2,
         ),
         worker=Role(
-            actions=tuple(_push_action(grant, lower, upper) for grant in range(span + 1)),
+            actions=tuple(_push_action(grant, lower, upper_threshold) for grant in range(span + 1)),
             frame=lambda worker: Granted(*(is_own_entry(num_workers, worker),) * len(Granted._fields)),
             rule=guarantee,
         ),
-        claim=f"nobody is more than {upper + 1} ahead of anybody",
-        invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
+        claim=f"nobody is more than {upper_threshold + 1} ahead of anybody",
+        invariant=lambda state: state.clock.max() - state.clock.min() <= upper_threshold + 1,
         canonicalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
         replay=replay_clocks,
     )
 
 
-def _push_action(grant: int, lower: int, upper: int) -> Action:
+def _push_action(grant: int, lower_threshold: int, upper_threshold: int) -> Action:
     """A worker's push, with which it is granted `grant` steps beyond the lower threshold, if it asks for them.
 
-    It asks if it has none left, is more than `lower` ahead of the slowest, and nobody is ahead of it.
+    It asks if it has none left, is more than `lower_threshold` ahead of the slowest, and nobody is ahead of it.
     """
 
     def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
         """The state with one unit more of the worker and its grant, and whether it may push with this grant."""
         clock = state.clock.at[worker].add(1)
-        num_ahead, num_granted_left = clock[worker] - clock.min(), state.granted[worker]
-        asks_for_grant = (num_granted_left == 0) & (num_ahead > lower) & (clock[worker] == clock.max())
+        num_ahead, num_granted_left = clock[worker] - clock.min(), state.num_granted_left[worker]
+        asks_for_grant = (num_granted_left == 0) & (num_ahead > lower_threshold) & (clock[worker] == clock.max())
         num_granted = jnp.where(asks_for_grant, grant, num_granted_left)
-        num_left_after_next = (num_granted - 1).clip(0)
+        num_left_after_next_push = (num_granted - 1).clip(0)
         after = Granted(
             clock,
-            granted=state.granted.at[worker].set(num_left_after_next),
-            free=state.free.at[worker].set((num_granted > 0).astype(jnp.int32)),
+            num_granted_left=state.num_granted_left.at[worker].set(num_left_after_next_push),
+            is_next_granted=state.is_next_granted.at[worker].set((num_granted > 0).astype(jnp.int32)),
         )
-        may_be_granted = (grant == 0) | (asks_for_grant & (grant <= upper + 1 - num_ahead))
-        may_push = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
+        may_be_granted = (grant == 0) | (asks_for_grant & (grant <= upper_threshold + 1 - num_ahead))
+        may_push = (state.is_next_granted[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower_threshold)
         return after, may_push & may_be_granted
 
     if grant:  # grants do not show in a run; what they allow is in the guarantee
@@ -145,14 +147,14 @@ def near_others(
     _validate.integer("staleness", staleness)
     farthest = (num_workers - 1) * (staleness + 2)
 
-    def count_near(clock: jax.Array, limit: int) -> jax.Array:
-        """int[W]: for each worker, how many others are at most `limit` units behind it, or ahead of it."""
+    def num_others_near(clock: jax.Array, max_gap: int) -> jax.Array:
+        """int[W]: for each worker, how many others are at most `max_gap` units behind it, or ahead of it."""
         # -1: each is near itself.
-        return (clock[:, None] - clock[None] <= limit).sum(axis=1) - 1
+        return (clock[:, None] - clock[None] <= max_gap).sum(axis=1) - 1
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
         """The state with one unit more of the worker, and whether at least β others are at most s behind it."""
-        return Clocks(state.clock.at[worker].add(1)), count_near(state.clock, staleness)[worker] >= num_sampled
+        return Clocks(state.clock.at[worker].add(1)), num_others_near(state.clock, staleness)[worker] >= num_sampled
 
     def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes one unit, and at least β others are at most s behind it."""
@@ -171,8 +173,8 @@ def near_others(
             rule=guarantee,
         ),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
-        invariant=lambda state: (count_near(state.clock, staleness + 1) >= num_sampled).all(),
-        explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
+        invariant=lambda state: (num_others_near(state.clock, staleness + 1) >= num_sampled).all(),
+        is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
         canonicalise=counted_from_slowest,
         replay=replay_clocks,
     )

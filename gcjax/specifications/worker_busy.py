@@ -90,7 +90,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         """bool[]: whether everybody is in each commit."""
         return (after.version == before.version) | all_have_pushed(before)
 
-    def joined(state: Busy, worker: jax.Array) -> Busy:
+    def state_after_join(state: Busy, worker: jax.Array) -> Busy:
         """The state in which the worker is in no local step."""
         return state._replace(busy=state.busy.at[worker].set(0))
 
@@ -100,7 +100,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
             version=True, round_version=True, pending_units=True, read=False, busy=False, next_read=False
         ),
         rule=server_rule,
-        only_actions=True,
+        takes_only_actions=True,
     )
     if overlap:
         begin = [
@@ -111,7 +111,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
     worker = Role(
         actions=(_PUSH, *begin),
-        frame=_worker_frame(num_workers, reads_meanwhile=overlap),
+        frame=_worker_frame(num_workers, overlap=overlap),
         rule=partial(_worker_rule, overlap),
     )
     specification = _busy_specification(
@@ -122,7 +122,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         num_servers=1,
         step_property=step_property,
         replay=partial(_replay_counts, overlap),
-        joined=joined,
+        state_after_join=state_after_join,
     )
 
 
@@ -165,7 +165,7 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
     return _busy_specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 
-def one_version(state: Busy) -> jax.Array:
+def all_read_same_version(state: Busy) -> jax.Array:
     """bool[]: whether all that have read in this round have read the same version.
 
     The round began with version `state.round_version`, so they are those whose `state.read int[W]` is no older.
@@ -244,7 +244,7 @@ _PUSH = Action("push", _push, UNIT, adds_one_unit)
 
 
 def _worker_frame(
-    num_workers: int, *, may_change_versions: bool = False, reads_meanwhile: bool = False
+    num_workers: int, *, may_change_versions: bool = False, overlap: bool = False
 ) -> Callable[[jax.Array], Busy]:
     """What a worker may change: its own entries, not all of them `next_read`, and perhaps both versions."""
 
@@ -257,7 +257,7 @@ def _worker_frame(
             pending_units=own_entry,
             read=own_entry,
             busy=own_entry,
-            next_read=own_entry & reads_meanwhile,
+            next_read=own_entry & overlap,
         )
 
     return frame
@@ -274,8 +274,8 @@ def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) ->
     has_one_more = after.pending_units[worker] == before.pending_units[worker] + 1
     pushes = ((busy_before == 1) | overlap) & (busy_after == 0) & has_one_more & same_read
     min_read = jnp.maximum(before.read[worker], before.next_read[worker]) if overlap else before.version
-    newest_or_same = before.version if overlap else before.next_read[worker]
-    may_read = (read >= min_read) & (read <= before.version) & (after.next_read[worker] == newest_or_same)
+    expected_next_read = before.version if overlap else before.next_read[worker]
+    may_read = (read >= min_read) & (read <= before.version) & (after.next_read[worker] == expected_next_read)
     begins = (
         (busy_before == 0)
         & (busy_after == 1)
@@ -367,13 +367,13 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
         ),
         worker=worker,
         claim="all that read in a round read the same version",
-        invariant=one_version,
+        invariant=all_read_same_version,
         canonicalise=partial(_canonical_state, overlap),
     )
 
 
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
-    """The state with versions replaced by their ranks, those from before this round by one; pushes up to `MAX_WORK`."""
+    """The state with versions replaced by their ranks, those from before this round by one; few pushes."""
     old_version = state.round_version - 1  # stands for all versions from before this round
     read_or_old, next_read_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.next_read, old_version)
     workers_versions = [read_or_old, next_read_or_old] if overlap else [read_or_old]

@@ -117,8 +117,14 @@ class _Program(NamedTuple):
             | (self.overlap & (read == before.next_read[worker]))
         )
         next_read = after.next_read[worker]
-        reads_next = next_read == (before.version if self.overlap else before.next_read[worker])
-        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & reads_next
+        has_expected_next_read = next_read == (before.version if self.overlap else before.next_read[worker])
+        begins = (
+            (busy_before == 0)
+            & (busy_after == 1)
+            & (after.version == before.version)
+            & may_read
+            & has_expected_next_read
+        )
         return pushes | begins
 
     def step_property(self, before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:

@@ -173,7 +173,7 @@ def test_a_deadline_promises_nothing_and_is_applied():
 
 def test_the_specification_of_groups_with_codes():
     """Two workers of which either is enough, and one alone: all that can happen keeps the promise."""
-    either = Decodable(load=1, whether=lambda work: work.sum() >= 1)
+    either = Decodable(load=1, is_decodable=lambda work: work.sum() >= 1)
     whole = specifications.grouped(3, groups=((0, 1), (2,)), decodable=(either, either))
     assert specifications.check(whole)
     broken = whole._replace(

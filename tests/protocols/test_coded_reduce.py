@@ -88,10 +88,10 @@ def test_the_specification_asks_each_node_for_enough(num_children, num_layers, n
     code = codes.cyclic_repetition(num_children, num_stragglers=num_stragglers, rng_key=KEY)
     tree = codes.tree_code(code, num_layers=num_layers)
     num_workers = tree.assignment.num_workers
-    whether = specifications.decodable_rounds._decodable_up_a_tree(num_workers, num_layers, num_stragglers).whether
+    default = specifications.decodable_rounds._decodable_up_a_tree(num_workers, num_layers, num_stragglers)
     masks = np.random.default_rng(0).random((200, num_workers)) < 0.8
     residuals = jax.jit(jax.vmap(tree.plan))(np.where(masks, tree.assignment.load, 0).astype(np.int32)).residual
-    np.testing.assert_array_equal(jax.vmap(whether)(masks.astype(np.int32)), residuals < 1e-2)
+    np.testing.assert_array_equal(jax.vmap(default.is_decodable)(masks.astype(np.int32)), residuals < 1e-2)
 
 
 def test_bad_input():

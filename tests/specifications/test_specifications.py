@@ -94,14 +94,14 @@ TRIED = ["adacomm", "adaptive_coded", "coded", "grouped", "k_async", "sr_sgc", "
 @pytest.mark.parametrize("name", TRIED)
 def test_actions_lead_to_all_that_a_role_guarantees(name):
     whole = SPECIFICATIONS[name].factory(2)
-    tried = whole._replace(server=whole.server._replace(only_actions=False))
+    tried = whole._replace(server=whole.server._replace(takes_only_actions=False))
     steppers = [Stepper(specification, layout(specification)) for specification in (whole, tried)]
-    rows = reached(steppers[0], 8)[: steppers[1].chunk]
+    rows = reached(steppers[0], 8)[: steppers[1].states_at_once]
 
     def guaranteed(stepper):
-        moves = stepper.alone(rows, -1)
+        moves = stepper.moves_of_one(rows, -1)
         columns = np.concatenate([moves.state[:, None], moves.component[:, None], moves.after], axis=1)
-        return {tuple(row) for row in columns[stepper.judge(rows[moves.state], moves).guaranteed].tolist()}
+        return {tuple(row) for row in columns[stepper.judge(rows[moves.state], moves).is_guaranteed].tolist()}
 
     given, all_of_them = (guaranteed(stepper) for stepper in steppers)
     assert given == all_of_them
@@ -112,9 +112,9 @@ def reached(stepper, levels):
     """Some states, canonical, by breadth first."""
     rows = np.asarray(stepper.layout.flatten(stepper.specification.initial))[None]
     for _ in range(levels):
-        moves = stepper.program(rows)
-        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).canonical])
-        rows = np.unique(found, axis=0)[: stepper.chunk]
+        moves = stepper.moves_of_all(rows)
+        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).canonical_rows])
+        rows = np.unique(found, axis=0)[: stepper.states_at_once]
     return rows
 
 
@@ -127,14 +127,14 @@ def test_normalising_loses_nothing(name):
     rows = np.repeat(np.asarray(stepper.layout.flatten(specification.initial))[None], 8, axis=0)
     normal = rows
     for _ in range(25):
-        moves, same = stepper.program(rows), stepper.program(normal)
+        moves, same = stepper.moves_of_all(rows), stepper.moves_of_all(normal)
         assert all(np.array_equal(x, y) for x, y in zip(moves[:3], same[:3], strict=True))
         judgement = stepper.judge(rows[moves.state], moves)
         for x, y in zip(judgement, stepper.judge(normal[same.state], same), strict=True):
             np.testing.assert_array_equal(x, y)
-        assert judgement.guaranteed.all()
-        chosen = [random.choice(np.flatnonzero((moves.state == n) & judgement.explored)) for n in range(len(rows))]
-        rows, normal = moves.after[chosen], judgement.canonical[chosen]
+        assert judgement.is_guaranteed.all()
+        chosen = [random.choice(np.flatnonzero((moves.state == n) & judgement.is_explored)) for n in range(len(rows))]
+        rows, normal = moves.after[chosen], judgement.canonical_rows[chosen]
 
 
 @pytest.mark.parametrize("workers, staleness, number", [(4, 3, 369), (3, 2, 37), (1, 5, 1)])
@@ -346,7 +346,7 @@ def test_a_server_that_waits_for_nobody_decodes_too_late(name):
     whole = SPECIFICATIONS[name].factory(3)
 
     def impatient(state, server):
-        return whole.server.actions[0].move(state, server)[0], state.answered.any()
+        return whole.server.actions[0].move(state, server)[0], state.has_answered.any()
 
     found = explore(with_move(whole, impatient, server=True))
     assert set(found.failures) == {"guarantee", "property"}
@@ -370,7 +370,7 @@ def test_bad_sizes_are_told():
         SPECIFICATIONS["coded"].factory(3, decodable=np.ones((2, 3, 2), bool))
     whole = SPECIFICATIONS["m_sgc"].factory(3)
     with pytest.raises(ValueError, match="at most 262144 ways to write .* Use fewer workers"):
-        check(whole._replace(server=whole.server._replace(only_actions=False)))
+        check(whole._replace(server=whole.server._replace(takes_only_actions=False)))
     with pytest.raises(ValueError, match=r"below 2\^62; 16 entries .* Use about"):
         explore(ssp(16, staleness=20))
     narrow = ssp(2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))
@@ -397,8 +397,8 @@ def test_there_are_at_least_the_states_that_are_estimated(name, workers):
 @pytest.mark.slow
 def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
     whole = explore(worker_busy(3), 0)
-    monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 600)
+    monkeypatch.setattr(reachability, "MAX_ENTRIES", 14 * 600)
     assert explore(worker_busy(3), 0)[:2] == whole[:2]
-    monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 500)
+    monkeypatch.setattr(reachability, "MAX_ENTRIES", 14 * 500)
     with pytest.raises(ValueError, match="at most 500 states that can be reached, with 14 entries each; more"):
         explore(worker_busy(3), 0)
