@@ -163,7 +163,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         memory=lambda num_workers, dtype: jnp.zeros(code.assignment.chunks.shape, dtype),
         remember_unit=remember_unit,
         weight=1.0 / code.assignment.num_chunks,
-        aligned=True,
+        skips_undone_units=True,
     )
 
 

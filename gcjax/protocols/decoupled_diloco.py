@@ -136,7 +136,7 @@ def _rule(
     def first_pushes(view: View) -> _FirstPushes:
         """The memory with the push that has arrived just now: nobody who has pushed is idle at any later time."""
         is_new = view.idle & (view.num_uncommitted == 1)
-        step_seconds = (view.now - view.begin) / num_local_steps
+        step_seconds = (view.now - view.begin_time) / num_local_steps
         return _FirstPushes(
             arrival=jnp.where(is_new, view.now, view.memory.arrival),
             step_seconds=jnp.where(is_new, step_seconds, view.memory.step_seconds),
@@ -173,8 +173,8 @@ def _rule(
         memory=no_pushes,
         remember=lambda view, worker: first_pushes(view),
         alarm=window_end,
-        everybody=min_quorum == num_workers,
+        needs_everybody=min_quorum == num_workers,
         weight=share_of_steps,
         num_contributions=_NUM_VERSIONS * num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )

@@ -78,12 +78,12 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
     `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived.
     """
     return Rule(
-        commits=lambda view, worker: view.clock[initiator(view, worker)] > view.commits,
-        ready=lambda view: view.clock <= view.commits,
+        commits=lambda view, worker: view.clock[initiator(view, worker)] > view.num_commits,
+        ready=lambda view: view.clock <= view.num_commits,
         waits_for_commit=True,
         weight=1.0 / num_workers,
         num_contributions=_NUM_VERSIONS * num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )
 
 
@@ -99,7 +99,7 @@ def _drawn(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
     def initiator(view: View, worker: jax.Array) -> jax.Array:
         """int32[]: the first in a random order of the workers that takes part."""
         del worker
-        order = jax.random.permutation(jax.random.fold_in(rng_key, view.commits), view.clock.size).astype(jnp.int32)
+        order = jax.random.permutation(jax.random.fold_in(rng_key, view.num_commits), view.clock.size).astype(jnp.int32)
         return order[jnp.argmax(view.alive[order])]
 
     return initiator

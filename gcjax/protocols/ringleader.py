@@ -110,21 +110,21 @@ def _rule(num_workers: int) -> Rule:
     def commits(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether all are in the table now; later in the round, whether the worker has brought no commit."""
         all_in_table = (view.memory.in_table | is_worker(worker)).all()
-        return jnp.where(collects(view.commits), all_in_table, ~view.memory.has_committed[worker])
+        return jnp.where(collects(view.num_commits), all_in_table, ~view.memory.has_committed[worker])
 
     def postpones(view: View, worker: jax.Array) -> jax.Array:
         """int32[]: the commits left in the round, if the worker has brought its own already."""
-        has_to_wait = ~collects(view.commits) & view.memory.has_committed[worker]
-        return jnp.where(has_to_wait, num_workers - view.commits % num_workers, 0)
+        has_to_wait = ~collects(view.num_commits) & view.memory.has_committed[worker]
+        return jnp.where(has_to_wait, num_workers - view.num_commits % num_workers, 0)
 
     def remember(view: View, worker: jax.Array) -> _Round:
         """The memory after a message of the worker."""
         memory, own = view.memory, is_worker(worker)
-        brought = view.commits > memory.commits
+        brought = view.num_commits > memory.commits
         was_collecting = collects(memory.commits)
         with_own = jnp.where(brought, memory.in_table, memory.in_table | own)
         return _Round(
-            commits=view.commits,
+            commits=view.num_commits,
             in_table=with_own & ~(was_collecting & brought),
             has_committed=jnp.where(brought, own | (memory.has_committed & ~was_collecting), memory.has_committed),
             reads=jnp.where(own, brought, memory.reads),
@@ -142,5 +142,5 @@ def _rule(num_workers: int) -> Rule:
         memory=nothing_yet,
         remember=remember,
         num_contributions=num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )

@@ -50,12 +50,12 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     def rule_with_commit_on_push(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
-        rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, split=overlap)
+        rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, splits_by_version=overlap)
         return rule._replace(weight=1.0 / num_workers, num_contributions=passes)
 
     def rule_with_commit_on_slowest(num_workers: int) -> Rule:
         """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
-        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, by_worker=True)
+        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, column_per_worker=True)
         return rule._replace(weight=1.0 / num_workers, num_contributions=passes * num_workers)
 
     def rule(num_workers: int) -> Rule:
@@ -95,7 +95,7 @@ def _checked_trigger(trigger: int, num_workers: int) -> int:
     return _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
 
-_COMMIT_ON_SLOWEST = Rule(commits=lambda view, worker: all_have_pushed(view), everybody=True)
+_COMMIT_ON_SLOWEST = Rule(commits=lambda view, worker: all_have_pushed(view), needs_everybody=True)
 """A message brings a commit once everybody has one that is in no commit yet."""
 
 
@@ -107,7 +107,7 @@ def _eager_rule(trigger: jax.Array | int) -> Rule:
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         """The memory after a push of `worker`."""
-        newest_version, trigger_version = view.commits, view.memory
+        newest_version, trigger_version = view.num_commits, view.memory
         return jnp.where(worker == trigger, newest_version, trigger_version)
 
     def pulls(view: View) -> jax.Array:
