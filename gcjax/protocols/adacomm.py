@@ -67,7 +67,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         num_windows=num_windows,
     )
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: its memory are the local steps of each window."""
 
         def num_steps(view: View) -> jax.Array:
@@ -85,7 +85,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
         loss_feedback=loss_feedback,
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )
 

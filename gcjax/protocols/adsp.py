@@ -107,7 +107,7 @@ def adsp(
         num_windows=num_windows,
     )
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: its memory are the rates.
 
         The time O of messages is not known before the run, and is taken as 0.
@@ -128,7 +128,7 @@ def adsp(
         lambda durations, network: schedule(durations, network, _initial_rates(num_windows)),
         local=LocalWork(),
         loss_feedback=loss_feedback,
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.adsp(num_workers),
     )
 

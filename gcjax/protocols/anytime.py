@@ -45,7 +45,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         weight = _one_over_num_units(record.version, record.work.clip(0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round `seconds` after it has let the first worker begin.
 
         A round in which nobody has done anything by then goes on until somebody has.
@@ -57,7 +57,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         schedule,
         max_staleness=lambda num_workers: 0,
         local=gradient_sums(),
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
     )
 

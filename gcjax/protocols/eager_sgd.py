@@ -57,7 +57,7 @@ def eager_sgd(*, collective: str = "solo", rng_key: jax.Array | None = None) -> 
 
     def rule(num_workers: int) -> Rule:
         """The rule of the collective."""
-        return _rule(num_workers, _first_to_come if rng_key is None else _drawn(rng_key))
+        return _rule(num_workers, _sender_as_initiator if rng_key is None else _random_initiator(rng_key))
 
     return Protocol(
         schedule,
@@ -87,13 +87,13 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
     )
 
 
-def _first_to_come(view: View, worker: jax.Array) -> jax.Array:
+def _sender_as_initiator(view: View, worker: jax.Array) -> jax.Array:
     """int32[]: whoever has come; the first one makes the commit."""
     del view
     return worker
 
 
-def _drawn(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
+def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
     """The function that draws one of those who take part, another one for each commit."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
