@@ -62,16 +62,22 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     )
 
 
-def gradient_sums(passes: int = 1) -> LocalWork:
+def gradient_sums(max_contributions: int = 1) -> LocalWork:
     """Local work where a contribution is a sum of gradients of one version, with which the run's optimizer steps.
 
     Adding them up is a step of size 1 for each, judged at the version that was read. The steps begin at zero, since a
     sum that begins at the parameters would lose what is small beside these.
 
     Args:
-      passes: the contributions that a worker can have in one commit.
+      max_contributions: the contributions that a worker can have in one commit.
     """
-    return LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zeros_like, gradients_at_version=True, passes=passes)
+    return LocalWork(
+        optimizer=optax.sgd(1.0),
+        merge=None,
+        pull=_zeros_like,
+        gradients_at_version=True,
+        max_contributions=max_contributions,
+    )
 
 
 def _zeros_like(params: Any, version_params: Any) -> Any:

@@ -61,7 +61,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
         )
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification: no commit before the progress that has arrived can be decoded by `code`."""
         return specifications.coded(num_workers, decodable=decodable_progress(code))
 
@@ -78,7 +78,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=promise if stopping_rule.waits_for_exact_sum else None,
+        specification=specification if stopping_rule.waits_for_exact_sum else None,
         rule=real_clock_rule,
     )
 

@@ -62,7 +62,7 @@ def eager_sgd(*, collective: str = "solo", rng_key: jax.Array | None = None) -> 
     return Protocol(
         schedule,
         one_version=False,
-        local=gradient_sums(passes=_NUM_VERSIONS),
+        local=gradient_sums(max_contributions=_NUM_VERSIONS),
         rule=rule,
         specification=lambda num_workers: specifications.eager_sgd(num_workers, collective=collective),
     )

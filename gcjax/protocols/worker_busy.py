@@ -51,12 +51,12 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
     def rule_with_commit_on_push(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
         rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, splits_by_version=overlap)
-        return rule._replace(weight=1.0 / num_workers, num_contributions=passes)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions)
 
     def rule_with_commit_on_slowest(num_workers: int) -> Rule:
         """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
         rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, column_per_worker=True)
-        return rule._replace(weight=1.0 / num_workers, num_contributions=passes * num_workers)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions * num_workers)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock."""
@@ -71,8 +71,8 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
     # commit, a worker can at most have read the two versions before it.
-    passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
-    local = LocalWork(overlaps_pull=overlap, passes=passes)
+    max_contributions = (2 if overlap else 1) if eager else (3 if overlap else 2)
+    local = LocalWork(overlaps_pull=overlap, max_contributions=max_contributions)
     promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,

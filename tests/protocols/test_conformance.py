@@ -88,7 +88,7 @@ def test_schedules_keep_to_what_is_promised(name):
     for make, links in ((random_durations, None), (tied_durations, None), (tied_durations, random_links(2))):
         kept = check(schedule(name, make, 2, links), specification)
         assert kept, kept
-        events += kept.events
+        events += kept.num_events
     assert events > 30
 
 
@@ -114,7 +114,7 @@ def test_states_that_are_counted_wrongly_are_caught():
         return states._replace(version=np.append(states.version[:-1], states.version[-1] + 1))
 
     kept = check(schedule("worker_busy"), right._replace(replay=replay))
-    assert kept.violated == "guarantee" and kept.events == check(schedule("worker_busy"), right).events
+    assert kept.violated == "guarantee" and kept.num_events == check(schedule("worker_busy"), right).num_events
 
 
 def with_zeros(seed, shape):

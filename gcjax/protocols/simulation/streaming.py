@@ -53,16 +53,16 @@ def streaming_commits(
     sampled_units, num_workers = durations.shape
     num_commits = sampled_units // num_units
     seconds = _units_by_turn(durations, num_units)
-    lag, offset = divmod(overlap_units, num_units)
-    shares = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
-    turns = _StreamedTurns(network, shares, lag, offset)
+    lag_turns, merge_offset = divmod(overlap_units, num_units)
+    message_sizes = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
+    turns = _StreamedTurns(network, message_sizes, lag_turns, merge_offset)
     numbers = jnp.arange(num_commits + 1, dtype=jnp.int32)
     times, time = jax.lax.scan(turns.step, turns.initial_state(num_workers, durations.dtype), (numbers, seconds))[1]
     rows = {name: x.reshape(-1, num_workers) for name, x in times.items()}
     timeline = Timeline(
         **{name: x[:sampled_units] for name, x in rows.items()}, horizon=rows["start"][sampled_units].min()
     )
-    return _record(timeline, time[:num_commits], num_units, lag, offset)
+    return _record(timeline, time[:num_commits], num_units, lag_turns, merge_offset)
 
 
 def _units_by_turn(durations: jax.Array, num_units: int) -> jax.Array:
@@ -78,20 +78,20 @@ class _StreamedTurns(NamedTuple):
 
     Attributes:
       network: the time of messages.
-      shares: float[P], their sizes.
-      lag: q, in the turn after so many others what came of a push is merged.
-      offset: r, before its unit of this number.
+      message_sizes: float[P], their sizes.
+      lag_turns: q, in the turn after so many others what came of a push is merged.
+      merge_offset: r, before its unit of this number.
     """
 
     network: Network
-    shares: jax.Array
-    lag: int
-    offset: int
+    message_sizes: jax.Array
+    lag_turns: int
+    merge_offset: int
 
     def initial_state(self, num_workers: int, dtype: jnp.dtype) -> _State:
         """The state before the first turn."""
         zeros = jnp.zeros(num_workers, dtype)
-        num_kept_commits = self.lag + 1
+        num_kept_commits = self.lag_turns + 1
         return _State(
             compute_end=zeros,
             upload_end=zeros,
@@ -108,36 +108,39 @@ class _StreamedTurns(NamedTuple):
         Collected: the times of its units, float[L, W] each, and that of its commit.
         """
         turn_number, seconds = inputs
-        ring_index, share = turn_number % (self.lag + 1), self.shares[turn_number % self.shares.size]
+        ring_index, message_size = (
+            turn_number % (self.lag_turns + 1),
+            self.message_sizes[turn_number % self.message_sizes.size],
+        )
         ready = jnp.where(
             turn_number == 0, self.network.arrivals_at_workers(state.compute_end), state.compute_end
         )  # at first all parameters
-        begins_before_merge = _begins_and_end(ready, seconds[: self.offset])
-        done_before_merge = begins_before_merge[-1] if self.offset else state.compute_end
+        begins_before_merge = _begins_and_end(ready, seconds[: self.merge_offset])
+        done_before_merge = begins_before_merge[-1] if self.merge_offset else state.compute_end
         merge_start = jnp.maximum(done_before_merge, state.commit_time[ring_index])
         begins_after_merge = _begins_and_end(
-            jnp.maximum(begins_before_merge[-1], state.commit_arrival[ring_index]), seconds[self.offset :]
+            jnp.maximum(begins_before_merge[-1], state.commit_arrival[ring_index]), seconds[self.merge_offset :]
         )
         compute_start = jnp.concatenate([begins_before_merge[:-1], begins_after_merge[:-1]])
         compute_end = jnp.concatenate([begins_before_merge[1:], begins_after_merge[1:]])
         last, end = len(seconds) - 1, compute_end[-1]
         send_start = jnp.maximum(end, state.upload_end)
-        arrival = self.network.arrivals_at_server(send_start, share)
+        arrival = self.network.arrivals_at_server(send_start, message_size)
         times = {
-            "start": compute_start.at[0].set(state.compute_end).at[self.offset].set(merge_start),
+            "start": compute_start.at[0].set(state.compute_end).at[self.merge_offset].set(merge_start),
             "compute_start": compute_start,
             "compute_end": compute_end,
             "send_start": jnp.full_like(compute_end, jnp.inf).at[last].set(send_start),
             "finish": compute_end.at[last].set(arrival),
         }
-        return self._state_after(state, ring_index, share, end, arrival), (times, arrival.max())
+        return self._state_after(state, ring_index, message_size, end, arrival), (times, arrival.max())
 
     def _state_after(
-        self, state: _State, ring_index: jax.Array, share: jax.Array, end: jax.Array, arrival: jax.Array
+        self, state: _State, ring_index: jax.Array, message_size: jax.Array, end: jax.Array, arrival: jax.Array
     ) -> _State:
         """The state after a turn that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
         network, dtype, time = self.network, end.dtype, arrival.max()
-        received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), share)
+        received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
         latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
         service = jnp.asarray(0 if network.service is None else network.service, dtype)
         return _State(
@@ -154,21 +157,21 @@ def _begins_and_end(begin: jax.Array, seconds: jax.Array) -> jax.Array:
     return begin[None] + jnp.concatenate([jnp.zeros_like(begin)[None], jnp.cumsum(seconds, axis=0)])
 
 
-def _record(timeline: Timeline, time: jax.Array, num_units: int, lag: int, offset: int) -> Schedule:
-    """The record of these units, if commits are at `time float[E]`; `lag` and `offset` are q and r."""
+def _record(timeline: Timeline, time: jax.Array, num_units: int, lag_turns: int, merge_offset: int) -> Schedule:
+    """The record of these units, if commits are at `time float[E]`; `lag_turns` and `merge_offset` are q and r."""
     sampled_units, num_workers = timeline.start.shape
     units = jnp.arange(sampled_units, dtype=jnp.int32)
-    version_of_unit = units // num_units - lag - (units % num_units < offset).astype(jnp.int32)
+    version_of_unit = units // num_units - lag_turns - (units % num_units < merge_offset).astype(jnp.int32)
     commit = jnp.arange(time.size, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), (time.size, num_workers))
     unit, work = commit * num_units, jnp.full_like(commit, num_units)
-    if offset:
-        merges = commit > lag  # a fragment within the turn
+    if merge_offset:
+        merges = commit > lag_turns  # a fragment within the turn
         worker = jnp.concatenate([worker, jnp.where(merges, worker, -1)], axis=1)
         work = jnp.repeat(
-            jnp.concatenate([jnp.where(merges, offset, work), work - offset], axis=1), num_workers, axis=1
+            jnp.concatenate([jnp.where(merges, merge_offset, work), work - merge_offset], axis=1), num_workers, axis=1
         )
-        unit = jnp.repeat(jnp.concatenate([unit, unit + offset], axis=1), num_workers, axis=1)
+        unit = jnp.repeat(jnp.concatenate([unit, unit + merge_offset], axis=1), num_workers, axis=1)
     return record(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
