@@ -44,13 +44,13 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
         num_units, num_workers = durations.shape
         if eager:
-            fixed_worker = _trigger_or_slowest(trigger, durations)
-            return event_schedule(rule_with_commit_on_push(num_workers, fixed_worker), durations, network)
+            trigger_worker = _trigger_or_slowest(trigger, durations)
+            return event_schedule(rule_with_commit_on_push(num_workers, trigger_worker), durations, network)
         return event_schedule(rule_with_commit_on_slowest(num_workers), durations, network, num_commits=num_units)
 
-    def rule_with_commit_on_push(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
+    def rule_with_commit_on_push(num_workers: int, trigger_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
-        rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, splits_by_version=overlap)
+        rule = _eager_rule(trigger_worker)._replace(overlaps=overlap, splits_by_version=overlap)
         return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions)
 
     def rule_with_commit_on_slowest(num_workers: int) -> Rule:
@@ -73,13 +73,13 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
     # commit, a worker can at most have read the two versions before it.
     max_contributions = (2 if overlap else 1) if eager else (3 if overlap else 2)
     local = LocalWork(overlaps_pull=overlap, max_contributions=max_contributions)
-    promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
+    specification = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,
         one_version=False,
         local=local,
         rule=rule,
-        specification=lambda num_workers: promise(num_workers, overlap=overlap),
+        specification=lambda num_workers: specification(num_workers, overlap=overlap),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gcjax import codes, engine, protocols, specifications, stragglers, tasks
 from gcjax.codes import assignments, stopping
-from gcjax.engine.gradients import Chunks, chunk_batch
+from gcjax.engine.gradients import RoundInputs, chunk_batch
 from gcjax.specifications import Decodable
 from gcjax.stragglers.network import Network
 from tests.parameters import some
@@ -94,7 +94,7 @@ def test_a_commit_is_the_whole_gradient_at_the_version_of_its_group(trained, x64
     versions = [np.asarray(task.init(init_key))]
     gradient = jax.jit(
         lambda params, chunk, number: jax.grad(task.loss)(
-            params, *chunk_batch(task, Chunks(task.data, batch_key, number), chunk)
+            params, *chunk_batch(task, RoundInputs(task.data, batch_key, number), chunk)
         )
     )
     schedule = jax.tree.map(np.asarray, run.schedule)

@@ -147,11 +147,13 @@ class Validation:
             is_absent = np.zeros(num_events, bool) if trace.is_absent is None else trace.is_absent[in_block]
             violations = np.c_[trace.is_premature[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
             if violations.any():
-                first_bad = int(np.flatnonzero(violations.any(axis=1))[0])
-                violation = VIOLATIONS[int(np.flatnonzero(violations[first_bad])[0])]
-                state = _take_rows(states, first_bad)
-                counterexample = _counterexample(self.specification, trace, first_event + first_bad, violation, state)
-                return counterexample._replace(num_events=self.num_events + first_bad + 1)
+                first_violation = int(np.flatnonzero(violations.any(axis=1))[0])
+                violation = VIOLATIONS[int(np.flatnonzero(violations[first_violation])[0])]
+                state = _take_rows(states, first_violation)
+                counterexample = _counterexample(
+                    self.specification, trace, first_event + first_violation, violation, state
+                )
+                return counterexample._replace(num_events=self.num_events + first_violation + 1)
             self._state = _take_rows(states, -1)
             self.num_events += num_events
         return Conformance(self.specification, self.num_events)

@@ -121,6 +121,6 @@ def units_until(
       stop: float[W] seconds, when it stops computing.
       min_units: int32[W], how many units are known to be done by then, however their sum is rounded.
     """
-    num_done = jnp.maximum(work.done(first_unit, end=stop, begin=receive_time), min_units)
+    num_done = jnp.maximum(work.num_done(first_unit, end=stop, begin=receive_time), min_units)
     begins_another = receive_time + work.seconds(first_unit, num_done) < stop  # the unit that is cut off
     return Round(num_done, num_begun=num_done + begins_another.astype(jnp.int32), stop=stop)

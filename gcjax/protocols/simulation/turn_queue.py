@@ -218,7 +218,7 @@ class TurnQueue(NamedTuple):
             compute_began = selection.entries_of(self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0])))
             return overlapping_turn(work, first_unit, ready_time, compute_began)
         if rule.turn_seconds is not None:
-            num_units = work.until(first_unit, selection.entries_of(rule.turn_seconds(view)))
+            num_units = work.num_to_fill(first_unit, selection.entries_of(rule.turn_seconds(view)))
         else:
             num_units = selection.entries_of(rule.units_of(view))
         return turn_of(work, first_unit, ready_time, num_units)

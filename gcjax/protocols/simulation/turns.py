@@ -109,12 +109,12 @@ class Work(NamedTuple):
         """W."""
         return int(self.durations.shape[1])
 
-    def seconds(self, first: jax.Array, count: jax.Array | int) -> jax.Array:
+    def seconds(self, first_unit: jax.Array, count: jax.Array | int) -> jax.Array:
         """float[..., W]: how long so many units take from the first one on; inf if they are not all sampled."""
-        last = first + count - 1
-        first_row, last_row = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
-        everybody = jnp.arange(self.num_workers, dtype=first.dtype)
-        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first.shape)
+        last_unit = first_unit + count - 1
+        first_row, last_row = first_unit.clip(0, self.num_units - 1), last_unit.clip(0, self.num_units - 1)
+        everybody = jnp.arange(self.num_workers, dtype=first_unit.dtype)
+        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first_unit.shape)
         if isinstance(count, int) and count == 1:
             seconds = self.durations[first_row, worker]
         else:
@@ -122,18 +122,20 @@ class Work(NamedTuple):
             level = first_bit_that_differs  # where the two rows are in the two halves of a block
             seconds_to_middle = self.sums[level, first_row, worker]
             seconds = seconds_to_middle + jnp.where(level > 0, self.sums[level, last_row, worker], 0)
-            has_no_unit = last < first
+            has_no_unit = last_unit < first_unit
             seconds = jnp.where(has_no_unit, 0, seconds)
-        is_not_sampled = last >= self.num_units
+        is_not_sampled = last_unit >= self.num_units
         return jnp.where(is_not_sampled, jnp.inf, seconds)
 
-    def done(self, first: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
+    def num_done(self, first_unit: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
         """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
-        return self._max_num_units(first, lambda elapsed: (begin + elapsed <= end) & jnp.isfinite(elapsed))
+        return self._max_num_units(first_unit, lambda elapsed: (begin + elapsed <= end) & jnp.isfinite(elapsed))
 
-    def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
+    def num_to_fill(self, first_unit: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
-        return (self._max_num_units(first, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed)) + 1).clip(1)
+        return (self._max_num_units(first_unit, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed)) + 1).clip(
+            1
+        )
 
     def _max_num_units(self, first_unit: jax.Array, seconds_fit: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """int32[W]: the most units from unit `first_unit int32[W]` on whose seconds fit, by bisection.
