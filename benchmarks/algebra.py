@@ -89,7 +89,7 @@ def _validation_row(name: str, protocol: Protocol, specification: Specification)
         value=f"{least_seconds:.2f} s",
         target="1 s",
         met=bool(conformance) and least_seconds <= 1,
-        note=f"{num_commits:,} commits, {conformance.events:,} steps",
+        note=f"{num_commits:,} commits, {conformance.num_events:,} steps",
     )
 
 

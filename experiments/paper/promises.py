@@ -97,7 +97,7 @@ def validated(*, num_units: int, num_damaged: int) -> dict[str, Any]:
         promise = protocol.specification(8)
         conformance = protocols.check(schedule, promise)
         rng = np.random.default_rng(0)
-        row = {"name": name, "events": conformance.events, "keeps": bool(conformance)}
+        row = {"name": name, "events": conformance.num_events, "keeps": bool(conformance)}
         for sort, damage in DAMAGE.items():
             commits = _some_commits(schedule, rng, num_damaged)
             num_caught = sum(not protocols.check(damage(schedule, commit), promise) for commit in commits)

@@ -79,7 +79,7 @@ def validation(*, num_units: int) -> dict[str, Any]:
     assert protocol.specification is not None
     promise = protocol.specification(num_workers)
     seconds = _least_seconds(lambda: protocols.check(schedule, promise))
-    num_events = protocols.check(schedule, promise).events
+    num_events = protocols.check(schedule, promise).num_events
     num_commits = int(np.isfinite(schedule.time).sum())
     return {
         "workers": num_workers, "units": num_units, "commits": num_commits, "events": num_events, "seconds": seconds,

@@ -48,7 +48,7 @@ def _verdict_json(check: ScheduleCheck) -> dict[str, Any]:
     if conformance is None:
         return {**scheme_and_setting, "holds": None, "claim": None, "steps": None}
     claim, holds = conformance.specification.claim, bool(conformance)
-    verdict = {**scheme_and_setting, "holds": holds, "claim": claim, "steps": conformance.events}
+    verdict = {**scheme_and_setting, "holds": holds, "claim": claim, "steps": conformance.num_events}
     if not holds:
         violation_fields = ("violated", "time", "actor", "action", "unit")
         verdict["broken"] = {name: getattr(conformance, name) for name in violation_fields}

@@ -120,7 +120,7 @@ def checks_table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
 
 def _table_row(check: ScheduleCheck) -> list[str]:
     """The cells of a check, as `checks_table` has them."""
-    num_steps = f"{check.conformance.events:,}" if check.conformance else ""
+    num_steps = f"{check.conformance.num_events:,}" if check.conformance else ""
     return [check.scheme, check.condition, num_steps, _verdict(check.conformance)]
 
 

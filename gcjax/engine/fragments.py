@@ -32,7 +32,7 @@ class FragmentMessages(NamedTuple):
 def compression_of_fragments(compression: Any, protocol: Protocol) -> Any:
     """The compression of what is pushed: where that is a fragment, only this is compressed; None for none."""
     fragments = None if protocol.local is None else protocol.local.fragments
-    if compression is None or fragments is None or fragments.number == 1:
+    if compression is None or fragments is None or fragments.num_fragments == 1:
         return compression
     return _by_fragments(compression, fragments)
 
@@ -46,7 +46,7 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 
     def init(rng_key: jax.Array, message: Any) -> FragmentMessages:
         """The state before the first message."""
-        parts = [_part(fragments, fragment, message) for fragment in range(fragments.number)]
+        parts = [_part(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
         return FragmentMessages(jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part) for part in parts))
 
     def compress_fragment(
@@ -60,14 +60,16 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 
     def compress(message: Any, state: FragmentMessages, rng_key: jax.Array) -> tuple[Any, FragmentMessages]:
         """The estimate of a message, and the state after it."""
-        branches = [partial(compress_fragment, fragment) for fragment in range(fragments.number)]
-        fragment = state.number % fragments.number
+        branches = [partial(compress_fragment, fragment) for fragment in range(fragments.num_fragments)]
+        fragment = state.number % fragments.num_fragments
         estimate, states = jax.lax.switch(fragment, branches, message, state.states, rng_key)
         return estimate, FragmentMessages(state.number + 1, states)
 
     def num_bytes(message: Any) -> int:
         """The bytes of all fragments."""
-        parts = [jax.eval_shape(partial(_part, fragments, fragment), message) for fragment in range(fragments.number)]
+        parts = [
+            jax.eval_shape(partial(_part, fragments, fragment), message) for fragment in range(fragments.num_fragments)
+        ]
         return sum(compression.num_bytes(part) for part in parts)
 
     return compression._replace(init=init, compress=compress, num_bytes=num_bytes)

@@ -110,7 +110,7 @@ def local_commit_maker(
         """The contribution of commit `index` by `program`, and the local parameters of all owners after it."""
         steps = steps_of_commit(program.local, commits, index)
         num_contributions, num_workers = steps.num_steps.shape[0], program.owner_of_worker.size
-        has_all_workers = num_contributions == program.local.passes * num_workers
+        has_all_workers = num_contributions == program.local.max_contributions * num_workers
         workers_step_at_once = has_all_workers and program.worker_spread is not None
         sum_changes = _changes_side_by_side if workers_step_at_once else _changes_one_by_one
         before_steps = local_states
@@ -222,7 +222,7 @@ def _changes_one_by_one(
 def _changes_side_by_side(
     program: LocalProgram, inputs: Inputs, steps: LocalSteps, local_states: LocalState
 ) -> tuple[Any, LocalState, jax.Array]:
-    """Takes the steps of a commit with contributions of all W workers in order, `passes` times.
+    """Takes the steps of a commit with contributions of all W workers in order, `max_contributions` times.
 
     All workers take their steps at once, pass by pass. Arguments and results are those of `_changes_one_by_one`: the
     sum of the weighted changes, the local parameters of all owners after it, and float[C] times the mean loss of all.
@@ -248,7 +248,7 @@ def _changes_side_by_side(
         return (change_sum, weighted_loss_sum), new_states
 
     num_workers, change_sum, loss_sum = program.owner_of_worker.size, None, jnp.zeros((), steps.weight.dtype)
-    for pass_number in range(program.local.passes):
+    for pass_number in range(program.local.max_contributions):
         first_contribution = pass_number * num_workers
         contributions_of_pass = slice(first_contribution, first_contribution + num_workers)  # of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, pass_=contributions_of_pass: x[pass_], steps)

@@ -186,10 +186,10 @@ class Coordinator:
         """Writes down when a push was computed and sent, by the worker's clock, and that it arrives now."""
         log = self._commits.log
         turn = log.turns[worker][-1]
-        latest_time = turn.send_start if self._rule.exchanges else now
+        latest_time = turn.send_start if self._rule.pulls_before_push else now
         times = self._clock.from_machine_time([header["compute_start"], *header["unit_ends"], header["send_start"]])
         times = np.maximum.accumulate(times.clip(log.earliest_start(worker, self._rule), latest_time)).tolist()
-        send_start = turn.send_start if self._rule.exchanges else times[-1]
+        send_start = turn.send_start if self._rule.pulls_before_push else times[-1]
         compute_end, num_lost = (send_start, 1) if header["num_lost"] else (times[-2], 0)
         log.update_last_turn(
             worker,
@@ -273,7 +273,9 @@ class Coordinator:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
         log, num_units = self._commits.log, int(decision.num_units[worker])
         first_unit = (
-            self._commits.count * self._setup.protocol.round_units if self._rule.aligned else log.next_unit(worker)
+            self._commits.count * self._setup.protocol.round_units
+            if self._rule.skips_undone_units
+            else log.next_unit(worker)
         )
         log.add_turn(
             worker, Turn(first_unit=first_unit, version=int(decision.version[worker]), begin=now, num_units=num_units)
@@ -284,8 +286,8 @@ class Coordinator:
             "first_unit": first_unit,
             "num_units": num_units,
             "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
-            "pulls_before_push": self._rule.exchanges,
-            "can_be_cut_off": self._rule.cuts is not None,
+            "pulls_before_push": self._rule.pulls_before_push,
+            "can_be_cut_off": self._rule.cuts_off is not None,
             "turn_seconds": float(decision.turn_seconds[worker]),
             "lasts_until_stopped": self._rule.stop is not None,
             "last_arrived_turn": log.last_arrived_turn(worker),

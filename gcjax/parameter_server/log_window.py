@@ -142,7 +142,7 @@ class LogWindows:
         The first turn of the window if there is none in it; `number` itself where workers begin units together.
         """
         turns = self._log.turns[worker]
-        if self._rule.aligned:
+        if self._rule.skips_undone_units:
             return number
         first_turn = self._first_turn[worker]
         return next((n for n in range(number - 1, first_turn - 1, -1) if math.isfinite(turns[n].arrive)), first_turn)
@@ -150,7 +150,7 @@ class LogWindows:
     def _move_window(self, worker: int, first_turn: int, first_commit: int) -> None:
         """Lets the window begin with the worker's turn number `first_turn` and commit number `first_commit`."""
         turns = self._log.turns[worker]
-        if self._rule.aligned:
+        if self._rule.skips_undone_units:
             first_unit = first_commit * self._round_units
         else:
             first_unit = turns[first_turn].first_unit if first_turn < len(turns) else self._log.next_unit(worker)

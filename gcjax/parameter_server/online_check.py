@@ -144,7 +144,7 @@ def _counted_from_begin(trace: Events, window: Window) -> Events:
     is_of_turn = ~np.isin(event.kind, [KINDS.index(LEAVE), KINDS.index(JOIN)])
     has_version = is_of_turn & (event.kind != KINDS.index(COMMIT)) & (event.version >= 0)
     first_unit = np.where(is_of_turn, window.first_unit[event.worker], 0)
-    num_lost = 0 if trace.unit is None else np.where(is_of_turn, window.num_lost[event.worker], 0)
+    num_lost = 0 if trace.recorded_unit is None else np.where(is_of_turn, window.num_lost[event.worker], 0)
     counted = event._replace(
         commit=event.commit + np.where(is_of_turn & (event.commit >= 0), window.first_commit, 0),
         version=event.version + np.where(has_version, window.first_commit, 0),
@@ -152,7 +152,7 @@ def _counted_from_begin(trace: Events, window: Window) -> Events:
     )
     return trace._replace(
         event=jax.tree.map(lambda x, old: x.astype(old.dtype), counted, event),
-        unit=None if trace.unit is None else trace.unit + first_unit,
+        recorded_unit=None if trace.recorded_unit is None else trace.recorded_unit + first_unit,
     )
 
 

@@ -149,13 +149,13 @@ def first_view(rule: Rule, num_workers: int) -> View:
     dtype, zeros = jnp.result_type(float), jnp.zeros(num_workers, jnp.int32)
     return View(
         now=jnp.zeros((), dtype),
-        commits=jnp.zeros((), jnp.int32),
+        num_commits=jnp.zeros((), jnp.int32),
         clock=zeros,
         num_uncommitted=zeros,
         idle=zeros > 0,
         alive=zeros > 0,
         version=zeros - 1,
-        begin=jnp.zeros(num_workers, dtype),
+        begin_time=jnp.zeros(num_workers, dtype),
         memory=rule.memory(num_workers, dtype),
         progress=zeros,
         stopped=zeros > 0,
@@ -177,21 +177,21 @@ def _decide(
     view = decisions.with_commit(rule, view, worker, arrives, commit)
     view = _with_unit(rule, view, kind, worker)
     is_cut_off = jnp.zeros_like(view.idle)
-    if rule.cuts is not None:
-        is_cut_off = commit.happens & rule.cuts(view, worker) & view.alive & ~view.idle
+    if rule.cuts_off is not None:
+        is_cut_off = commit.happens & rule.cuts_off(view, worker) & view.alive & ~view.idle
     view = view._replace(idle=view.idle | is_cut_off, version=jnp.where(is_cut_off, -1, view.version))
     begins = decisions.may_begin(rule, view)
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
-    turn_seconds = jnp.zeros_like(view.begin) if rule.turn_seconds is None else rule.turn_seconds(view)
+    turn_seconds = jnp.zeros_like(view.begin_time) if rule.turn_seconds is None else rule.turn_seconds(view)
     view = view._replace(
         idle=view.idle & ~begins,
-        version=jnp.where(pulls, view.commits, view.version),
-        begin=jnp.where(begins, now, view.begin),
+        version=jnp.where(pulls, view.num_commits, view.version),
+        begin_time=jnp.where(begins, now, view.begin_time),
         progress=jnp.where(begins, 0, view.progress),
     )
     stops_turns, alarm_time = _stop_and_alarm(rule, view)
-    fields = commit.happens, commit.taken, is_cut_off, begins, pulls, view.version, num_units, view.alive, view.idle
+    fields = commit.happens, commit.is_taken, is_cut_off, begins, pulls, view.version, num_units, view.alive, view.idle
     # As few arrays as can be, since each that is read by the host costs a transfer of its own.
     integers = jnp.stack(
         [

@@ -45,7 +45,7 @@ class LiveRun(NamedTuple):
       check_text: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
       check_seconds: what that has taken in the server's thread.
       messages: when each was sent and dealt with; None if nobody has looked.
-      pulls_before_push: whether workers got the parameters between computing and sending (`Rule.exchanges`).
+      pulls_before_push: whether workers got the parameters between computing and sending (`Rule.pulls_before_push`).
       computes_while_sending: whether they computed while they sent and received (`Rule.overlaps`).
     """
 
@@ -159,7 +159,7 @@ class Server:
             check_text="" if self._check is None else str(self._check),
             check_seconds=0.0 if self._check is None else self._check.seconds,
             messages=self._coordinator.messages.times(),
-            pulls_before_push=self.setup.rule().exchanges,
+            pulls_before_push=self.setup.rule().pulls_before_push,
             computes_while_sending=self.setup.rule().overlaps,
         )
 

@@ -167,7 +167,7 @@ def with_room_for_log(rule: Rule, log: TurnLog) -> Rule:
     Where all pushes of a worker to a commit are one contribution, there is one more for each turn between them that was
     lost as the worker left.
     """
-    if not rule.by_worker:
+    if not rule.column_per_worker:
         return rule
     num_workers = len(log.turns)
     contributions_per_worker = max(map(_num_contributions, log.turns), default=0)
@@ -253,9 +253,9 @@ def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = N
         return jnp.asarray(array, dtype)
 
     return Turns(
-        first=values(lambda turn: turn.first_unit, num_units),
+        first_unit=values(lambda turn: turn.first_unit, num_units),
         num_begun=values(lambda turn: turn.num_begun, 0),
-        work=values(lambda turn: turn.num_sent_units, 0),
+        num_sent_units=values(lambda turn: turn.num_sent_units, 0),
         first_on_version=values(_first_on_version, 0),
         version=values(lambda turn: turn.version, -1),
         commit=values(lambda turn: turn.commit, -1),

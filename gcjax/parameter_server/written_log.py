@@ -104,7 +104,7 @@ class WrittenLog(TurnLog):
         arrays = _from_json(self._last_commit_view, view)
         num_pushed = np.asarray(arrays.clock) - np.asarray(arrays.num_uncommitted)
         return view._replace(
-            now=arrays.now, commits=arrays.commits, clock=jax.numpy.asarray(num_pushed), memory=arrays.memory
+            now=arrays.now, num_commits=arrays.num_commits, clock=jax.numpy.asarray(num_pushed), memory=arrays.memory
         )
 
     def close(self) -> None:

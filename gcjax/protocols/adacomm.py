@@ -67,7 +67,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         num_windows=num_windows,
     )
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: its memory are the local steps of each window."""
 
         def num_steps(view: View) -> jax.Array:
@@ -85,26 +85,26 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
         loss_feedback=loss_feedback,
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )
 
 
-def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Array, seen: Observed) -> jax.Array:
-    """int32[windows]: the local steps H of each window, new ones for those after `seen.window`, which has ended.
+def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Array, observed: Observed) -> jax.Array:
+    """int32[windows]: the local steps H of each window, new ones for those after `observed.window`, which has ended.
 
     These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and H[0]
     the `first_steps`. If that is not less than before, H is halved; without these losses it stays.
     """
-    first_loss, window_loss = seen.loss[0], mean_loss(seen, seen.window, window_seconds)
+    first_loss, window_loss = observed.loss[0], mean_loss(observed, observed.window, window_seconds)
     has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)
     loss_ratio = jnp.where(has_losses, window_loss / first_loss, 1)
     steps_by_loss = jnp.ceil(jnp.sqrt(loss_ratio) * first_steps)
-    old_steps = steps_by_window[seen.window]
+    old_steps = steps_by_window[observed.window]
     halved_steps = jnp.maximum(old_steps // 2, 1)
     fewer_steps = jnp.where(
         steps_by_loss < old_steps.astype(steps_by_loss.dtype), steps_by_loss.astype(jnp.int32), halved_steps
     )
     new_steps = jnp.where(has_losses, fewer_steps, old_steps).clip(1)
-    is_later_window = jnp.arange(steps_by_window.size, dtype=jnp.int32) > seen.window
+    is_later_window = jnp.arange(steps_by_window.size, dtype=jnp.int32) > observed.window
     return jnp.where(is_later_window, new_steps, steps_by_window)

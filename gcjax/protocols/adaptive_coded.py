@@ -26,7 +26,7 @@ from gcjax.protocols.not_served import not_served
 from gcjax.protocols.observed_rounds import (
     Candidate,
     Estimates,
-    Seen,
+    ObservedRound,
     Window,
     empty_window,
     least_mean_seconds,
@@ -83,17 +83,23 @@ def adaptive_coded(
       >>> [int(candidate) for candidate in gcjax.protocols.used_candidate(schedule)]
       [0, 1, 1, 1]
     """
-    tried = _checked_candidates(candidates)
+    checked_candidates = _checked_candidates(candidates)
     _validate.integer("window", window, minimum=1)
     if not callable(choose):
         raise ValueError(f"choose must be a function of Estimates that returns which candidate; got {choose!r}.")
-    code = alternatives(*(candidate.code for candidate in tried))
-    rounds = _Rounds(tried, window, choose, load=code.assignment.load, num_workers=tried[0].code.assignment.num_workers)
+    code = alternatives(*(candidate.code for candidate in checked_candidates))
+    rounds = _Rounds(
+        checked_candidates,
+        window,
+        choose,
+        load=code.assignment.load,
+        num_workers=checked_candidates[0].code.assignment.num_workers,
+    )
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification: no commit before the progress that has arrived is decodable by its round's code."""
         return specifications.adaptive_coded(
-            num_workers, decodable=[decodable_progress(candidate.code) for candidate in tried]
+            num_workers, decodable=[decodable_progress(candidate.code) for candidate in checked_candidates]
         )
 
     return Protocol(
@@ -101,7 +107,9 @@ def adaptive_coded(
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=promise if all(candidate.stop.waits_for_exact_sum for candidate in tried) else None,
+        specification=specification
+        if all(candidate.stop.waits_for_exact_sum for candidate in checked_candidates)
+        else None,
         num_workers=rounds.num_workers,
         rule=_not_served,
     )
@@ -133,10 +141,11 @@ class _Rounds(NamedTuple):
         units = units_of_rounds(durations, self.load)
         num_candidates = len(self.candidates)
         window = empty_window(self.window, num_candidates, self.num_workers, units.dtype)
-        _, (used, rounds) = jax.lax.scan(partial(self.step, network), window, units)
+        _, (candidate_index, rounds) = jax.lax.scan(partial(self.step, network), window, units)
         timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
         progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [R, W]
-        is_used = used[:, None, None] == jnp.arange(num_candidates, dtype=jnp.int32)[None, :, None]  # [R, P, 1]
+        all_candidates = jnp.arange(num_candidates, dtype=jnp.int32)
+        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [R, P, 1]
         columns = progress.shape[0], num_candidates * self.num_workers
         worker = jnp.where(is_used, jnp.arange(self.num_workers, dtype=jnp.int32)[None, None], -1).reshape(columns)
         round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]
@@ -152,19 +161,19 @@ class _Rounds(NamedTuple):
 
     def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, CodedRound]]:
         """One round, of `units float[K, W]` seconds, for a scan: the window with it, and its code and times."""
-        used = jnp.where(window.num_rounds > 0, self._chosen(window.estimates), 0)
-        receive = network.arrivals_at_workers(jnp.zeros(self.num_workers, units.dtype))
+        candidate_index = jnp.where(window.num_rounds > 0, self._chosen_candidate(window.estimates), 0)
+        receive_time = network.arrivals_at_workers(jnp.zeros(self.num_workers, units.dtype))
         branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
-        this_round = jax.lax.switch(used, branches, units, receive)
-        last_held = jnp.max(jnp.where(this_round.is_held, this_round.finish, receive[None]), axis=0)
-        seen = Seen(
+        this_round = jax.lax.switch(candidate_index, branches, units, receive_time)
+        load_end = jnp.max(jnp.where(this_round.has_unit, this_round.finish, receive_time[None]), axis=0)
+        observed = ObservedRound(
             finish=jnp.where(this_round.is_done, this_round.finish, jnp.inf).T,
-            begin=receive,
-            end=jnp.maximum(jnp.minimum(last_held, this_round.stop), receive),
+            work_begin=receive_time,
+            work_end=jnp.maximum(jnp.minimum(load_end, this_round.stop), receive_time),
         )
-        return with_round(window, seen, used, self.candidates, network), (used, this_round)
+        return with_round(window, observed, candidate_index, self.candidates, network), (candidate_index, this_round)
 
-    def _chosen(self, estimates: Estimates) -> jax.Array:
+    def _chosen_candidate(self, estimates: Estimates) -> jax.Array:
         """int32[]: the candidate that `choose` names.
 
         Raises:

@@ -26,13 +26,13 @@ class Rates(NamedTuple):
 
     Attributes:
       num_commits: int32[windows], the commits that each worker makes in a window.
-      searching: bool[], whether the next window tries one commit more.
+      is_searching: bool[], whether the next window tries one commit more.
       best_reward: float[], the best reward of the search so far; -1 if there is none.
       least_loss: float[], the least mean loss of a window since the search ended.
     """
 
     num_commits: jax.Array
-    searching: jax.Array
+    is_searching: jax.Array
     best_reward: jax.Array
     least_loss: jax.Array
 
@@ -95,7 +95,7 @@ def adsp(
             del memory
             window = window_of(ready_time, window_seconds, num_windows)  # int32[W]
             compute_seconds = jnp.take_along_axis(compute_seconds_by_window, window[None], axis=0)[0]  # float[W]
-            return turn_of(work, first_unit, ready_time, num_units=work.until(first_unit, compute_seconds))
+            return turn_of(work, first_unit, ready_time, num_units=work.num_to_fill(first_unit, compute_seconds))
 
         return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
 
@@ -107,7 +107,7 @@ def adsp(
         num_windows=num_windows,
     )
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: its memory are the rates.
 
         The time O of messages is not known before the run, and is taken as 0.
@@ -128,7 +128,7 @@ def adsp(
         lambda durations, network: schedule(durations, network, _initial_rates(num_windows)),
         local=LocalWork(),
         loss_feedback=loss_feedback,
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.adsp(num_workers),
     )
 
@@ -136,7 +136,9 @@ def adsp(
 def _initial_rates(num_windows: int) -> Rates:
     """The rates at first: one commit in each window, the search under way, nothing known."""
     zero = jnp.zeros((), jnp.result_type(float))
-    return Rates(jnp.ones(num_windows, jnp.int32), searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf)
+    return Rates(
+        jnp.ones(num_windows, jnp.int32), is_searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf
+    )
 
 
 class _Search(NamedTuple):
@@ -156,42 +158,44 @@ class _Search(NamedTuple):
             _validate.single_number("target_loss", self.target_loss, finite=True)
         return self
 
-    def next_rates(self, rates: Rates, seen: Observed) -> Rates:
-        """The rates after the window `seen.window` has ended.
+    def next_rates(self, rates: Rates, observed: Observed) -> Rates:
+        """The rates after the window `observed.window` has ended.
 
         A search goes on with one commit more while the reward rises, and ends with one less when it falls. After a
         search the rate stays, until the loss has risen by `max_loss_growth` over the least loss since
         (`rates.least_loss`); then a new search begins at one commit.
         """
-        num_commits, dtype = rates.num_commits[seen.window], rates.best_reward.dtype
-        loss = mean_loss(seen, seen.window, self.window_seconds).astype(dtype)
+        num_commits, dtype = rates.num_commits[observed.window], rates.best_reward.dtype
+        loss = mean_loss(observed, observed.window, self.window_seconds).astype(dtype)
         has_loss = jnp.isfinite(loss)
-        reward = jnp.where(has_loss, _reward(seen, self.window_seconds, self.target_loss), -1).astype(dtype)
+        reward = jnp.where(has_loss, _reward(observed, self.window_seconds, self.target_loss), -1).astype(dtype)
         reward_rises = (reward > rates.best_reward) | ~has_loss  # a window without a commit says nothing
-        is_better = rates.searching & reward_rises
+        is_better = rates.is_searching & reward_rises
         continues = is_better & (num_commits < self.max_commits)
-        is_worse = rates.searching & ~is_better
-        restarts = ~rates.searching & (loss > self.max_loss_growth * rates.least_loss)
+        is_worse = rates.is_searching & ~is_better
+        restarts = ~rates.is_searching & (loss > self.max_loss_growth * rates.least_loss)
         next_commits = jnp.where(restarts, 1, num_commits)
         next_commits = jnp.where(is_worse, jnp.maximum(num_commits - 1, 1), next_commits)
         next_commits = jnp.where(continues, num_commits + 1, next_commits)
         return Rates(
-            num_commits=jnp.where(jnp.arange(rates.num_commits.size) > seen.window, next_commits, rates.num_commits),
-            searching=continues | restarts,
+            num_commits=jnp.where(
+                jnp.arange(rates.num_commits.size) > observed.window, next_commits, rates.num_commits
+            ),
+            is_searching=continues | restarts,
             best_reward=jnp.where(restarts, -1, jnp.maximum(reward, rates.best_reward)),
             least_loss=jnp.where(continues | restarts, jnp.inf, jnp.fmin(loss, rates.least_loss)),
         )
 
 
-def _reward(seen: Observed, window_seconds: float, target: float | None) -> jax.Array:
-    """float[]: the reward of the window `seen.window`, whose length is `window_seconds`; 0 with fewer than 3 commits.
+def _reward(observed: Observed, window_seconds: float, target: float | None) -> jax.Array:
+    """float[]: the reward of `observed.window`, of length `window_seconds`; 0 with fewer than 3 commits.
 
     `1 / (a² t + b) + c` is fitted to its losses, t the seconds since it began, for several asymptotes c. The reward is
     that of the best fit: `a²` without a target, otherwise the inverse of the seconds until the fit is at the target.
     """
-    in_this_window = in_window(seen, seen.window, window_seconds)
-    elapsed = jnp.where(in_this_window, seen.time - seen.window.astype(seen.time.dtype) * window_seconds, 0)
-    loss = jnp.where(in_this_window, seen.loss, 0).astype(elapsed.dtype)
+    in_this_window = in_window(observed, observed.window, window_seconds)
+    elapsed = jnp.where(in_this_window, observed.time - observed.window.astype(observed.time.dtype) * window_seconds, 0)
+    loss = jnp.where(in_this_window, observed.loss, 0).astype(elapsed.dtype)
     least_loss = jnp.min(jnp.where(in_this_window, loss, jnp.inf))
     asymptotes = least_loss * jnp.linspace(0, _MAX_ASYMPTOTE, _NUM_ASYMPTOTES, dtype=elapsed.dtype)
 

@@ -45,7 +45,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         weight = _one_over_num_units(record.version, record.work.clip(0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round `seconds` after it has let the first worker begin.
 
         A round in which nobody has done anything by then goes on until somebody has.
@@ -57,21 +57,27 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         schedule,
         max_staleness=lambda num_workers: 0,
         local=gradient_sums(),
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
     )
 
 
-def gradient_sums(passes: int = 1) -> LocalWork:
+def gradient_sums(max_contributions: int = 1) -> LocalWork:
     """Local work where a contribution is a sum of gradients of one version, with which the run's optimizer steps.
 
     Adding them up is a step of size 1 for each, judged at the version that was read. The steps begin at zero, since a
     sum that begins at the parameters would lose what is small beside these.
 
     Args:
-      passes: the contributions that a worker can have in one commit.
+      max_contributions: the contributions that a worker can have in one commit.
     """
-    return LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zeros_like, gradients_at_version=True, passes=passes)
+    return LocalWork(
+        optimizer=optax.sgd(1.0),
+        merge=None,
+        pull=_zeros_like,
+        gradients_at_version=True,
+        max_contributions=max_contributions,
+    )
 
 
 def _zeros_like(params: Any, version_params: Any) -> Any:

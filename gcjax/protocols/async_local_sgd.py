@@ -70,7 +70,7 @@ def async_local_sgd(
     def with_speed_of_last_turn(view: View, worker: jax.Array) -> _Speeds:
         """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one."""
         num_units, seconds = view.memory
-        own_seconds = (view.now - view.begin[worker]) / num_units[worker].astype(view.now.dtype)
+        own_seconds = (view.now - view.begin_time[worker]) / num_units[worker].astype(view.now.dtype)
         seconds = seconds.at[worker].set(own_seconds)
         has_speed = own_seconds > 0  # units of no length are as fast as can be
         steps = num_local_steps * seconds.min() / jnp.where(has_speed, own_seconds, 1)

@@ -86,8 +86,8 @@ class LocalWork(NamedTuple):
       joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
         at once, with the weighted mean of their gradients.
       parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
-      passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
-        comes from worker c % W.
+      max_contributions: those that a worker can have in one commit. If a commit has max_contributions * W of them,
+        contribution c comes from worker c % W.
       mixing: how the workers of a commit average their parameters; None where they push them to a server.
       servers: the servers of groups to which the workers push; None where they push to the central one.
       fragments: which part of the parameters a commit changes; all of them if None. Its outer gradient is the mean over
@@ -103,7 +103,7 @@ class LocalWork(NamedTuple):
     overlaps_pull: bool = False
     joint_steps: bool = False
     parameter_owners: Callable[[int], np.ndarray] | None = None
-    passes: int = 1
+    max_contributions: int = 1
     mixing: Mixing | None = None
     servers: GroupServers | None = None
     fragments: Fragments | None = None
@@ -167,7 +167,8 @@ class Protocol(NamedTuple):
         whose loss never makes it change its mind.
       specification: pure function `num_workers -> Specification`, what the protocol promises; None if nobody has said.
       max_weight: the most that the weights of a commit add up to, so that it is a weighted mean; None if there is no
-        bound. With a code: the most that each weight can be, times N; with several `passes`: as often as there are.
+        bound. With a code: the most that each weight can be, times N; with `max_contributions` above 1: as often as
+        there are.
       rule: pure function `num_workers -> Rule`, by which a server on the real clock decides; raises a `ValueError` that
         says why where it cannot. None if nobody has said.
       num_workers: W, where the rows of the code are not the workers; None where they are, or any number will do.

@@ -61,11 +61,11 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
         )
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification: no commit before the progress that has arrived can be decoded by `code`."""
         return specifications.coded(num_workers, decodable=decodable_progress(code))
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round when the stopping rule holds, and has a plan made."""
         if num_workers != code.assignment.num_workers:
             raise ValueError(
@@ -78,8 +78,8 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=promise if stopping_rule.waits_for_exact_sum else None,
-        rule=served,
+        specification=specification if stopping_rule.waits_for_exact_sum else None,
+        rule=real_clock_rule,
     )
 
 
@@ -88,14 +88,14 @@ class CodedRound(NamedTuple):
 
     Attributes:
       finish: float[K, W] seconds, when each chunk would be done.
-      is_held: bool[K, W], which chunks there are.
+      has_unit: bool[K, W], whether each worker holds so many chunks, that is has such a unit.
       is_done: bool[K, W], which are done before the stop.
       stop: float[], when the round is stopped.
       message_size: float[W], what each worker sends, in full gradients.
     """
 
     finish: jax.Array
-    is_held: jax.Array
+    has_unit: jax.Array
     is_done: jax.Array
     stop: jax.Array
     message_size: jax.Array
@@ -113,14 +113,14 @@ def coded_round(
       receive_seconds: float[W], when the parameters have arrived.
       load: how many rows there are to be, K if None; those behind the code's K are of chunks that there are not.
     """
-    is_held = jnp.asarray(code.assignment.chunks.T >= 0)  # a worker can hold fewer than K chunks
-    finish = receive_seconds[None] + jnp.cumsum(jnp.where(is_held, units[: code.assignment.load], 0), axis=0)
+    has_unit = jnp.asarray(code.assignment.chunks.T >= 0)  # a worker can hold fewer than K chunks
+    finish = receive_seconds[None] + jnp.cumsum(jnp.where(has_unit, units[: code.assignment.load], 0), axis=0)
     stop_time = stop.time(code, finish.T)
-    is_done = is_held & (finish <= stop_time) & jnp.isfinite(finish)
+    is_done = has_unit & (finish <= stop_time) & jnp.isfinite(finish)
     rows_behind = (0, (load or code.assignment.load) - code.assignment.load), (0, 0)
     return CodedRound(
         finish=jnp.pad(finish, rows_behind, mode="edge"),
-        is_held=jnp.pad(is_held, rows_behind),
+        has_unit=jnp.pad(has_unit, rows_behind),
         is_done=jnp.pad(is_done, rows_behind),
         stop=stop_time,
         message_size=message_size(code, is_done.sum(axis=0, dtype=jnp.int32), units.dtype),
@@ -138,7 +138,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
     It keeps in mind when each worker has done each of its chunks. A rule that does not wait for an exact decode also
     stops the round when all who take part have done everything.
     """
-    is_held = jnp.asarray(code.assignment.chunks >= 0)
+    has_unit = jnp.asarray(code.assignment.chunks >= 0)
     loads = jnp.asarray(code.assignment.loads)
     chunk_position = jnp.arange(code.assignment.load)
 
@@ -150,7 +150,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         """float[] seconds, when the round stops, from the times at which chunks were done."""
         begin_time = round_begin(view)
         is_done = chunk_position < view.progress[:, None]
-        done_seconds = jnp.where(is_held, jnp.where(is_done, view.memory - begin_time, jnp.inf), 0)
+        done_seconds = jnp.where(has_unit, jnp.where(is_done, view.memory - begin_time, jnp.inf), 0)
         seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
         rule_holds = seconds_to_stop <= view.now - begin_time
         if stopping_rule.waits_for_exact_sum:
@@ -163,7 +163,7 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
         memory=lambda num_workers, dtype: jnp.zeros(code.assignment.chunks.shape, dtype),
         remember_unit=remember_unit,
         weight=1.0 / code.assignment.num_chunks,
-        aligned=True,
+        skips_undone_units=True,
     )
 
 

@@ -63,21 +63,21 @@ class CodedGroups(NamedTuple):
             for group, code, own_network in zip(self.groups, self.codes, networks, strict=True)
         ]
         round_seconds = [
-            of_group.stop + jax.vmap(message_seconds, (0, None))(of_group.message_size, own_network).max(axis=1)
-            for of_group, own_network in zip(rounds, networks, strict=True)
+            group_rounds.stop + jax.vmap(message_seconds, (0, None))(group_rounds.message_size, own_network).max(axis=1)
+            for group_rounds, own_network in zip(rounds, networks, strict=True)
         ]
         # To the central server the groups are workers, and their rounds are units.
         push_seconds = jnp.stack(round_seconds, axis=1) + self.central_seconds  # [R, G]
         weight, any_staleness = 1.0, np.inf  # the weights of members follow below
         pushes = bounded_staleness(push_seconds, Network(), any_staleness)
-        central = commits_on_arrival(pushes, weight, any_staleness)
-        contributor, work = self._contributions(rounds, central)
-        version = by_unit(jnp.repeat(central.read[:, None], load, axis=1), num_units, fill=-1)  # [T, G]
+        central_commits = commits_on_arrival(pushes, weight, any_staleness)
+        contributor, work = self._contributions(rounds, central_commits)
+        version = by_unit(jnp.repeat(central_commits.read[:, None], load, axis=1), num_units, fill=-1)  # [T, G]
         return record(
             self._timeline(rounds, networks, pushes, num_units),
-            time=central.time,
+            time=central_commits.time,
             worker=contributor,
-            unit=central.unit * load,
+            unit=central_commits.unit * load,
             work=work,
             weight=self._weights(durations.dtype)[None],
             read=version[:, self._group_of_worker()],
@@ -86,41 +86,41 @@ class CodedGroups(NamedTuple):
     def _group_of_worker(self) -> np.ndarray:
         """int[W]."""
         group_of_worker = np.zeros(self.num_workers, np.int32)
-        for number, group in enumerate(self.groups):
-            group_of_worker[list(group)] = number
+        for group_index, group in enumerate(self.groups):
+            group_of_worker[list(group)] = group_index
         return group_of_worker
 
-    def _members(self) -> np.ndarray:
+    def _member_of_column(self) -> np.ndarray:
         """int32[G, C/G]: the worker of each column; -1 where a group has fewer."""
         members = np.full((len(self.groups), max(map(len, self.groups))), -1, np.int32)
-        for number, group in enumerate(self.groups):
-            members[number, : len(group)] = group
+        for group_index, group in enumerate(self.groups):
+            members[group_index, : len(group)] = group
         return members
 
-    def _contributions(self, rounds: Sequence[CodedRound], central: Schedule) -> tuple[jax.Array, jax.Array]:
+    def _contributions(self, rounds: Sequence[CodedRound], central_commits: Schedule) -> tuple[jax.Array, jax.Array]:
         """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server."""
-        members = jnp.asarray(self._members())
-        is_of_group = central.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
+        members = jnp.asarray(self._member_of_column())
+        is_of_group = central_commits.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
         worker = jnp.where(is_of_group[:, :, None], members[None], -1)
-        progress = [of_group.is_done.sum(axis=1, dtype=jnp.int32) for of_group in rounds]  # [R, members] each
+        progress = [group_rounds.is_done.sum(axis=1, dtype=jnp.int32) for group_rounds in rounds]  # [R, members] each
         padded = [jnp.pad(done, ((0, 0), (0, members.shape[1] - done.shape[1]))) for done in progress]
-        work = jnp.stack(padded, axis=1)[central.unit[:, 0].clip(0)]  # [E, G, C/G]
+        work = jnp.stack(padded, axis=1)[central_commits.unit[:, 0].clip(0)]  # [E, G, C/G]
         num_commits = worker.shape[0]
         return worker.reshape(num_commits, -1), work.reshape(num_commits, -1)
 
     def _weights(self, dtype: jnp.dtype) -> jax.Array:
         """float[C]: a group's part of the workers, over the N chunks."""
-        size = (self._members() >= 0).sum(axis=1, keepdims=True)
+        size = (self._member_of_column() >= 0).sum(axis=1, keepdims=True)
         weight = size / self.num_workers / self.joint_code.assignment.num_chunks
-        return jnp.asarray(np.broadcast_to(weight, self._members().shape).ravel(), dtype)
+        return jnp.asarray(np.broadcast_to(weight, self._member_of_column().shape).ravel(), dtype)
 
     def _timeline(
         self, rounds: Sequence[CodedRound], networks: Sequence[Network], pushes: Timeline, num_units: int
     ) -> Timeline:
         """The times of all units, of groups whose rounds begin with the pushes [R, G]."""
         timelines_of_groups = [
-            stopped_rounds(*of_group, own_network, num_units, begin_time=pushes.start[:, number])[0]
-            for number, (of_group, own_network) in enumerate(zip(rounds, networks, strict=True))
+            stopped_rounds(*group_rounds, own_network, num_units, begin_time=pushes.start[:, group_index])[0]
+            for group_index, (group_rounds, own_network) in enumerate(zip(rounds, networks, strict=True))
         ]
         worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])
         column_of_worker = np.argsort(worker_of_column)
@@ -131,7 +131,7 @@ class CodedGroups(NamedTuple):
         ]
         return Timeline._make([*times, pushes.horizon])
 
-    def promise(self, num_workers: int) -> specifications.Specification:
+    def specification(self, num_workers: int) -> specifications.Specification:
         """The specification: a group pushes what its code decodes."""
         decodable_by_group = [decodable_progress(code) for code in self.codes]
         return specifications.grouped(num_workers, groups=self.groups, decodable=decodable_by_group)
@@ -167,14 +167,14 @@ def checked_coded_groups(
             f"code must be one GradientCode for groups of one size, or one for each of the {len(groups)} groups; got "
             f"{code!r:.200}."
         )
-    for number, (group, of_group) in enumerate(zip(groups, codes, strict=True)):
-        check_code_and_rule(of_group, stopping_rule)
-        if of_group.assignment.num_workers != len(group):
+    for group_index, (group, group_code) in enumerate(zip(groups, codes, strict=True)):
+        check_code_and_rule(group_code, stopping_rule)
+        if group_code.assignment.num_workers != len(group):
             raise ValueError(
-                f"the code of a group must have as many workers as the group; group {number} has {len(group)}, its "
-                f"code {of_group.assignment.num_workers}."
+                f"the code of a group must have as many workers as the group; group {group_index} has {len(group)}, "
+                f"its code {group_code.assignment.num_workers}."
             )
-    nums_chunks = sorted({of_group.assignment.num_chunks for of_group in codes})
+    nums_chunks = sorted({group_code.assignment.num_chunks for group_code in codes})
     if len(nums_chunks) > 1:
         raise ValueError(
             "the codes of all groups must cut the data into the same chunks, since each group has all of them; got "

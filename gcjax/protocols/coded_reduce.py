@@ -57,27 +57,27 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         units = units_of_rounds(durations, load)
         receive_seconds = network.arrivals_at_workers(jnp.zeros(tree.num_workers, units.dtype))
         finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
-        passages = jax.vmap(lambda done: _passage(tree, code, done, network))(finish[:, -1])
-        end_time = jnp.cumsum(passages.end)
+        messages = jax.vmap(lambda compute_end: _message_times(tree, code, compute_end, network))(finish[:, -1])
+        end_time = jnp.cumsum(messages.decode_time)
         begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
-        is_done = (finish <= passages.end[:, None, None]) & jnp.isfinite(finish)
+        is_done = (finish <= messages.decode_time[:, None, None]) & jnp.isfinite(finish)
         timeline = timeline_of_rounds(
-            finish, is_held=jnp.ones_like(is_done), is_done=is_done, stop=passages.end, send=passages.send,
-            seconds_of_message=passages.seconds, network=network, num_units=durations.shape[0],
-            begin_time=begin_time, horizon=end_time[-1],
+            finish, has_unit=jnp.ones_like(is_done), is_done=is_done, stop=messages.decode_time,
+            send=messages.send_start, seconds_of_message=messages.send_seconds, network=network,
+            num_units=durations.shape[0], begin_time=begin_time, horizon=end_time[-1],
         )  # fmt: skip
         round_number = jnp.arange(end_time.size, dtype=jnp.int32)[:, None]
         return record(
             timeline,
             time=end_time,
-            worker=jnp.broadcast_to(jnp.arange(tree.num_workers), passages.send.shape),
+            worker=jnp.broadcast_to(jnp.arange(tree.num_workers), messages.send_start.shape),
             unit=round_number * load,
-            work=jnp.where(jnp.isfinite(passages.send), load, 0),
+            work=jnp.where(jnp.isfinite(messages.send_start), load, 0),
             weight=1.0 / joint_code.assignment.num_chunks,
             read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
         )
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification: no commit before what has come in can be decoded up the tree."""
         return specifications.coded_reduce(num_workers, num_layers=num_layers, decodable=decodable_progress(joint_code))
 
@@ -86,65 +86,71 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         joint_code,
         max_staleness=lambda num_workers: 0,
         round_units=load,
-        specification=promise,
+        specification=specification,
         rule=_not_served,
     )
 
 
-class _Passage(NamedTuple):
+class _MessageTimes(NamedTuple):
     """The messages of a round, all seconds from its begin.
 
     Attributes:
-      send: float[W], when the message of each worker begins to be taken; inf if it is not in time.
-      seconds: float[W], what it takes; 0 if it is not in time.
-      end: float[], when the server can decode.
+      send_start: float[W], when the message of each worker begins to be taken; inf if it is not in time.
+      send_seconds: float[W], what it takes; 0 if it is not in time.
+      decode_time: float[], when the server can decode.
     """
 
-    send: jax.Array
-    seconds: jax.Array
-    end: jax.Array
+    send_start: jax.Array
+    send_seconds: jax.Array
+    decode_time: jax.Array
 
 
-def _passage(tree: Tree, code: GradientCode, done: jax.Array, network: Network) -> _Passage:
-    """How the messages of workers that have computed at `done float[W]` go up the tree."""
+def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, network: Network) -> _MessageTimes:
+    """How the messages of workers that have computed at `compute_end float[W]` go up the tree."""
 
-    def of_workers(seconds: jax.Array | float) -> list[jax.Array]:
+    def values_by_layer(seconds: jax.Array | float) -> list[jax.Array]:
         """[nodes, n] of each layer, from a value of the network, which is one number or [W]."""
-        return tree.split_by_layer(jnp.broadcast_to(jnp.asarray(seconds, done.dtype), done.shape))
+        return tree.split_by_layer(jnp.broadcast_to(jnp.asarray(seconds, compute_end.dtype), compute_end.shape))
 
-    uploads, latencies = of_workers(network.upload), of_workers(network.latency)
-    *done_above, ready = tree.split_by_layer(done)
+    uploads, latencies = values_by_layer(network.upload), values_by_layer(network.latency)
+    *compute_end_above, ready = tree.split_by_layer(compute_end)
     # Of each layer, the one below the server first.
     sends: list[jax.Array] = []
     arrivals: list[jax.Array] = []
-    decoded: list[jax.Array] = []
+    decode_times: list[jax.Array] = []
     for layer in reversed(range(tree.num_layers)):
-        send = jax.vmap(_one_after_the_other)(ready, uploads[layer])
+        send = jax.vmap(_begins_one_by_one)(ready, uploads[layer])
         arrival = send + (uploads[layer] + latencies[layer])
         sends.insert(0, send)
         arrivals.insert(0, arrival)
-        decoded.insert(0, jax.vmap(lambda times: code_completion(code, times))(arrival))  # [nodes]
+        decode_times.insert(0, jax.vmap(lambda times: code_completion(code, times))(arrival))  # [nodes]
         if layer:
-            ready = jnp.maximum(done_above[layer - 1], decoded[0].reshape(done_above[layer - 1].shape))
-            decoded[0] = ready.reshape(-1)  # a node sends when it has computed, too
-    end = decoded[0][0]
+            ready = jnp.maximum(
+                compute_end_above[layer - 1], decode_times[0].reshape(compute_end_above[layer - 1].shape)
+            )
+            decode_times[0] = ready.reshape(-1)  # a node sends when it has computed, too
+    end = decode_times[0][0]
     node_sends = tree.join_layers(
-        [jnp.broadcast_to(node[:, None], a.shape) for node, a in zip(decoded, arrivals, strict=True)]
+        [jnp.broadcast_to(node[:, None], a.shape) for node, a in zip(decode_times, arrivals, strict=True)]
     )
     send, arrival = tree.join_layers(sends), tree.join_layers(arrivals)
     in_time = (arrival <= jnp.minimum(node_sends, end)) & jnp.isfinite(arrival)
-    return _Passage(jnp.where(in_time, send, jnp.inf), jnp.where(in_time, arrival - send, 0), end)
+    return _MessageTimes(
+        send_start=jnp.where(in_time, send, jnp.inf),
+        send_seconds=jnp.where(in_time, arrival - send, 0),
+        decode_time=end,
+    )
 
 
-def _one_after_the_other(ready: jax.Array, seconds: jax.Array) -> jax.Array:
+def _begins_one_by_one(ready: jax.Array, seconds: jax.Array) -> jax.Array:
     """float[n]: when each message begins to be taken, first come first served; both arguments float[n] seconds."""
     order = jnp.argsort(ready)
 
-    def take(free_time: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def next_message(free_time: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """When the node is free after a message, (ready, seconds), and when this one begins."""
         message_ready, message_seconds = message
         begin = jnp.maximum(free_time, message_ready)
         return begin + message_seconds, begin
 
-    begins = jax.lax.scan(take, jnp.zeros((), ready.dtype), (ready[order], seconds[order]))[1]
+    begins = jax.lax.scan(next_message, jnp.zeros((), ready.dtype), (ready[order], seconds[order]))[1]
     return jnp.zeros_like(ready).at[order].set(begins)

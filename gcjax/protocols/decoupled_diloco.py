@@ -98,7 +98,7 @@ def decoupled_diloco(
         schedule,
         one_version=False,
         round_units=num_local_steps,
-        local=LocalWork(optimizer=inner, merge=outer, passes=_NUM_VERSIONS),
+        local=LocalWork(optimizer=inner, merge=outer, max_contributions=_NUM_VERSIONS),
         rule=rule,
         specification=lambda num_workers: specifications.decoupled_diloco(
             num_workers, num_local_steps=num_local_steps, min_quorum=min_quorum
@@ -133,10 +133,10 @@ def _rule(
     `grace`: `(quorum_seconds, step_seconds) -> float[]` seconds of the window.
     """
 
-    def first_pushes(view: View) -> _FirstPushes:
+    def updated_first_pushes(view: View) -> _FirstPushes:
         """The memory with the push that has arrived just now: nobody who has pushed is idle at any later time."""
         is_new = view.idle & (view.num_uncommitted == 1)
-        step_seconds = (view.now - view.begin) / num_local_steps
+        step_seconds = (view.now - view.begin_time) / num_local_steps
         return _FirstPushes(
             arrival=jnp.where(is_new, view.now, view.memory.arrival),
             step_seconds=jnp.where(is_new, step_seconds, view.memory.step_seconds),
@@ -144,15 +144,15 @@ def _rule(
 
     def window_end(view: View) -> jax.Array:
         """float[] seconds, when the window is over; inf while there is no quorum."""
-        pushes = first_pushes(view)
+        pushes = updated_first_pushes(view)
         arrival = jnp.where(view.num_uncommitted > 0, pushes.arrival, jnp.inf)
-        in_order = jnp.argsort(arrival)
-        quorum = in_order[:min_quorum]
-        first, last = arrival[quorum[0]], arrival[quorum[-1]]
-        has_quorum = jnp.isfinite(last)
-        quorum_seconds = jnp.where(has_quorum, last - jnp.where(has_quorum, first, 0), 0)
+        by_arrival = jnp.argsort(arrival)
+        quorum = by_arrival[:min_quorum]
+        first_arrival, last_arrival = arrival[quorum[0]], arrival[quorum[-1]]
+        has_quorum = jnp.isfinite(last_arrival)
+        quorum_seconds = jnp.where(has_quorum, last_arrival - jnp.where(has_quorum, first_arrival, 0), 0)
         step_seconds = jnp.mean(pushes.step_seconds[quorum])
-        return jnp.where(has_quorum, last + grace(quorum_seconds, step_seconds), jnp.inf)
+        return jnp.where(has_quorum, last_arrival + grace(quorum_seconds, step_seconds), jnp.inf)
 
     def no_pushes(num_workers: int, dtype: jnp.dtype) -> _FirstPushes:
         """The memory before the first push."""
@@ -171,10 +171,10 @@ def _rule(
         commits=lambda view, worker: all_have_pushed(view) | (view.now >= window_end(view)),
         num_units=num_local_steps,
         memory=no_pushes,
-        remember=lambda view, worker: first_pushes(view),
+        remember=lambda view, worker: updated_first_pushes(view),
         alarm=window_end,
-        everybody=min_quorum == num_workers,
+        needs_everybody=min_quorum == num_workers,
         weight=share_of_steps,
         num_contributions=_NUM_VERSIONS * num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )

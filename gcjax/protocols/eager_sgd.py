@@ -57,12 +57,12 @@ def eager_sgd(*, collective: str = "solo", rng_key: jax.Array | None = None) -> 
 
     def rule(num_workers: int) -> Rule:
         """The rule of the collective."""
-        return _rule(num_workers, _first_to_come if rng_key is None else _drawn(rng_key))
+        return _rule(num_workers, _sender_as_initiator if rng_key is None else _random_initiator(rng_key))
 
     return Protocol(
         schedule,
         one_version=False,
-        local=gradient_sums(passes=_NUM_VERSIONS),
+        local=gradient_sums(max_contributions=_NUM_VERSIONS),
         rule=rule,
         specification=lambda num_workers: specifications.eager_sgd(num_workers, collective=collective),
     )
@@ -78,28 +78,28 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
     `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived.
     """
     return Rule(
-        commits=lambda view, worker: view.clock[initiator(view, worker)] > view.commits,
-        ready=lambda view: view.clock <= view.commits,
+        commits=lambda view, worker: view.clock[initiator(view, worker)] > view.num_commits,
+        ready=lambda view: view.clock <= view.num_commits,
         waits_for_commit=True,
         weight=1.0 / num_workers,
         num_contributions=_NUM_VERSIONS * num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )
 
 
-def _first_to_come(view: View, worker: jax.Array) -> jax.Array:
+def _sender_as_initiator(view: View, worker: jax.Array) -> jax.Array:
     """int32[]: whoever has come; the first one makes the commit."""
     del view
     return worker
 
 
-def _drawn(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
+def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
     """The function that draws one of those who take part, another one for each commit."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
         """int32[]: the first in a random order of the workers that takes part."""
         del worker
-        order = jax.random.permutation(jax.random.fold_in(rng_key, view.commits), view.clock.size).astype(jnp.int32)
+        order = jax.random.permutation(jax.random.fold_in(rng_key, view.num_commits), view.clock.size).astype(jnp.int32)
         return order[jnp.argmax(view.alive[order])]
 
     return initiator

@@ -34,7 +34,7 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     def rule(num_workers: int) -> Rule:
         """The rule of exchanges after H units, nobody waiting."""
         _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
-        return Rule(num_units=num_local_steps, exchanges=True, weight=moving_rate / num_workers)
+        return Rule(num_units=num_local_steps, pulls_before_push=True, weight=moving_rate / num_workers)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which every worker pushes after H units, and each push is a commit."""

@@ -79,7 +79,7 @@ def fedbuff(
         schedule,
         one_version=False,
         round_units=num_local_steps,
-        local=LocalWork(optimizer=inner, merge=merge, push=_change_and_base, passes=num_contributions),
+        local=LocalWork(optimizer=inner, merge=merge, push=_change_and_base, max_contributions=num_contributions),
         rule=rule,
         specification=lambda num_workers: specifications.fedbuff(
             num_workers, num_local_steps=num_local_steps, num_contributions=num_contributions

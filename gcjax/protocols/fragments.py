@@ -28,20 +28,20 @@ class Fragments(NamedTuple):
     """Which part of the parameters a commit changes: commit e changes fragment `e % P`, and nothing else.
 
     Attributes:
-      number: P.
+      num_fragments: P.
       labels: pure function `params -> labels`, which fragment each array, or each number of it, is in.
       local_share: α, what remains of a worker's own parameters where it merges a fragment of a new version.
     """
 
-    number: int
+    num_fragments: int
     labels: Callable[[Any], Any]
     local_share: float
 
     def shares(self, params: Any) -> np.ndarray:
         """float64[P]: the share of each fragment in the bytes of the parameters; arrays, or shapes and dtypes."""
-        num_bytes = np.zeros(self.number)
+        num_bytes = np.zeros(self.num_fragments)
         for leaf, label in zip(jax.tree.leaves(params), jax.tree.leaves(self.labels(params)), strict=True):
-            numbers = np.bincount(np.broadcast_to(label, np.shape(leaf)).ravel(), minlength=self.number)
+            numbers = np.bincount(np.broadcast_to(label, np.shape(leaf)).ravel(), minlength=self.num_fragments)
             num_bytes += numbers * np.dtype(leaf.dtype).itemsize
         return num_bytes / num_bytes.sum()
 
@@ -60,23 +60,23 @@ class Fragments(NamedTuple):
           version_before: int32[], the version that it had read before; -1 for none.
           version: int32[].
         """
-        fragments = jnp.arange(self.number, dtype=jnp.int32)
+        fragments = jnp.arange(self.num_fragments, dtype=jnp.int32)
 
         def last_change(version: jax.Array) -> jax.Array:
             """int32[P]: a number for the last commit before the version that changes each fragment."""
-            return (version.clip(0) - 1 - fragments) // self.number
+            return (version.clip(0) - 1 - fragments) // self.num_fragments
 
         is_new = last_change(version) > last_change(version_before)
 
         def merge_leaf(own: jax.Array, new: jax.Array, label: Any) -> jax.Array:
             """One array after it."""
-            mixed = self.local_share * own + (1 - self.local_share) * new if self.local_share else new
-            return jnp.where(is_new[label], mixed, own)
+            mixture = self.local_share * own + (1 - self.local_share) * new if self.local_share else new
+            return jnp.where(is_new[label], mixture, own)
 
         return jax.tree.map(merge_leaf, params, version_params, self.labels(params))
 
 
-def fragments_of(number: int, pattern: Pattern, local_share: float) -> Fragments:
+def fragments_of(num_fragments: int, pattern: Pattern, local_share: float) -> Fragments:
     """P fragments by a pattern; see `PATTERNS`.
 
     A pattern deals out the layers, in the order of the pytree: arrays whose paths differ in the last entry only. If
@@ -93,27 +93,27 @@ def fragments_of(number: int, pattern: Pattern, local_share: float) -> Fragments
     def labels(params: Any) -> Any:
         """The labels of these parameters."""
         if isinstance(pattern, str):
-            given_labels = _dealt_out(params, number, is_strided=pattern == "strided")
+            given_labels = _pattern_labels(params, num_fragments, is_strided=pattern == "strided")
         else:
             given_labels = pattern(params) if callable(pattern) else pattern
-        return _checked_labels(given_labels, params, number)
+        return _checked_labels(given_labels, params, num_fragments)
 
-    return Fragments(number, labels, local_share)
+    return Fragments(num_fragments, labels, local_share)
 
 
-def _dealt_out(params: Any, number: int, *, is_strided: bool) -> Any:
+def _pattern_labels(params: Any, num_fragments: int, *, is_strided: bool) -> Any:
     """The labels of a pattern: by layers, or by arrays or numbers where there are fewer layers or arrays."""
     leaves_with_paths, structure = jax.tree.flatten_with_path(params)
     sizes = [int(np.prod(np.shape(leaf))) for _, leaf in leaves_with_paths]
 
     def labels_of(index: Any, count: int) -> Any:
         """int32, the fragment of layer, array or number `index` of so many."""
-        return np.int32(index % number if is_strided else np.int64(index) * number // max(count, 1))
+        return np.int32(index % num_fragments if is_strided else np.int64(index) * num_fragments // max(count, 1))
 
     layers = list(dict.fromkeys(path[:-1] for path, _ in leaves_with_paths))
-    if len(layers) >= number:
+    if len(layers) >= num_fragments:
         labels = [labels_of(layers.index(path[:-1]), len(layers)) for path, _ in leaves_with_paths]
-    elif len(sizes) >= number:
+    elif len(sizes) >= num_fragments:
         labels = [labels_of(index, len(sizes)) for index in range(len(sizes))]
     else:
         ends = np.cumsum(sizes)
@@ -125,7 +125,7 @@ def _dealt_out(params: Any, number: int, *, is_strided: bool) -> Any:
     return jax.tree.unflatten(structure, labels)
 
 
-def _checked_labels(labels: Any, params: Any, number: int) -> Any:
+def _checked_labels(labels: Any, params: Any, num_fragments: int) -> Any:
     """The labels as int32 of NumPy, of no axis or of all of the array's.
 
     Raises a `ValueError` if they do not belong to the parameters, or a fragment is empty.
@@ -136,28 +136,29 @@ def _checked_labels(labels: Any, params: Any, number: int) -> Any:
             "fragments must have a label for each array of the parameters; their trees are "
             f"{structures[0]} and {structures[1]}."
         )
-    used = np.zeros(number, bool)
+    has_parameters = np.zeros(num_fragments, bool)
     for label, leaf in zip(jax.tree.leaves(labels), jax.tree.leaves(params), strict=True):
         values, shape = np.asarray(label), np.shape(leaf)
-        if values.dtype.kind not in "iu" or (values < 0).any() or (values >= number).any():
-            raise ValueError(f"labels of fragments must be integers from 0 to {number - 1}; got {values!r}.")
+        if values.dtype.kind not in "iu" or (values < 0).any() or (values >= num_fragments).any():
+            raise ValueError(f"labels of fragments must be integers from 0 to {num_fragments - 1}; got {values!r}.")
         own_axes = shape[len(shape) - values.ndim :]
         if values.ndim > len(shape) or any(a not in (1, b) for a, b in zip(values.shape, own_axes, strict=True)):
             raise ValueError(f"labels of an array of shape {shape} must broadcast to it; got shape {values.shape}.")
         if np.prod(shape, dtype=int):
-            used[np.unique(values)] = True
-    if not used.all():
+            has_parameters[np.unique(values)] = True
+    if not has_parameters.all():
         raise ValueError(
-            f"each of {number} fragments must have some of the parameters; {np.flatnonzero(~used).tolist()} have none. "
+            f"each of {num_fragments} fragments must have some of the parameters; "
+            f"{np.flatnonzero(~has_parameters).tolist()} have none. "
             "Use fewer fragments, or other labels."
         )
 
-    def whole(label: Any, leaf: Any) -> np.ndarray:
+    def label_array(label: Any, leaf: Any) -> np.ndarray:
         """int32[], or int32 of the shape of the leaf where this is in several fragments."""
         values = np.asarray(label, np.int32)
         return values if values.ndim == 0 else np.broadcast_to(values, np.shape(leaf))
 
-    return jax.tree.map(whole, labels, params)
+    return jax.tree.map(label_array, labels, params)
 
 
 class FragmentStates(NamedTuple):
@@ -191,13 +192,13 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
             optimizer,
             lambda x: x,
             optimizer.init(params),
-            transform_non_params=lambda x: jnp.broadcast_to(x, (fragments.number, *jnp.shape(x))),
+            transform_non_params=lambda x: jnp.broadcast_to(x, (fragments.num_fragments, *jnp.shape(x))),
         )
         return FragmentStates(jnp.zeros((), jnp.int32), state)
 
     def update(gradient: Any, state: FragmentStates, params: Any = None) -> tuple[Any, FragmentStates]:
         """The change of the parameters by a gradient, of which other fragments do not count, and the state after it."""
-        fragment = state.num_steps % fragments.number
+        fragment = state.num_steps % fragments.num_fragments
         labels = fragments.labels(gradient)
         own_state = optax.tree_map_params(
             optimizer, lambda x: x, state.state, transform_non_params=lambda x: x[fragment]
@@ -211,11 +212,11 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
             transform_non_params=lambda x: _OF_FRAGMENT,
         )
 
-        def kept(is_new: Any, new: jax.Array, old: jax.Array) -> jax.Array:
+        def changed_in_fragment(is_new: Any, new: jax.Array, old: jax.Array) -> jax.Array:
             """An array of the state, changed in the fragment only."""
             return old.at[fragment].set(new) if is_new is _OF_FRAGMENT else jnp.where(is_new, new, old)
 
-        new_states = jax.tree.map(kept, is_of_fragment, new_state, state.state)
+        new_states = jax.tree.map(changed_in_fragment, is_of_fragment, new_state, state.state)
         return fragments.only(fragment, updates), FragmentStates(state.num_steps + 1, new_states)
 
     return optax.GradientTransformation(init, update)

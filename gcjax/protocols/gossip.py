@@ -20,13 +20,13 @@ no_rule = not_served(
 
 
 def iterations_with_neighbours(
-    matrices_of: Callable[[int], np.ndarray], promise: Callable[[int], Specification]
+    matrices_of: Callable[[int], np.ndarray], specification: Callable[[int], Specification]
 ) -> Protocol:
     """The protocol of iterations after each of which all mix with those whom they hear.
 
     Args:
       matrices_of: pure function `num_workers -> float64[turns, W, W]`, which take turns.
-      promise: its specification.
+      specification: its own, by the number of workers.
     """
 
     def exchange(num_workers: int) -> Callable[[jax.Array], Exchange]:
@@ -58,5 +58,5 @@ def iterations_with_neighbours(
         max_staleness=max_staleness,
         local=LocalWork(pull=own_params, mixing=Mixing(mix, copies)),
         rule=no_rule,
-        specification=promise,
+        specification=specification,
     )

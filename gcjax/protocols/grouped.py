@@ -102,7 +102,7 @@ def grouped(
         central_seconds=central_seconds,
     )
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification of these groups, which push after `num_local_steps` rounds."""
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
@@ -127,7 +127,7 @@ def grouped(
         round_units=num_local_steps,
         local=local,
         rule=rule,
-        specification=promise,
+        specification=specification,
     )
 
 
@@ -143,7 +143,7 @@ def _coded_protocol(
         coded_groups.schedule,
         coded_groups.joint_code,
         round_units=coded_groups.joint_code.assignment.load,
-        specification=coded_groups.promise if coded_groups.stopping_rule.waits_for_exact_sum else None,
+        specification=coded_groups.specification if coded_groups.stopping_rule.waits_for_exact_sum else None,
         rule=_not_served_with_codes,
         num_workers=coded_groups.num_workers,
     )

@@ -110,7 +110,7 @@ def halos(
             central=central,
             max_pushes=max(pushes_of_group, num_contributions) if max_pushes is None else max_pushes,
         )
-        return with_exchanges(_pushes(groups, num_local_steps, dynamic, durations, network), exchanges)
+        return with_exchanges(_push_record(groups, num_local_steps, dynamic, durations, network), exchanges)
 
     return Protocol(
         schedule,
@@ -146,7 +146,7 @@ def _local_work(
     return LocalWork(optimizer=inner, merge=merge, pull=own_params, servers=servers)
 
 
-def _pushes(
+def _push_record(
     groups: tuple[tuple[int, ...], ...], num_local_steps: int, dynamic: bool, durations: jax.Array, network: Network
 ) -> Schedule:
     """The record in which each push to a group's server is a commit, whose C is 1.
@@ -170,10 +170,10 @@ def _pushes(
         )
         for group in groups
     ]
-    return _side_by_side(records, groups)
+    return _joined_record(records, groups)
 
 
-def _side_by_side(records: list[Schedule], groups: tuple[tuple[int, ...], ...]) -> Schedule:
+def _joined_record(records: list[Schedule], groups: tuple[tuple[int, ...], ...]) -> Schedule:
     """The record of all pushes, from those of the groups, in the order of time and of the groups; horizons meet."""
     horizon = jnp.stack([of_group.horizon for of_group in records]).min()
     worker = jnp.concatenate(

@@ -10,7 +10,7 @@ from gcjax.equality import comparable
 from gcjax.mixing_matrices import undirected_neighbours
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
-from gcjax.protocols.simulation.neighbours import copies_sent, exchange_of, has_come, neighbour_iterations
+from gcjax.protocols.simulation.neighbours import copies_sent, exchange_of, has_arrived, neighbour_iterations
 from gcjax.stragglers.network import Network
 
 
@@ -53,8 +53,8 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         is_last = commit == num_units - 1
         next_start = jnp.where(is_last, schedule.horizon, schedule.start[(commit + 1).clip(0, num_units - 1)])
         neighbours = jnp.asarray(undirected_neighbours(graph, num_workers))
-        come = has_come(neighbours, schedule.finish[commit], next_start) | jnp.eye(num_workers, dtype=bool)
-        weights = come.astype(schedule.time.dtype)
+        is_heard = has_arrived(neighbours, schedule.finish[commit], next_start) | jnp.eye(num_workers, dtype=bool)
+        weights = is_heard.astype(schedule.time.dtype)
         return jnp.arange(num_workers, dtype=jnp.int32), weights / weights.sum(axis=1, keepdims=True)
 
     return Protocol(

@@ -188,7 +188,7 @@ def first_arrivals(num_contributions: int, *, one_per_worker: bool, cancels_othe
         commits=commits,
         ready=ready,
         waits_for_commit=True,
-        cuts=all_under_way if cancels_others else None,
+        cuts_off=all_under_way if cancels_others else None,
         weight=1.0 / num_contributions,
         num_contributions=num_contributions,
     )

@@ -61,9 +61,9 @@ def diloco(
 
 
 def _averaging_rounds(
-    num_local_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]
+    num_local_steps: int, local: LocalWork, specification_of: Callable[..., specifications.Specification]
 ) -> Protocol:
-    """Rounds of so many local steps of every worker; each ends when all have arrived. `promise`: its specification."""
+    """Rounds of so many local steps of every worker, with its `specification_of`; each ends when all have arrived."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
@@ -77,7 +77,7 @@ def _averaging_rounds(
         round_units=num_local_steps,
         local=local,
         rule=lambda num_workers: round_rule(num_workers, num_units=num_local_steps),
-        specification=lambda num_workers: promise(num_workers, num_local_steps=num_local_steps),
+        specification=lambda num_workers: specification_of(num_workers, num_local_steps=num_local_steps),
     )
 
 

@@ -168,6 +168,6 @@ class _Multiplex(NamedTuple):
             num_done=self.task_size * tasks_done_by_job,
             stop=stop,
             finish=finish,
-            is_held=is_due_unit,
+            has_unit=is_due_unit,
             has_answered=~late,
         )

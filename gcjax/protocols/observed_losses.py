@@ -12,15 +12,17 @@ def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.A
     return window.astype(jnp.int32).clip(0, num_windows - 1)
 
 
-def in_window(seen: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
+def in_window(observed: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
     """bool[E]: the commits so far that happened in a window; window 0 begins at 0 s."""
-    window_begin = jnp.asarray(window, jnp.int32).astype(seen.time.dtype) * window_seconds
-    return (seen.time > window_begin) & (seen.time <= window_begin + window_seconds) & jnp.isfinite(seen.loss)
+    window_begin = jnp.asarray(window, jnp.int32).astype(observed.time.dtype) * window_seconds
+    return (
+        (observed.time > window_begin) & (observed.time <= window_begin + window_seconds) & jnp.isfinite(observed.loss)
+    )
 
 
-def mean_loss(seen: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
+def mean_loss(observed: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
     """float[]: the mean training loss of the commits of a window; NaN if there are none."""
-    in_this_window = in_window(seen, window, window_seconds)
+    in_this_window = in_window(observed, window, window_seconds)
     num_commits = in_this_window.sum()
-    loss_sum = jnp.where(in_this_window, seen.loss, 0).sum()
+    loss_sum = jnp.where(in_this_window, observed.loss, 0).sum()
     return jnp.where(num_commits > 0, loss_sum / jnp.maximum(num_commits, 1).astype(loss_sum.dtype), jnp.nan)

@@ -35,18 +35,18 @@ class Candidate(NamedTuple):
     stop: StoppingRule
 
 
-class Seen(NamedTuple):
+class ObservedRound(NamedTuple):
     """What was seen of one round, all seconds from its begin.
 
     Attributes:
       finish: float[W, K], when each worker finished each of its chunks; inf for what it did not finish.
-      begin: float[W], when each worker began.
-      end: float[W], until when each was at work: its last finish if it has done its load, otherwise the stop.
+      work_begin: float[W], when each worker began.
+      work_end: float[W], until when each was at work: its last finish if it has done its load, otherwise the stop.
     """
 
     finish: jax.Array
-    begin: jax.Array
-    end: jax.Array
+    work_begin: jax.Array
+    work_end: jax.Array
 
 
 class Estimates(NamedTuple):
@@ -54,16 +54,16 @@ class Estimates(NamedTuple):
 
     Attributes:
       seconds: float[window, P], how long each of the rounds would have taken with each code, its messages included.
-      decoded: float[window, P], the share of the sum that would have been decoded: 1 for an exact decode, otherwise
-        1 - residual^2 / (N L), at least 0.
-      is_seen: bool[window], which rounds there have been; the others are 0.
-      latest: int32[], the code of the last round.
+      decoded_share: float[window, P], the share of the sum that would have been decoded: 1 for an exact decode,
+        otherwise 1 - residual^2 / (N L), at least 0.
+      is_observed: bool[window], which rounds there have been; the others are 0.
+      last_candidate: int32[], the code of the last round.
     """
 
     seconds: jax.Array
-    decoded: jax.Array
-    is_seen: jax.Array
-    latest: jax.Array
+    decoded_share: jax.Array
+    is_observed: jax.Array
+    last_candidate: jax.Array
 
 
 class Window(NamedTuple):
@@ -71,76 +71,87 @@ class Window(NamedTuple):
 
     Attributes:
       estimates: of these rounds; row r % window is that of round r.
-      busy: float[window, W] seconds at work.
-      done: int32[window, W], the chunks that were finished.
+      busy_seconds: float[window, W] seconds at work.
+      num_done: int32[window, W], the chunks that were finished.
       num_rounds: int32[], the rounds so far.
     """
 
     estimates: Estimates
-    busy: jax.Array
-    done: jax.Array
+    busy_seconds: jax.Array
+    num_done: jax.Array
     num_rounds: jax.Array
 
 
-def empty_window(length: int, num_candidates: int, num_workers: int, dtype: jnp.dtype) -> Window:
+def empty_window(window_length: int, num_candidates: int, num_workers: int, dtype: jnp.dtype) -> Window:
     """The window before the first round."""
     estimates = Estimates(
-        seconds=jnp.zeros((length, num_candidates), dtype),
-        decoded=jnp.zeros((length, num_candidates), dtype),
-        is_seen=jnp.zeros(length, bool),
-        latest=jnp.zeros((), jnp.int32),
+        seconds=jnp.zeros((window_length, num_candidates), dtype),
+        decoded_share=jnp.zeros((window_length, num_candidates), dtype),
+        is_observed=jnp.zeros(window_length, bool),
+        last_candidate=jnp.zeros((), jnp.int32),
     )
-    no_chunks = jnp.zeros((length, num_workers), jnp.int32)
-    return Window(estimates, no_chunks.astype(dtype), no_chunks, num_rounds=jnp.zeros((), jnp.int32))
+    no_chunks = jnp.zeros((window_length, num_workers), jnp.int32)
+    return Window(
+        estimates,
+        busy_seconds=no_chunks.astype(dtype),
+        num_done=no_chunks,
+        num_rounds=jnp.zeros((), jnp.int32),
+    )
 
 
 def with_round(
-    window: Window, seen: Seen, used: jax.Array, candidates: Sequence[Candidate], network: Network
+    window: Window,
+    observed: ObservedRound,
+    candidate_index: jax.Array,
+    candidates: Sequence[Candidate],
+    network: Network,
 ) -> Window:
     """The window with one round more, in place of the oldest one.
 
     Args:
       window: of the rounds before.
-      seen: what was seen of the round.
-      used: int32[], the code that it had.
+      observed: what was seen of the round.
+      candidate_index: int32[], the code that it had.
       candidates: all codes.
       network: the time of messages, which is known.
     """
-    row = window.num_rounds % window.busy.shape[0]
-    busy = window.busy.at[row].set((seen.end - seen.begin).clip(0))
-    num_done = jnp.isfinite(seen.finish).sum(axis=1, dtype=jnp.int32)
-    done = window.done.at[row].set(num_done)
-    pace = (busy[row] + mean_seconds(busy, done)) / (num_done + 1).astype(busy.dtype)
-    finish = likely_finish(seen, pace)
-    seconds, decoded = zip(*(_round_of(candidate, finish, network) for candidate in candidates), strict=True)
+    row = window.num_rounds % window.busy_seconds.shape[0]
+    busy_seconds = window.busy_seconds.at[row].set((observed.work_end - observed.work_begin).clip(0))
+    num_done_now = jnp.isfinite(observed.finish).sum(axis=1, dtype=jnp.int32)
+    num_done = window.num_done.at[row].set(num_done_now)
+    pace = (busy_seconds[row] + mean_seconds(busy_seconds, num_done)) / (num_done_now + 1).astype(busy_seconds.dtype)
+    finish = likely_finish(observed, pace)
+    seconds, decoded_share = zip(
+        *(_estimated_round(candidate, finish, network) for candidate in candidates), strict=True
+    )
     estimates = Estimates(
         seconds=window.estimates.seconds.at[row].set(jnp.stack(seconds)),
-        decoded=window.estimates.decoded.at[row].set(jnp.stack(decoded)),
-        is_seen=window.estimates.is_seen.at[row].set(True),
-        latest=used,
+        decoded_share=window.estimates.decoded_share.at[row].set(jnp.stack(decoded_share)),
+        is_observed=window.estimates.is_observed.at[row].set(True),
+        last_candidate=candidate_index,
     )
-    return Window(estimates, busy, done, window.num_rounds + 1)
+    return Window(estimates, busy_seconds, num_done, window.num_rounds + 1)
 
 
-def mean_seconds(busy: jax.Array, done: jax.Array) -> jax.Array:
+def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
     """float[W]: the mean seconds a chunk of each worker, from its seconds at work and its chunks, [window, W] both."""
-    worked = busy.sum(axis=0) > 0
-    mean = busy.sum(axis=0) / done.sum(axis=0).clip(1).astype(busy.dtype)
-    num_worked = worked.sum().clip(1).astype(busy.dtype)
-    mean_of_others = jnp.where(worked, mean, 0).sum() / num_worked
-    return jnp.where(worked, mean, mean_of_others)
+    has_worked = busy_seconds.sum(axis=0) > 0
+    mean = busy_seconds.sum(axis=0) / num_done.sum(axis=0).clip(1).astype(busy_seconds.dtype)
+    num_worked = has_worked.sum().clip(1).astype(busy_seconds.dtype)
+    mean_of_others = jnp.where(has_worked, mean, 0).sum() / num_worked
+    return jnp.where(has_worked, mean, mean_of_others)
 
 
-def likely_finish(seen: Seen, pace: jax.Array) -> jax.Array:
+def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
     """float[W, K] seconds: when each chunk was finished, or would have been at the pace `float[W]` of its worker."""
-    num_done = jnp.isfinite(seen.finish).sum(axis=1, keepdims=True)
-    chunks_since_seen = jnp.arange(1, seen.finish.shape[1] + 1)[None] - num_done
-    later = seen.end[:, None] + chunks_since_seen.astype(pace.dtype) * pace[:, None]
-    return jnp.where(jnp.isfinite(seen.finish), seen.finish, later)
+    num_done = jnp.isfinite(observed.finish).sum(axis=1, keepdims=True)
+    chunks_since_seen = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done
+    later = observed.work_end[:, None] + chunks_since_seen.astype(pace.dtype) * pace[:, None]
+    return jnp.where(jnp.isfinite(observed.finish), observed.finish, later)
 
 
-def _round_of(candidate: Candidate, finish: jax.Array, network: Network) -> tuple[jax.Array, jax.Array]:
-    """(seconds, decoded), float[] each: a round of the candidate, if chunks were finished at `finish float[W, K]`."""
+def _estimated_round(candidate: Candidate, finish: jax.Array, network: Network) -> tuple[jax.Array, jax.Array]:
+    """(seconds, decoded_share), float[] each, of a round of the candidate with chunks done at `finish float[W, K]`."""
     code, stop = candidate
     finish = finish[:, : code.assignment.load]
     stop_time = stop.time(code, finish)
@@ -150,8 +161,8 @@ def _round_of(candidate: Candidate, finish: jax.Array, network: Network) -> tupl
     if stop.waits_for_exact_sum:
         return seconds, jnp.ones_like(seconds)
     norm_of_sum = code.assignment.num_chunks * code.num_blocks
-    decoded = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
-    return seconds, decoded.astype(seconds.dtype)
+    decoded_share = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
+    return seconds, decoded_share.astype(seconds.dtype)
 
 
 def least_mean_seconds(estimates: Estimates) -> jax.Array:
@@ -160,7 +171,7 @@ def least_mean_seconds(estimates: Estimates) -> jax.Array:
     That are the mean seconds of a round over the mean share of the sum that it decodes: a rule that stops before an
     exact decode must be faster by as much as it leaves out.
     """
-    is_seen = estimates.is_seen[:, None]
-    seconds = jnp.where(is_seen, estimates.seconds, 0).sum(axis=0)
-    decoded = jnp.where(is_seen, estimates.decoded, 0).sum(axis=0)
-    return jnp.argmin(jnp.where(decoded > 0, seconds / decoded, jnp.inf)).astype(jnp.int32)
+    is_observed = estimates.is_observed[:, None]
+    seconds = jnp.where(is_observed, estimates.seconds, 0).sum(axis=0)
+    decoded_share = jnp.where(is_observed, estimates.decoded_share, 0).sum(axis=0)
+    return jnp.argmin(jnp.where(decoded_share > 0, seconds / decoded_share, jnp.inf)).astype(jnp.int32)

@@ -47,7 +47,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         """Everybody hears the others of its group, and sends its share of an all-reduce."""
         group, num_members = group_of_workers(iteration, num_workers)
         copies = 2 * (num_members - 1) / num_members
-        return Exchange(group[:, None] == group[None], sent=copies, received=copies)
+        return Exchange(group[:, None] == group[None], num_sent=copies, num_received=copies)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which everybody waits for the others of its group."""

@@ -22,16 +22,16 @@ class Trial(NamedTuple):
     Attributes:
       group: int32[W], the group of each worker, a number of the table of groups.
       level: int32[], there are 2**level groups in the present trial.
-      begin: float[] seconds, when the trial began.
-      units: int32[], the units that were committed in it.
-      chosen: bool[], whether the search has ended.
+      begin_time: float[] seconds, when the trial began.
+      num_units: int32[], the units that were committed in it.
+      is_chosen: bool[], whether the search has ended.
     """
 
     group: jax.Array
     level: jax.Array
-    begin: jax.Array
-    units: jax.Array
-    chosen: jax.Array
+    begin_time: jax.Array
+    num_units: jax.Array
+    is_chosen: jax.Array
 
 
 @comparable
@@ -82,11 +82,11 @@ def progressive_groups(
         max_seconds = factor * num_rounds * no_delay
         return _trial_rule(group_by_level, units_of_trial=num_rounds * num_workers, max_seconds=max_seconds)
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification, for groups of neighbours in this order of the workers."""
         return specifications.progressive_groups(num_workers, order=order)
 
-    return Protocol(schedule, padded=True, specification=promise, rule=rule)
+    return Protocol(schedule, padded=True, specification=specification, rule=rule)
 
 
 def _group_by_level(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
@@ -120,7 +120,9 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
         """The first trial, with one group."""
         zero = jnp.zeros((), jnp.int32)
-        return Trial(group=group_by_level[0], level=zero, begin=jnp.zeros((), dtype), units=zero, chosen=zero > 0)
+        return Trial(
+            group=group_by_level[0], level=zero, begin_time=jnp.zeros((), dtype), num_units=zero, is_chosen=zero > 0
+        )
 
     num_workers = group_by_level.shape[1]
     rule = group_rule(lambda view: view.memory.group, num_workers, num_contributions=num_workers)
@@ -133,18 +135,18 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
         """
         trial: Trial = view.memory
         is_of_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)
-        units = trial.units + jnp.where(has_commit, is_of_group.sum(dtype=jnp.int32), 0)
-        has_ended = has_commit & ~trial.chosen & (units >= units_of_trial)
-        chosen = trial.chosen | (has_ended & (view.now - trial.begin <= max_seconds))
+        num_units = trial.num_units + jnp.where(has_commit, is_of_group.sum(dtype=jnp.int32), 0)
+        has_ended = has_commit & ~trial.is_chosen & (num_units >= units_of_trial)
+        is_chosen = trial.is_chosen | (has_ended & (view.now - trial.begin_time <= max_seconds))
         last_level = group_by_level.shape[0] - 1
-        splits = has_ended & ~chosen & (trial.level < last_level)
-        level = trial.level + splits.astype(jnp.int32)
+        starts_next_trial = has_ended & ~is_chosen & (trial.level < last_level)
+        level = trial.level + starts_next_trial.astype(jnp.int32)
         return Trial(
             group=jnp.where(is_of_group & has_commit, group_by_level[level], trial.group),
             level=level,
-            begin=jnp.where(has_ended, view.now, trial.begin),
-            units=jnp.where(has_ended, 0, units),
-            chosen=chosen,
+            begin_time=jnp.where(has_ended, view.now, trial.begin_time),
+            num_units=jnp.where(has_ended, 0, num_units),
+            is_chosen=is_chosen,
         )
 
     return rule._replace(memory=memory, remember=remember)

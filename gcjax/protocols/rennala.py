@@ -54,4 +54,4 @@ def rennala(*, num_contributions: int) -> Protocol:
 
 def _has_newest_version(view: View, worker: jax.Array) -> jax.Array:
     """bool[]: whether the worker's gradient is of the newest version."""
-    return view.version[worker] == view.commits
+    return view.version[worker] == view.num_commits

@@ -74,8 +74,8 @@ def _weights(record: Schedule) -> jax.Array:
     max_commits, num_workers = record.work.shape
     commit = jnp.arange(max_commits, dtype=jnp.int32)
     first_of_round = commit - commit % num_workers
-    is_later = (commit > first_of_round).astype(jnp.int32)[:, None]
-    num_in_table = record.work[first_of_round].clip(0) + is_later
+    comes_later = (commit > first_of_round).astype(jnp.int32)[:, None]
+    num_in_table = record.work[first_of_round].clip(0) + comes_later
     factor = 1 / (num_workers * num_in_table.clip(1)).astype(record.time.dtype)
     return jnp.where(record.worker >= 0, factor, 0)
 
@@ -84,22 +84,22 @@ class _Round(NamedTuple):
     """What the server keeps in mind of a round.
 
     Attributes:
-      commits: int32[], the commits so far; a round collects gradients if W divides them.
+      num_commits: int32[], the commits so far; a round collects gradients if W divides them.
       in_table: bool[W], who has a gradient in the table that the next first commit of a round applies.
       has_committed: bool[W], who has brought a commit in this round.
-      reads: bool[W], whose last message brought a commit.
+      may_read: bool[W], whose last message brought a commit.
     """
 
-    commits: jax.Array
+    num_commits: jax.Array
     in_table: jax.Array
     has_committed: jax.Array
-    reads: jax.Array
+    may_read: jax.Array
 
 
 def _rule(num_workers: int) -> Rule:
     """The rule of rounds of W commits, one brought by each worker."""
 
-    def collects(commits: jax.Array) -> jax.Array:
+    def is_collecting(commits: jax.Array) -> jax.Array:
         """bool[]: whether the round has no commit yet."""
         return commits % num_workers == 0
 
@@ -110,37 +110,39 @@ def _rule(num_workers: int) -> Rule:
     def commits(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether all are in the table now; later in the round, whether the worker has brought no commit."""
         all_in_table = (view.memory.in_table | is_worker(worker)).all()
-        return jnp.where(collects(view.commits), all_in_table, ~view.memory.has_committed[worker])
+        return jnp.where(is_collecting(view.num_commits), all_in_table, ~view.memory.has_committed[worker])
 
     def postpones(view: View, worker: jax.Array) -> jax.Array:
         """int32[]: the commits left in the round, if the worker has brought its own already."""
-        has_to_wait = ~collects(view.commits) & view.memory.has_committed[worker]
-        return jnp.where(has_to_wait, num_workers - view.commits % num_workers, 0)
+        has_to_wait = ~is_collecting(view.num_commits) & view.memory.has_committed[worker]
+        return jnp.where(has_to_wait, num_workers - view.num_commits % num_workers, 0)
 
     def remember(view: View, worker: jax.Array) -> _Round:
         """The memory after a message of the worker."""
-        memory, own = view.memory, is_worker(worker)
-        brought = view.commits > memory.commits
-        was_collecting = collects(memory.commits)
-        with_own = jnp.where(brought, memory.in_table, memory.in_table | own)
+        memory, is_sender = view.memory, is_worker(worker)
+        brings_commit = view.num_commits > memory.num_commits
+        was_collecting = is_collecting(memory.num_commits)
+        in_table_with_sender = jnp.where(brings_commit, memory.in_table, memory.in_table | is_sender)
         return _Round(
-            commits=view.commits,
-            in_table=with_own & ~(was_collecting & brought),
-            has_committed=jnp.where(brought, own | (memory.has_committed & ~was_collecting), memory.has_committed),
-            reads=jnp.where(own, brought, memory.reads),
+            num_commits=view.num_commits,
+            in_table=in_table_with_sender & ~(was_collecting & brings_commit),
+            has_committed=jnp.where(
+                brings_commit, is_sender | (memory.has_committed & ~was_collecting), memory.has_committed
+            ),
+            may_read=jnp.where(is_sender, brings_commit, memory.may_read),
         )
 
     def nothing_yet(num_workers: int, dtype: jnp.dtype) -> _Round:
         """The memory before the first message: all read first."""
         nobody = jnp.zeros(num_workers, bool)
-        return _Round(jnp.zeros((), jnp.int32), in_table=nobody, has_committed=nobody, reads=~nobody)
+        return _Round(jnp.zeros((), jnp.int32), in_table=nobody, has_committed=nobody, may_read=~nobody)
 
     return Rule(
         commits=commits,
         postpones=postpones,
-        pulls=lambda view: view.memory.reads,
+        pulls=lambda view: view.memory.may_read,
         memory=nothing_yet,
         remember=remember,
         num_contributions=num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )

@@ -37,11 +37,11 @@ def ringmaster(*, delay_threshold: int, cuts_off: bool = False) -> Protocol:
 
     def is_too_old(view: View) -> jax.Array:
         """bool[W]: whose version is R commits old, or more."""
-        return view.commits - view.version >= delay_threshold
+        return view.num_commits - view.version >= delay_threshold
 
     waiting_rule = Rule(
         accepts=lambda view, worker: ~is_too_old(view)[worker],
-        cuts=(lambda view, worker: is_too_old(view)) if cuts_off else None,
+        cuts_off=(lambda view, worker: is_too_old(view)) if cuts_off else None,
     )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:

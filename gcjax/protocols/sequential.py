@@ -63,7 +63,7 @@ class Rounds(NamedTuple):
       num_done: int32[num_rounds, C], the chunks of each job that are done, for each worker of the code.
       stop: float[num_rounds] seconds, when each round was stopped, from its beginning.
       finish: float[num_rounds, K, W] seconds, when units end, from the beginning of the round.
-      is_held: bool[num_rounds, K, W], which units there are.
+      has_unit: bool[num_rounds, K, W], whether each worker has this unit in the round.
       has_answered: bool[num_rounds, W], who is not a straggler.
     """
 
@@ -71,7 +71,7 @@ class Rounds(NamedTuple):
     num_done: jax.Array
     stop: jax.Array
     finish: jax.Array
-    is_held: jax.Array
+    has_unit: jax.Array
     has_answered: jax.Array
 
 
@@ -92,10 +92,10 @@ def protocol_of_rounds(
         job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
         all_rounds = rounds(units, network.arrivals_at_workers(jnp.zeros(num_workers, units.dtype)))
         finish, stop = all_rounds.finish, all_rounds.stop
-        is_done = all_rounds.is_held & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
+        is_done = all_rounds.has_unit & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
         message_size = num_messages * (all_rounds.has_answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)
         timeline, round_end = stopped_rounds(
-            finish, all_rounds.is_held, is_done, stop, message_size, network, durations.shape[0]
+            finish, all_rounds.has_unit, is_done, stop, message_size, network, durations.shape[0]
         )
         # The round in which each job ends; by its number, since the ends of several rounds can be at one time.
         last_round_of_job = jnp.where(all_rounds.decoding_delay >= 0, job + all_rounds.decoding_delay, num_rounds)

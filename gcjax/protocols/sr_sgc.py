@@ -134,6 +134,6 @@ class _SelectiveRepeat(NamedTuple):
             num_done=self.load * did_task.astype(jnp.int32),
             stop=stop,
             finish=finish,
-            is_held=jnp.ones(finish.shape, bool),
+            has_unit=jnp.ones(finish.shape, bool),
             has_answered=~late,
         )

@@ -63,7 +63,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
         max_pushes_meanwhile = 2 * staleness + 1
         return int((num_workers - 1) * max_pushes_meanwhile)
 
-    def promise(num_workers: int) -> specifications.Specification:
+    def specification(num_workers: int) -> specifications.Specification:
         """The specification: nobody is more than `staleness` units ahead of anybody when it begins one."""
         if math.isinf(staleness):
             return specifications.asp(num_workers)
@@ -72,7 +72,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     return Protocol(
         schedule,
         max_staleness=None if math.isinf(staleness) else max_staleness,
-        specification=promise,
+        specification=specification,
         max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
         rule=rule,
     )

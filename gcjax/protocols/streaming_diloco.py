@@ -102,7 +102,7 @@ def streaming_diloco(
             optimizer=inner,
             merge=outer if num_fragments == 1 else by_fragments(outer, parts),
             pull=own_params,
-            passes=2 if merges_within else 1,
+            max_contributions=2 if merges_within else 1,
             fragments=parts,
         ),
         rule=_not_served,

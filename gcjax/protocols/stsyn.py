@@ -61,7 +61,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         weight = _one_over_num_uploads(record.version, jnp.where(record.worker >= 0, record.work, 0))
         return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
 
-    def served(num_workers: int) -> Rule:
+    def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round as soon as K workers have said that they took H steps.
 
         Whoever has taken one by then uploads; where some have left, K is at most the number of the others.
@@ -80,7 +80,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         schedule,
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
-        rule=served,
+        rule=real_clock_rule,
         specification=lambda num_workers: specifications.stsyn(
             num_workers, num_local_steps=num_local_steps, num_waited=num_waited
         ),

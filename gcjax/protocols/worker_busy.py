@@ -44,19 +44,19 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
         num_units, num_workers = durations.shape
         if eager:
-            fixed_worker = _trigger_or_slowest(trigger, durations)
-            return event_schedule(rule_with_commit_on_push(num_workers, fixed_worker), durations, network)
+            trigger_worker = _trigger_or_slowest(trigger, durations)
+            return event_schedule(rule_with_commit_on_push(num_workers, trigger_worker), durations, network)
         return event_schedule(rule_with_commit_on_slowest(num_workers), durations, network, num_commits=num_units)
 
-    def rule_with_commit_on_push(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
+    def rule_with_commit_on_push(num_workers: int, trigger_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
-        rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, split=overlap)
-        return rule._replace(weight=1.0 / num_workers, num_contributions=passes)
+        rule = _eager_rule(trigger_worker)._replace(overlaps=overlap, splits_by_version=overlap)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions)
 
     def rule_with_commit_on_slowest(num_workers: int) -> Rule:
         """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
-        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, by_worker=True)
-        return rule._replace(weight=1.0 / num_workers, num_contributions=passes * num_workers)
+        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, column_per_worker=True)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions * num_workers)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock."""
@@ -71,15 +71,15 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
     # commit, a worker can at most have read the two versions before it.
-    passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
-    local = LocalWork(overlaps_pull=overlap, passes=passes)
-    promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
+    max_contributions = (2 if overlap else 1) if eager else (3 if overlap else 2)
+    local = LocalWork(overlaps_pull=overlap, max_contributions=max_contributions)
+    specification = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,
         one_version=False,
         local=local,
         rule=rule,
-        specification=lambda num_workers: promise(num_workers, overlap=overlap),
+        specification=lambda num_workers: specification(num_workers, overlap=overlap),
     )
 
 
@@ -95,7 +95,7 @@ def _checked_trigger(trigger: int, num_workers: int) -> int:
     return _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
 
-_COMMIT_ON_SLOWEST = Rule(commits=lambda view, worker: all_have_pushed(view), everybody=True)
+_COMMIT_ON_SLOWEST = Rule(commits=lambda view, worker: all_have_pushed(view), needs_everybody=True)
 """A message brings a commit once everybody has one that is in no commit yet."""
 
 
@@ -107,7 +107,7 @@ def _eager_rule(trigger: jax.Array | int) -> Rule:
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         """The memory after a push of `worker`."""
-        newest_version, trigger_version = view.commits, view.memory
+        newest_version, trigger_version = view.num_commits, view.memory
         return jnp.where(worker == trigger, newest_version, trigger_version)
 
     def pulls(view: View) -> jax.Array:

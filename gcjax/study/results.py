@@ -53,7 +53,7 @@ class StudyResults(NamedTuple):
         return analysis.metric_columns(
             scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
             code=protocol.code, num_params=num_params, mixing=protocol.local and protocol.local.mixing,
-            num_fragments=1 if fragments is None else fragments.number,
+            num_fragments=1 if fragments is None else fragments.num_fragments,
         )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def test_adsp_searches_for_the_rate(x64):
     """Up while the loss falls faster, back by one when it does not, at rest until the loss has risen by 30 %."""
     found = fed(PROTOCOLS["adsp"][0].loss_feedback, curves([1, 1.5, 2, 2.5, 1.5, 1.5, 1.5, -0.001, -0.1, 1, 2]), 12)
     assert np.asarray(found[-1].num_commits).tolist() == [1, 2, 3, 4, 5, 4, 4, 4, 4, 1, 2, 3]
-    assert [bool(c.searching) for c in found] == [True] * 4 + [False] * 4 + [True] * 3
+    assert [bool(c.is_searching) for c in found] == [True] * 4 + [False] * 4 + [True] * 3
     for j, controls in enumerate(found):  # what has been, stays
         np.testing.assert_array_equal(controls.num_commits[: j + 1], found[-1].num_commits[: j + 1])
 

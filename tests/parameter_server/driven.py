@@ -83,8 +83,8 @@ def padded_schedule_of(name, log, rule, end):
     """What `turn_log.schedule_of` gives, in arrays of the same sizes for all runs, so that they are compiled once."""
     dtype, num_units = jnp.result_type(float), SIZES["units"]
     turns = turn_log.turns_of(log, num_units, dtype)
-    more = SIZES["turns"] - turns.first.shape[0]
-    fill = {"first": num_units, "commit": -1, "version": -1, **dict.fromkeys(FLOATS, np.inf)}
+    more = SIZES["turns"] - turns.first_unit.shape[0]
+    fill = {"first_unit": num_units, "commit": -1, "version": -1, **dict.fromkeys(FLOATS, np.inf)}
     turns = turns._replace(
         **{
             field: np.pad(np.asarray(values), ((0, more), (0, 0)), constant_values=fill.get(field, 0))

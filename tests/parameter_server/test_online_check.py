@@ -23,7 +23,10 @@ from tests.protocols.test_rules import PROTOCOLS
 
 FIELDS = {
     **{f"event.{name}": lambda trace, name=name: getattr(trace.event, name) for name in Event._fields},
-    **{name: lambda trace, name=name: getattr(trace, name) for name in ("time", "late", "unit", "absent")},
+    **{
+        name: lambda trace, name=name: getattr(trace, name)
+        for name in ("time", "is_premature", "recorded_unit", "is_absent")
+    },
 }
 MANY = [(kind, worker) for kind in ["push"] * 9 + ["leave", "push", "join"] for worker in (0, 1, 0, 2, 0, 3)]
 

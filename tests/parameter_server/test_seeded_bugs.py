@@ -214,4 +214,4 @@ def test_the_check_while_the_run_goes_on_stops_at_the_same_event(bug, monkeypatc
         violation, whole = stopped_and_whole(name, monkeypatch)
     assert (violation is None) == bool(whole) == ("promise" not in finders)
     if violation is not None:
-        assert str(violation) == str(whole) and violation.events == whole.events
+        assert str(violation) == str(whole) and violation.num_events == whole.num_events

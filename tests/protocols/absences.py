@@ -63,7 +63,7 @@ class Served:
         turn = self.log.turns[worker][-1]
         ends = turn.begin + np.cumsum(self.durations[turn.first_unit : turn.first_unit + turn.num_units, worker])
         times = {"unit_ends": tuple(ends.tolist()), "compute_end": now, "send_start": now, "arrive": now}
-        version = len(self.log.commit_times) if self.rule.exchanges else turn.version  # that the server answers
+        version = len(self.log.commit_times) if self.rule.pulls_before_push else turn.version  # that the server answers
         self.log.update_last_turn(worker, compute_start=turn.begin, version=version, **times)
         self.pending.append((worker, len(self.log.turns[worker]) - 1))
         self._event(MESSAGE, worker, now)

@@ -78,7 +78,7 @@ class Server:
     def begin(self, w):
         self.idle.discard(w)
         older = max(self.version[w], 0)
-        pulls = not self.rule.exchanges and self.rule.pulls(self, w)
+        pulls = not self.rule.pulls_before_push and self.rule.pulls(self, w)
         if pulls:
             self.version[w] = len(self.commits)
         turn = Turn(self.used[w], self.version[w], older if self.clock[w] else 0, self.now)
@@ -115,7 +115,7 @@ class Server:
         def up():
             self.transfer(w, self.links.upload, lambda: self.arrive(w))
 
-        if self.rule.exchanges:
+        if self.rule.pulls_before_push:
             self.transfer(w, self.links.download, up)
         else:
             up()
@@ -126,7 +126,7 @@ class Server:
         self.used[w] = turn.first + turn.count
         self.clock[w] += 1
         self.idle.add(w)
-        if self.rule.exchanges:  # what is there when the parameters are asked for, but for the push itself
+        if self.rule.pulls_before_push:  # what is there when the parameters are asked for, but for the push itself
             asked = sum(time <= turn.send_start for time, _ in self.commits)
             turn.version = turn.older = asked
         counts = self.rule.accepts(self, w)

@@ -245,7 +245,7 @@ def assert_same_units(simulated, served):
     np.testing.assert_allclose(host.finish[:num_units][known], record.finish[known], rtol=1e-9)
     is_lost = np.isfinite(record.start) & ~known & np.isfinite(record.compute_end)
     assert np.isinf(host.finish[:num_units][is_lost]).all() and is_lost.any()
-    has_read = known if served.rule.exchanges else started  # where it is exchanged, it is when the turn ends
+    has_read = known if served.rule.pulls_before_push else started  # where it is exchanged, it is when the turn ends
     np.testing.assert_array_equal(host.read[:num_units][has_read], record.read[has_read])
 
 
@@ -277,7 +277,7 @@ def test_absences_that_never_begin_change_nothing(name):
     rule = PROTOCOLS[name].rule(W)
     plain = simulation.event_schedule(rule, durations, network)
     with_absences = simulation.event_schedule(rule, durations, network, absences=nobody)
-    if rule.by_worker:  # there is room for more contributions
+    if rule.column_per_worker:  # there is room for more contributions
         plain, with_absences = (x._replace(worker=0, unit=0, work=0, weight=0) for x in (plain, with_absences))
     jax.tree.map(np.testing.assert_array_equal, with_absences, plain)
 

@@ -11,7 +11,7 @@ import pytest
 from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.protocols.base import workers_of
-from gcjax.protocols.observed_rounds import Estimates, Seen, likely_finish, mean_seconds
+from gcjax.protocols.observed_rounds import Estimates, ObservedRound, likely_finish, mean_seconds
 from tests.parameters import some
 from tests.protocols import reference
 
@@ -128,10 +128,10 @@ def test_what_nobody_has_seen_changes_nothing():
 
 def test_what_was_not_seen_is_filled_in_at_the_pace_of_the_worker():
     inf = math.inf
-    seen = Seen(
+    seen = ObservedRound(
         finish=jnp.asarray([[1.0, 2.0, inf], [3.0, inf, inf], [inf, inf, inf]]),
-        begin=jnp.zeros(3),
-        end=jnp.asarray([2.0, 4.0, 4.0]),
+        work_begin=jnp.zeros(3),
+        work_end=jnp.asarray([2.0, 4.0, 4.0]),
     )
     found = likely_finish(seen, jnp.asarray([1.0, 2.0, 5.0]))
     np.testing.assert_allclose(found, [[1, 2, 3], [3, 6, 8], [9, 14, 19]])
@@ -142,12 +142,12 @@ def test_what_was_not_seen_is_filled_in_at_the_pace_of_the_worker():
 def test_the_least_mean_seconds_count_what_is_decoded():
     estimates = Estimates(
         seconds=jnp.asarray([[4.0, 3.0, 2.0], [2.0, 3.0, 2.0], [99.0, 0.0, 0.0]]),
-        decoded=jnp.asarray([[1.0, 1.0, 0.5], [1.0, 1.0, 0.5], [1.0, 1.0, 1.0]]),
-        is_seen=jnp.asarray([True, True, False]),
-        latest=jnp.int32(1),
+        decoded_share=jnp.asarray([[1.0, 1.0, 0.5], [1.0, 1.0, 0.5], [1.0, 1.0, 1.0]]),
+        is_observed=jnp.asarray([True, True, False]),
+        last_candidate=jnp.int32(1),
     )
     assert int(protocols.least_mean_seconds(estimates)) == 0  # 3, 3 and 4; the first of several
-    assert int(protocols.least_mean_seconds(estimates._replace(decoded=jnp.ones((3, 3))))) == 2
+    assert int(protocols.least_mean_seconds(estimates._replace(decoded_share=jnp.ones((3, 3))))) == 2
 
 
 def test_a_deadline_pays_for_what_it_leaves_out(x64):
@@ -187,7 +187,7 @@ def test_the_workers_of_a_code_of_several_rows_are_known():
 
 def test_a_choice_of_ones_own_and_what_it_sees(x64):
     def next_one(estimates):
-        return (estimates.latest + 1) % len(NAMES)
+        return (estimates.last_candidate + 1) % len(NAMES)
 
     protocol = protocols.adaptive_coded(CANDIDATES, window=2, choose=next_one)
     used = protocols.used_candidate(protocol(jnp.ones((7 * LOAD, W))))
@@ -195,7 +195,7 @@ def test_a_choice_of_ones_own_and_what_it_sees(x64):
 
 
 def take_turns(estimates):
-    return (estimates.latest + 1) % len(NAMES)
+    return (estimates.last_candidate + 1) % len(NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +297,7 @@ def test_a_record_is_held_against_the_code_that_its_round_used():
 
 
 def two_turns(estimates):
-    return 1 - estimates.latest
+    return 1 - estimates.last_candidate
 
 
 def test_the_first_round_has_the_first_code():

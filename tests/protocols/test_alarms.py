@@ -29,12 +29,12 @@ def grace_rule(grace, num_workers):
     """A commit takes all messages, once everybody has one, or `grace` seconds after the first; then they begin anew."""
 
     def end(view):
-        return jnp.where(view.memory.commits == view.commits, view.memory.time + grace, jnp.inf)
+        return jnp.where(view.memory.commits == view.num_commits, view.memory.time + grace, jnp.inf)
 
     def remember(view, worker):
         is_first = view.num_uncommitted.sum() == 1  # those of the commit that a message has brought still count
         time = jnp.where(is_first, view.now, view.memory.time)
-        return First(time, jnp.where(is_first, view.commits, view.memory.commits))
+        return First(time, jnp.where(is_first, view.num_commits, view.memory.commits))
 
     return Rule(
         commits=lambda view, worker: all_have_pushed(view) | (view.now >= end(view)),

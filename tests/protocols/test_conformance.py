@@ -88,7 +88,7 @@ def test_schedules_keep_to_what_is_promised(name):
     for make, links in ((random_durations, None), (tied_durations, None), (tied_durations, random_links(2))):
         kept = check(schedule(name, make, 2, links), specification)
         assert kept, kept
-        events += kept.events
+        events += kept.num_events
     assert events > 30
 
 
@@ -114,7 +114,7 @@ def test_states_that_are_counted_wrongly_are_caught():
         return states._replace(version=np.append(states.version[:-1], states.version[-1] + 1))
 
     kept = check(schedule("worker_busy"), right._replace(replay=replay))
-    assert kept.violated == "guarantee" and kept.events == check(schedule("worker_busy"), right).events
+    assert kept.violated == "guarantee" and kept.num_events == check(schedule("worker_busy"), right).num_events
 
 
 def with_zeros(seed, shape):
@@ -241,7 +241,7 @@ def test_progress_that_nobody_has_made_is_caught(name):
 
 def test_a_worker_that_never_reads_the_newest_version_is_caught():
     never = Rule(
-        lambda view, worker: (view.num_uncommitted > 0).all(), pulls=lambda view: view.version < 0, everybody=True
+        lambda view, worker: (view.num_uncommitted > 0).all(), pulls=lambda view: view.version < 0, needs_everybody=True
     )
     protocol = ruled(never, lambda w: specifications.worker_busy(w), width=40)
     kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
@@ -287,7 +287,7 @@ def ruled(rule, promised, width=1):
             1, lambda w: SSP[1], "worker",
         ),
         (
-            Rule(lambda view, worker: view.num_uncommitted.sum() >= 2, cuts=all_under_way),
+            Rule(lambda view, worker: view.num_uncommitted.sum() >= 2, cuts_off=all_under_way),
             2, lambda w: specifications.k_sync(w, num_contributions=2), "worker",
         ),
         pytest.param(
@@ -296,7 +296,7 @@ def ruled(rule, promised, width=1):
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            Rule(pulls=lambda view: view.version < view.commits - 1),
+            Rule(pulls=lambda view: view.version < view.num_commits - 1),
             1, lambda w: specifications.asp(w), "server",
             marks=pytest.mark.slow,
         ),

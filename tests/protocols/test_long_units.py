@@ -39,7 +39,9 @@ def test_stretches_are_sums_of_their_own_units(long, wide):
         work = Work.of(jnp.asarray(durations))
         firsts, counts = (np.int32(x.ravel()) for x in np.mgrid[0:12, 0:13])
         wanted = 2.5
-        found = jax.jit(jax.vmap(lambda f, n: (work.seconds(f, n), work.done(f, wanted), work.until(f, wanted))))
+        found = jax.jit(
+            jax.vmap(lambda f, n: (work.seconds(f, n), work.num_done(f, wanted), work.num_to_fill(f, wanted)))
+        )
         with jax.numpy_dtype_promotion("standard"):
             seconds, done, until = found(np.repeat(firsts[:, None], 3, 1), np.repeat(counts[:, None], 3, 1))
         for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):

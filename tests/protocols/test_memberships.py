@@ -110,7 +110,7 @@ def test_runs_in_which_workers_come_and_go_keep_their_promise(name):
         kept = check(one.schedule, specification, memberships=one.memberships)
         assert kept, str(kept)
         assert {m.change for m in one.memberships} == {"joined", "left", "came back"}
-        assert kept.events > len(one.memberships) and "of those who take part" in str(kept)
+        assert kept.num_events > len(one.memberships) and "of those who take part" in str(kept)
 
 
 @pytest.mark.slow("bsp")

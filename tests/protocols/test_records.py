@@ -73,7 +73,7 @@ def test_events_of_a_small_run_by_hand():
     committed = found.event.kind == KINDS.index("commit")
     np.testing.assert_array_equal(found.time[committed], [3.0, 4.0, 13.0])
     np.testing.assert_array_equal(found.event.size[committed], 2)
-    assert not found.late.any() and found.event.waited.sum() == 1  # worker 0, from 1 s to 3 s
+    assert not found.is_premature.any() and found.event.waited.sum() == 1  # worker 0, from 1 s to 3 s
 
 
 def test_messages_are_sent_and_arrive_in_order():

@@ -46,7 +46,7 @@ def test_whoever_is_waited_for_has_done_the_steps(wide):
 def test_units_are_done_by_their_end_as_it_is_written():
     durations = jnp.asarray(np.random.default_rng(0).choice([0, 1e-9, 0.1, 0.3], (40, 2)), jnp.float32)
     work, first = Work.of(durations), jnp.zeros(2, jnp.int32)
-    seconds, done = (jax.jit(f, compiler_options=quick()) for f in (work.seconds, work.done))
+    seconds, done = (jax.jit(f, compiler_options=quick()) for f in (work.seconds, work.num_done))
     for count in range(40):
         for begin in np.float32([0.0, 0.3, 1e4]):
             end = begin + seconds(first, np.full(2, count, np.int32))

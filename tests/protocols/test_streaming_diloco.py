@@ -168,7 +168,7 @@ def test_p_messages_of_fragments_are_one_of_all_parameters():
         "streamed": protocols.streaming_diloco(num_local_steps=8, num_fragments=4, overlap_steps=7),
     }.items():
         found = made(durations, network)
-        number = made.local.fragments.number if made.local.fragments else 1
+        number = made.local.fragments.num_fragments if made.local.fragments else 1
         end = np.array([float(found.horizon)])
         spent[name] = analysis.costs(found, np.asarray(durations), end, num_fragments=number)
         busy = np.where(np.isfinite(found.send_start), found.finish - found.send_start, 0)

@@ -41,4 +41,4 @@ def test_asking_everybody_changes_nothing(name, monkeypatch):
 
 def test_who_waits_for_nobody_waits_for_no_commit():
     assert Rule().asks_after_commits
-    assert not Rule(ready=lambda view: view.clock <= view.commits).asks_after_commits
+    assert not Rule(ready=lambda view: view.clock <= view.num_commits).asks_after_commits

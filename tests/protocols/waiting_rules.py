@@ -10,7 +10,7 @@ import numpy as np
 class Rule:
     """Asynchronous parallel; the others change what is different."""
 
-    exchanges = cancels = False
+    pulls_before_push = cancels = False
 
     def prepare(self, server):
         """What is to be kept in mind at first."""
@@ -339,7 +339,7 @@ class Partial(Rule):
 
 
 class Elastic(Rule):
-    exchanges = True
+    pulls_before_push = True
 
     def __init__(self, num_steps):
         self.num_steps = num_steps

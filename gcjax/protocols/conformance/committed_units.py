@@ -20,7 +20,8 @@ class CommittedUnits(NamedTuple):
       unit: int32[units].
       arrival: float[units] seconds, when the message that carries it has arrived.
       column: int32[units], of the contribution that the unit is in.
-      late: bool[units], whether it arrives after the commit, or was computed on another version than its contribution.
+      is_late: bool[units], whether it arrives after the commit, or was computed on another version than its
+        contribution.
       is_first_of_message: bool[units], whether it is the first one of its message.
       lowest_worker: int32[E], the lowest worker in the commit.
       num_units: int32[E], the number of its units.
@@ -34,7 +35,7 @@ class CommittedUnits(NamedTuple):
     unit: np.ndarray
     arrival: np.ndarray
     column: np.ndarray
-    late: np.ndarray
+    is_late: np.ndarray
     is_first_of_message: np.ndarray
     lowest_worker: np.ndarray
     num_units: np.ndarray
@@ -54,33 +55,33 @@ def on_host(schedule: Schedule) -> Schedule:
             f"events are of one run; this schedule is of a batch, its times have shape {np.shape(schedule.time)}. "
             "Take one of it with jax.tree.map(lambda x: x[i], schedule)."
         )
-    host = Schedule(*(np.asarray(x) for x in schedule))  # type: ignore[arg-type]
-    is_contribution = (host.worker >= 0) & np.isfinite(host.time)[:, None]
-    num_units, num_workers = host.start.shape
+    record = Schedule(*(np.asarray(x) for x in schedule))  # type: ignore[arg-type]
+    is_contribution = (record.worker >= 0) & np.isfinite(record.time)[:, None]
+    num_units, num_workers = record.start.shape
     holds_of_rule = {
-        "times must be numbers": not np.isnan(host.time).any(),
-        f"workers must be below {num_workers}": (host.worker < num_workers).all(),
+        "times must be numbers": not np.isnan(record.time).any(),
+        f"workers must be below {num_workers}": (record.worker < num_workers).all(),
         f"units must be among the {num_units} sampled ones": (
-            ~is_contribution | ((host.unit >= 0) & (host.unit < num_units))
+            ~is_contribution | ((record.unit >= 0) & (record.unit < num_units))
         ).all(),
     }
     for rule, holds in holds_of_rule.items():
         if not holds:
             raise ValueError(f"{rule} in a schedule; in this one they do otherwise. Correct the protocol's schedule.")
-    return host
+    return record
 
 
-def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
+def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
     """The units in commits, when they arrive, and in which messages.
 
     Args:
-      host: the record in numpy arrays.
+      record: the record in numpy arrays.
       whole: whether a contribution stands for all its `work` units; otherwise for the first one only.
     """
-    num_commits = int(np.isfinite(host.time).sum())
-    num_units = host.start.shape[0]
-    row, column = np.nonzero((host.worker[:num_commits] >= 0) & (host.work[:num_commits] > 0))
-    worker, first_unit, work = (np.asarray(x)[row, column] for x in (host.worker, host.unit, host.work))
+    num_commits = int(np.isfinite(record.time).sum())
+    num_units = record.start.shape[0]
+    row, column = np.nonzero((record.worker[:num_commits] >= 0) & (record.work[:num_commits] > 0))
+    worker, first_unit, work = (np.asarray(x)[row, column] for x in (record.worker, record.unit, record.work))
     units_of_contribution = work if whole else np.ones_like(work)
     contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # that each unit is in
     commit, worker, first_unit = row[contribution].astype(np.int32), worker[contribution], first_unit[contribution]
@@ -98,13 +99,13 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
     first_column = np.full(num_commits, -1, np.int32)
     first_column[row[::-1]] = column[::-1]  # the first one is written last
     unit = unit.astype(np.int32)
-    arrival, message = _arrival_and_message(host, commit, worker, unit)
-    after_by_rounding = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
-    arrival = np.where(after_by_rounding, host.time[commit], arrival)
-    is_of_other_version = host.read[unit, worker] != host.read[first_unit, worker]
-    late = ((arrival > host.time[commit]) | is_of_other_version) & whole
-    is_out_of_order = np.diff(host.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
-    late |= is_out_of_order[commit] if is_out_of_order.any() else False
+    arrival, message = _arrival_and_message(record, commit, worker, unit)
+    after_by_rounding = (arrival > record.time[commit]) & (arrival <= record.time[commit] * (1 + ROUNDING))
+    arrival = np.where(after_by_rounding, record.time[commit], arrival)
+    is_of_other_version = record.read[unit, worker] != record.read[first_unit, worker]
+    is_late = ((arrival > record.time[commit]) | is_of_other_version) & whole
+    is_out_of_order = np.diff(record.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
+    is_late |= is_out_of_order[commit] if is_out_of_order.any() else False
     lowest_worker = np.zeros(num_commits, np.int32)
     lowest_worker[commit[::-1]] = worker[::-1]  # the lowest one is written last
     is_other_message = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
@@ -119,7 +120,7 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
         unit=unit,
         arrival=arrival,
         column=column_of_unit,
-        late=late,
+        is_late=is_late,
         is_first_of_message=np.append(True, is_other_message)[: unit.size],
         lowest_worker=lowest_worker,
         num_units=np.bincount(row, work, num_commits).astype(np.int32),
@@ -130,7 +131,7 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
 
 
 def _arrival_and_message(
-    host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray
+    record: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """float[units] seconds, when units have arrived; and int32[units], a number for the message that carries each.
 
@@ -138,8 +139,8 @@ def _arrival_and_message(
     carries those before it that are in the same commit. A unit without such a message arrives when it ends, as the
     progress of a coded round does; all of these of a commit count as one message.
     """
-    num_units, num_workers = host.start.shape
-    finish, has_message = np.asarray(host.finish), np.isfinite(host.send_start)  # [T, W]
+    num_units, num_workers = record.start.shape
+    finish, has_message = np.asarray(record.finish), np.isfinite(record.send_start)  # [T, W]
     without_message = np.flatnonzero(~has_message[unit, worker])  # the units that are not the last of a message
     arriving_unit, message = unit.copy(), unit.copy()  # a message has the number of its last unit
     if without_message.size:
@@ -155,14 +156,14 @@ def _arrival_and_message(
     return finish[arriving_unit, worker], message
 
 
-def last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
+def last_arrival(record: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """float[...] seconds: when the last message of each worker before its unit has arrived; 0 if there is none."""
-    has_message, previous_unit = np.isfinite(host.send_start), (unit - 1).clip(0)
+    has_message, previous_unit = np.isfinite(record.send_start), (unit - 1).clip(0)
     without_message = np.flatnonzero(~has_message[previous_unit, worker])  # look further back for these
     if without_message.size:
-        unit_numbers = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
+        unit_numbers = np.arange(record.start.shape[0], dtype=np.int32)[:, None]
         unit_or_none = np.where(has_message, unit_numbers, -1)
         last_with_message = np.maximum.accumulate(unit_or_none, axis=0)  # [T, W]; -1 if there is none
         previous_unit[without_message] = last_with_message[previous_unit[without_message], worker[without_message]]
     has_previous = (unit > 0) & (previous_unit >= 0)
-    return np.where(has_previous, host.finish[previous_unit, worker], 0)
+    return np.where(has_previous, record.finish[previous_unit, worker], 0)

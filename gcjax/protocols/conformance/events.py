@@ -20,19 +20,20 @@ class Events(NamedTuple):
     Attributes:
       event: what happens.
       time: float seconds.
-      late: bool, whether it uses what was not there yet: a unit that arrives after its commit, a version that is read
-        before it is made, a commit before the one in front of it.
+      is_premature: bool, whether it uses what was not there yet: a unit that arrives after its commit, a version that
+        is read before it is made, a commit before the one in front of it.
       num_workers: W.
-      absent: bool, whether it is of a turn in which the worker did not take part, or left; None where all always do.
-      unit: int32, the units where those in `event` are without the lost ones; None if they are the same.
+      is_absent: bool, whether it is of a turn in which the worker did not take part, or left; None where all always do.
+      recorded_unit: int32, the units in the record, where those in `event` are without the lost ones; None if they are
+        the same.
     """
 
     event: Event
     time: np.ndarray
-    late: np.ndarray
+    is_premature: np.ndarray
     num_workers: int
-    absent: np.ndarray | None = None
-    unit: np.ndarray | None = None
+    is_absent: np.ndarray | None = None
+    recorded_unit: np.ndarray | None = None
 
 
 def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
@@ -48,9 +49,9 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     Raises:
       ValueError: if it is of a batch, or its numbers are none of workers and units.
     """
-    host = on_host(schedule)
+    record = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
-    committed = committed_units(host, whole=MESSAGE not in kinds)
+    committed = committed_units(record, whole=MESSAGE not in kinds)
     columns_functions = {
         COMMIT: _commit_columns,
         STEP: _step_columns,
@@ -59,25 +60,25 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
         MESSAGE: _message_arrival_columns,
     }
     columns_by_kind: dict[str, Columns] = {
-        kind: {"kind": KINDS.index(kind), **columns_of(host, committed)}
+        kind: {"kind": KINDS.index(kind), **columns_of(record, committed)}
         for kind, columns_of in columns_functions.items()
         if kind in kinds
     }
     sort_keys = [_complete_columns(columns, ("time", *_TIE_BREAKERS)) for columns in columns_by_kind.values()]
-    event_order = _time_order(sort_keys, host)
+    event_order = _time_order(sort_keys, record)
     if BEGIN in kinds:
-        columns_by_kind[BEGIN], begin_positions = _begin_columns(host, committed, event_order, columns_by_kind)
+        columns_by_kind[BEGIN], begin_positions = _begin_columns(record, committed, event_order, columns_by_kind)
         event_order = _order_with_inserted(event_order, begin_positions)
-    names = (*Event._fields, "time", "late")
+    names = (*Event._fields, "time", "is_premature")
     complete = [_complete_columns(columns, names) for columns in columns_by_kind.values()]
     in_order = {name: np.concatenate([columns[name] for columns in complete])[event_order] for name in names}
     event = Event(*(in_order[name] for name in Event._fields))
-    return Events(event, in_order["time"], in_order["late"], num_workers=host.start.shape[1])
+    return Events(event, in_order["time"], in_order["is_premature"], num_workers=record.start.shape[1])
 
 
 _TIE_BREAKERS = ("commit_order", "unit_order", "kind", "worker")
 """The columns that decide the order of events at one moment, the first of them first."""
-_TYPE_OF_NUMBER: dict[str, Any] = {"time": np.float64, "late": bool, "waited": bool}
+_TYPE_OF_NUMBER: dict[str, Any] = {"time": np.float64, "is_premature": bool, "waited": bool}
 _MAX_KEYS = 2.0**62
 
 Columns = dict[str, Any]
@@ -92,16 +93,16 @@ def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.
     return {name: np.broadcast_to(x, (num_events,)) for name, x in typed.items()}
 
 
-def _time_order(sort_keys: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
+def _time_order(sort_keys: list[dict[str, np.ndarray]], record: Schedule) -> np.ndarray:
     """The order of events by time, and at one moment by `_TIE_BREAKERS`.
 
     Args:
       sort_keys: of the events of each kind, the time and the tie breakers; events are numbered through over all kinds.
-      host: the record, whose sizes bound the tie breakers.
+      record: the record, whose sizes bound the tie breakers.
     """
     columns = {name: np.concatenate([keys[name] for keys in sort_keys]) for name in sort_keys[0]}
-    num_units, num_workers = host.start.shape
-    num_commits, num_kinds = host.time.size, len(KINDS)
+    num_units, num_workers = record.start.shape
+    num_commits, num_kinds = record.time.size, len(KINDS)
     num_values = {
         "commit_order": num_commits + 1,
         "unit_order": num_units + 1,
@@ -139,38 +140,38 @@ def _order_with_inserted(old_order: np.ndarray, position: np.ndarray) -> np.ndar
     return new_order
 
 
-def _commit_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events of commits, one each; at one moment they come after all units."""
     num_commits = committed.lowest_worker.size
     next_max_work = np.append(committed.max_work, np.int32(-1))[1:]  # of the next commit; -1 behind the last one
     return {
-        "time": host.time[:num_commits],
+        "time": record.time[:num_commits],
         "worker": committed.lowest_worker,
-        "unit": host.unit[:num_commits].max(axis=1, initial=0).astype(np.int32),
+        "unit": record.unit[:num_commits].max(axis=1, initial=0).astype(np.int32),
         "commit": np.arange(num_commits, dtype=np.int32),
         "size": committed.num_units,
         "group": committed.lowest_worker,
         "next_max_units": next_max_work,
-        "num_missing": _num_unused_messages(host, committed),
+        "num_missing": _num_unused_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
-        "late": np.bincount(committed.commit, committed.late, num_commits) > 0,
+        "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,
         "commit_order": np.arange(num_commits, dtype=np.int32),
-        "unit_order": host.start.shape[0],  # behind the numbers of all units
+        "unit_order": record.start.shape[0],  # behind the numbers of all units
     }
 
 
-def _num_unused_messages(host: Schedule, committed: CommittedUnits) -> np.ndarray:
+def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
     """int32[E]: the messages that have arrived between the commit before and this one, and are in no commit."""
-    commit_time = host.time[: committed.lowest_worker.size]
-    is_unused = np.isfinite(host.send_start) & (host.finish <= commit_time.max(initial=-np.inf))  # [T, W]
+    commit_time = record.time[: committed.lowest_worker.size]
+    is_unused = np.isfinite(record.send_start) & (record.finish <= commit_time.max(initial=-np.inf))  # [T, W]
     is_unused[committed.unit, committed.worker] = False
-    next_commit = np.searchsorted(commit_time, host.finish[is_unused])
+    next_commit = np.searchsorted(commit_time, record.finish[is_unused])
     return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
 
 
-def _unit_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The columns of an event for each unit in a commit, but for the time of the event."""
-    version = host.read[committed.unit, committed.worker]
+    version = record.read[committed.unit, committed.worker]
     columns = {
         "worker": committed.worker,
         "unit": committed.unit,
@@ -180,52 +181,52 @@ def _unit_columns(host: Schedule, committed: CommittedUnits) -> Columns:
     return {**columns, "version": version, "group": committed.lowest_worker[committed.commit]}
 
 
-def _unit_arrival_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which a unit arrives, that is the message that carries it; before its commit."""
     return {
-        **_unit_columns(host, committed),
+        **_unit_columns(record, committed),
         "time": committed.arrival,
-        "late": committed.late,
+        "is_premature": committed.is_late,
         "commit_order": committed.commit,
     }
 
 
-def _step_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which a unit has been computed; before the commit that replaces the version that it read."""
-    columns, finish = _unit_columns(host, committed), np.asarray(host.finish)
+    columns, finish = _unit_columns(record, committed), np.asarray(record.finish)
     never_ends = ~np.isfinite(finish[committed.unit, committed.worker])
-    time = host.compute_end[committed.unit, committed.worker]
-    return {**columns, "time": time, "late": never_ends, "commit_order": columns["version"]}
+    time = record.compute_end[committed.unit, committed.worker]
+    return {**columns, "time": time, "is_premature": never_ends, "commit_order": columns["version"]}
 
 
-def _message_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
-    last_commit_time = host.time[: committed.lowest_worker.size].max(initial=-np.inf)
-    is_message = np.isfinite(host.send_start) & (host.finish <= last_commit_time)
+    last_commit_time = record.time[: committed.lowest_worker.size].max(initial=-np.inf)
+    is_message = np.isfinite(record.send_start) & (record.finish <= last_commit_time)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
-    commit_of_unit = np.full(host.start.shape, -1, np.int32)  # [T, W]
+    commit_of_unit = np.full(record.start.shape, -1, np.int32)  # [T, W]
     commit_of_unit[committed.unit, committed.worker] = committed.commit
-    version, commit = host.read[unit, worker], commit_of_unit[unit, worker]
+    version, commit = record.read[unit, worker], commit_of_unit[unit, worker]
     group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
     group = group_of_commit[commit]
     columns = {"worker": worker, "unit": unit, "commit": commit, "unit_order": unit}
     return {**columns, "version": version, "group": group, "commit_order": version}
 
 
-def _send_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _send_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which workers begin to send a message."""
-    columns = _message_columns(host, committed)
-    return {**columns, "time": host.send_start[columns["unit"], columns["worker"]]}
+    columns = _message_columns(record, committed)
+    return {**columns, "time": record.send_start[columns["unit"], columns["worker"]]}
 
 
-def _message_arrival_columns(host: Schedule, committed: CommittedUnits) -> Columns:
+def _message_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which a message arrives at the server."""
-    columns = _message_columns(host, committed)
-    return {**columns, "time": host.finish[columns["unit"], columns["worker"]]}
+    columns = _message_columns(record, committed)
+    return {**columns, "time": record.finish[columns["unit"], columns["worker"]]}
 
 
 def _begin_columns(
-    host: Schedule, committed: CommittedUnits, event_order: np.ndarray, columns_by_kind: dict[str, Columns]
+    record: Schedule, committed: CommittedUnits, event_order: np.ndarray, columns_by_kind: dict[str, Columns]
 ) -> tuple[Columns, np.ndarray]:
     """The events in which a worker begins the work of a message, and the position of the event that each comes before.
 
@@ -234,7 +235,7 @@ def _begin_columns(
     it has read.
 
     Args:
-      host: the record in numpy arrays.
+      record: the record in numpy arrays.
       committed: the units in commits; those of a message lie next to each other.
       event_order: the order of all other events.
       columns_by_kind: the columns of the other events, which are numbered through.
@@ -242,9 +243,9 @@ def _begin_columns(
     first_row = np.flatnonzero(committed.is_first_of_message)  # the rows of the first and the last unit of each message
     last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1
     worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
-    version = np.asarray(host.read[committed.unit[last_row], committed.worker[last_row]])
-    last_message = last_arrival(host, worker, unit)
-    time = np.maximum(host.start[unit, worker], last_message)
+    version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])
+    last_message = last_arrival(record, worker, unit)
+    time = np.maximum(record.start[unit, worker], last_message)
     begins = {
         "kind": KINDS.index(BEGIN),
         "time": time,
@@ -256,30 +257,32 @@ def _begin_columns(
         "group": committed.lowest_worker[commit],
         "column": committed.column[first_row],
         "waited": time > last_message * (1 + ROUNDING),
-        "late": version > np.searchsorted(host.time, time, side="right"),
+        "is_premature": version > np.searchsorted(record.time, time, side="right"),
     }
-    ambiguous_time = _ambiguous_begin_times(host, committed)[version.clip(0, host.time.size)]
-    position = _begin_positions(time, version, time == ambiguous_time, host.time.size + 1, event_order, columns_by_kind)
-    follows_commit = _may_follow_commit_before(host, committed, first_row, time, version)
+    ambiguous_time = _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
+    position = _begin_positions(
+        time, version, time == ambiguous_time, record.time.size + 1, event_order, columns_by_kind
+    )
+    follows_commit = _may_follow_commit_before(record, committed, first_row, time, version)
     return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind, follows_commit)
 
 
 def _may_follow_commit_before(
-    host: Schedule, committed: CommittedUnits, first_row: np.ndarray, begin_time: np.ndarray, version: np.ndarray
+    record: Schedule, committed: CommittedUnits, first_row: np.ndarray, begin_time: np.ndarray, version: np.ndarray
 ) -> np.ndarray:
     """bool[begins]: whether each begin can be after the commit that its worker's push before it is in.
 
     Not where that comes later, since the server has waited for more.
 
     Args:
-      host: the record in numpy arrays.
+      record: the record in numpy arrays.
       committed: the units in commits, by worker and unit.
       first_row: the first unit of each begin, as an index into `committed`.
       begin_time: float[begins] seconds.
       version: int32[begins], that is read.
     """
     commit_before = committed.commit[first_row - 1]
-    return (version > commit_before) | (begin_time >= np.asarray(host.time)[commit_before])
+    return (version > commit_before) | (begin_time >= np.asarray(record.time)[commit_before])
 
 
 def _begin_positions(
@@ -314,7 +317,7 @@ def _begin_positions(
     return position
 
 
-def _ambiguous_begin_times(host: Schedule, committed: CommittedUnits) -> np.ndarray:
+def _ambiguous_begin_times(record: Schedule, committed: CommittedUnits) -> np.ndarray:
     """float[E + 1] seconds: for each version, the time of the commit after it, where that time alone gives no order.
 
     That is where the commit has a unit of no length, which was begun at the very moment of the commit: other workers
@@ -322,13 +325,14 @@ def _ambiguous_begin_times(host: Schedule, committed: CommittedUnits) -> np.ndar
     so after it.
 
     Args:
-      host: the record in numpy arrays; unit n of worker w begins at `host.start[n, w]`, commit e is at `host.time[e]`.
+      record: the record in numpy arrays; unit n of worker w begins at `record.start[n, w]`, commit e is at
+        `record.time[e]`.
       committed: the units that are in commits.
     """
-    begins_at_commit = host.start[committed.unit, committed.worker] >= host.time[committed.commit]
+    begins_at_commit = record.start[committed.unit, committed.worker] >= record.time[committed.commit]
     commit = committed.commit[begins_at_commit]
-    replacement_time = np.full(host.time.size + 1, np.inf)
-    replacement_time[commit] = host.time[commit]  # commit e replaces version e
+    replacement_time = np.full(record.time.size + 1, np.inf)
+    replacement_time[commit] = record.time[commit]  # commit e replaces version e
     return replacement_time
 
 

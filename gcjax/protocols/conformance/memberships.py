@@ -56,8 +56,8 @@ def events_with_members(schedule: Schedule, kinds: Collection[str], memberships:
     num_lost_before = num_lost(schedule, memberships)[trace.event.unit.clip(0, num_units), trace.event.worker]
     waited = _has_waited(trace, memberships_of_worker)
     event = trace.event._replace(unit=trace.event.unit - num_lost_before, waited=waited)
-    absent = _is_absent(trace, schedule, memberships_of_worker)
-    trace = trace._replace(event=event, absent=absent, unit=trace.event.unit)
+    is_absent = _is_absent(trace, schedule, memberships_of_worker)
+    trace = trace._replace(event=event, is_absent=is_absent, recorded_unit=trace.event.unit)
     joins_and_leaves = [m for m in memberships if CHANGES[m.change]]
     return _with_membership_events(trace, joins_and_leaves)
 
@@ -82,12 +82,12 @@ def _events_sorted_by_time(trace: Events) -> Events:
     """
     time_order = np.argsort(trace.time, kind="stable")
     event = Event(*(np.asarray(values)[time_order] for values in trace.event))
-    return trace._replace(event=event, time=trace.time[time_order], late=trace.late[time_order])
+    return trace._replace(event=event, time=trace.time[time_order], is_premature=trace.is_premature[time_order])
 
 
 def _with_membership_events(trace: Events, memberships: Sequence[Membership]) -> Events:
     """The events with those of leaving and joining, which come before all others of their moment."""
-    assert trace.absent is not None and trace.unit is not None
+    assert trace.is_absent is not None and trace.recorded_unit is not None
     event_position = np.searchsorted(trace.time, [m.time for m in memberships], side="left")
     columns = {name: np.zeros(len(memberships), np.int32) for name in Event._fields}
     columns["kind"] = np.array([KINDS.index(CHANGES[m.change]) for m in memberships], np.int32)
@@ -100,10 +100,10 @@ def _with_membership_events(trace: Events, memberships: Sequence[Membership]) ->
     return Events(
         Event(*(with_inserted(values, columns[name]) for name, values in trace.event._asdict().items())),
         with_inserted(trace.time, [m.time for m in memberships]),
-        with_inserted(trace.late, False),
+        with_inserted(trace.is_premature, False),
         trace.num_workers,
-        with_inserted(trace.absent, False),
-        with_inserted(trace.unit, 0),
+        with_inserted(trace.is_absent, False),
+        with_inserted(trace.recorded_unit, 0),
     )
 
 

@@ -302,8 +302,8 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int,
         )
         block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
         return
-    passes = 1 if protocol.local is None else protocol.local.passes
-    max_sum = protocol.max_weight * (passes if passes == 1 else max(passes, num_columns // num_workers))
+    num_own = 1 if protocol.local is None else protocol.local.max_contributions  # contributions of one worker
+    max_sum = protocol.max_weight * (num_own if num_own == 1 else max(num_own, num_columns // num_workers))
     max_rounded_sum = max_sum * (1 + ROUNDING)
     if num_columns * weight.max() <= max_rounded_sum:  # then no commit can be above: the sums are not needed
         return

@@ -35,7 +35,7 @@ class Conformance(NamedTuple):
 
     Attributes:
       specification: what it was held against.
-      events: the steps that were looked at.
+      num_events: the steps that were looked at.
       violated: what the first bad one breaks: "guarantee", "property", "arrival" or "membership"; empty if none.
       time: float seconds, when it happened.
       actor: the worker, or the server.
@@ -46,7 +46,7 @@ class Conformance(NamedTuple):
     """
 
     specification: Specification
-    events: int
+    num_events: int
     violated: str = ""
     time: float = 0.0
     actor: str = ""
@@ -62,7 +62,7 @@ class Conformance(NamedTuple):
     def __str__(self) -> str:
         """In words."""
         if self:
-            return f"All {self.events} steps keep to {self.specification.name}: {self.specification.claim}."
+            return f"All {self.num_events} steps keep to {self.specification.name}: {self.specification.claim}."
         why = {
             "guarantee": f"is not a step that the {self.actor.split()[0]} guarantees",
             "property": f"breaks the property: {self.specification.claim}",
@@ -144,14 +144,16 @@ class Validation:
             states = self._programs.states(self._state, events_of_block, self._min_rows)
             breaks_promises = self._programs.violations(states, events_of_block, self._min_rows)
             num_events = events_of_block.kind.size
-            is_absent = np.zeros(num_events, bool) if trace.absent is None else trace.absent[in_block]
-            violations = np.c_[trace.late[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
+            is_absent = np.zeros(num_events, bool) if trace.is_absent is None else trace.is_absent[in_block]
+            violations = np.c_[trace.is_premature[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
             if violations.any():
-                first_bad = int(np.flatnonzero(violations.any(axis=1))[0])
-                violation = VIOLATIONS[int(np.flatnonzero(violations[first_bad])[0])]
-                state = _take_rows(states, first_bad)
-                counterexample = _counterexample(self.specification, trace, first_event + first_bad, violation, state)
-                return counterexample._replace(events=self.num_events + first_bad + 1)
+                first_violation = int(np.flatnonzero(violations.any(axis=1))[0])
+                violation = VIOLATIONS[int(np.flatnonzero(violations[first_violation])[0])]
+                state = _take_rows(states, first_violation)
+                counterexample = _counterexample(
+                    self.specification, trace, first_event + first_violation, violation, state
+                )
+                return counterexample._replace(num_events=self.num_events + first_violation + 1)
             self._state = _take_rows(states, -1)
             self.num_events += num_events
         return Conformance(self.specification, self.num_events)
@@ -380,14 +382,15 @@ def _counterexample(
     event = _take_rows(trace.event, index)
     kind = KINDS[int(event.kind)]
     step = _programs(specification).step_of_event(kind, *jax.tree.map(jnp.asarray, (state, event)))
+    unit = event.unit if trace.recorded_unit is None else trace.recorded_unit[index]
     return Conformance(
         specification,
-        events=index + 1,
+        num_events=index + 1,
         violated=violation,
         time=float(trace.time[index]),
         actor=specification.component_name(int(step.component)),
         action=kind,
-        unit=int(event.commit if kind == COMMIT else event.unit if trace.unit is None else trace.unit[index]),
+        unit=int(event.commit if kind == COMMIT else unit),
         before=state,
         after=_as_int32(step.after),
     )

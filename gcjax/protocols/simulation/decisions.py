@@ -15,10 +15,10 @@ from gcjax.protocols.simulation.rules import Counts, Rule, View, counts_of
 
 
 class Commit(NamedTuple):
-    """Attributes: happens: bool[], whether there is a commit; taken: bool[W], whose messages it takes."""
+    """Attributes: happens: bool[], whether there is a commit; is_taken: bool[W], whose messages it takes."""
 
     happens: jax.Array
-    taken: jax.Array
+    is_taken: jax.Array
 
 
 def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax.Array) -> View:
@@ -87,37 +87,37 @@ def counts_with_message(view: View, worker: jax.Array, is_accepted: jax.Array) -
 def commit_of(rule: Rule, view: View, worker: jax.Array, asked: jax.Array) -> Commit:
     """The commit that the last event of the worker brings, a message or its leaving; none unless `asked bool[]`."""
     happens = asked & rule.commits(view, worker)
-    taken = jnp.ones_like(view.idle) if rule.takes is None else rule.takes(view, worker)
-    return Commit(happens, taken & happens)
+    is_taken = jnp.ones_like(view.idle) if rule.takes is None else rule.takes(view, worker)
+    return Commit(happens, is_taken & happens)
 
 
 def with_commit(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, commit: Commit) -> View:
     """The view after the commit, in which the rule has remembered the message, if `arrives bool[]`."""
-    return without_messages(with_memory(rule, view, worker, arrives, commit.happens), commit.taken)
+    return without_messages(with_memory(rule, view, worker, arrives, commit.happens), commit.is_taken)
 
 
 def with_memory(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, happens: jax.Array) -> View:
     """The view in which the commit is counted, if it `happens bool[]`, and the message remembered, if it arrives."""
-    view = view._replace(commits=view.commits + happens.astype(jnp.int32))
+    view = view._replace(num_commits=view.num_commits + happens.astype(jnp.int32))
     remembered = rule.remember(view, worker)
     return view._replace(memory=jax.tree.map(lambda new, old: jnp.where(arrives, new, old), remembered, view.memory))
 
 
-def without_messages(view: View, taken: jax.Array) -> View:
-    """The view in which the messages of the workers of `taken bool[W]` wait for no commit any more."""
-    return _with_counts(view._replace(num_uncommitted=jnp.where(taken, 0, view.num_uncommitted)))
+def without_messages(view: View, is_taken: jax.Array) -> View:
+    """The view in which the messages of the workers of `is_taken bool[W]` wait for no commit any more."""
+    return _with_counts(view._replace(num_uncommitted=jnp.where(is_taken, 0, view.num_uncommitted)))
 
 
-def without_own_messages(view: View, worker: jax.Array, taken: jax.Array) -> View:
-    """The view in which the messages of the worker are taken, if `taken bool[]`: the only ones that wait for a commit.
+def without_own_messages(view: View, worker: jax.Array, is_taken: jax.Array) -> View:
+    """The view in which the messages of the worker wait for no commit any more, if `is_taken bool[]`.
 
-    Everybody is alive.
+    They are the only ones that wait for one, and everybody is alive.
     """
     assert view.counts is not None
-    most_left = jnp.where(taken, 0, jnp.iinfo(jnp.int32).max)
+    max_uncommitted = jnp.where(is_taken, 0, jnp.iinfo(jnp.int32).max)
     all_silent = Counts(jnp.zeros((), jnp.int32), jnp.full((), view.idle.size, jnp.int32))
-    counts = jax.tree.map(lambda after, before: jnp.where(taken, after, before), all_silent, view.counts)
-    return view._replace(num_uncommitted=view.num_uncommitted.at[worker].min(most_left), counts=counts)
+    counts = jax.tree.map(lambda after, before: jnp.where(is_taken, after, before), all_silent, view.counts)
+    return view._replace(num_uncommitted=view.num_uncommitted.at[worker].min(max_uncommitted), counts=counts)
 
 
 def _with_counts(view: View) -> View:
@@ -132,4 +132,4 @@ def may_begin(rule: Rule, view: View) -> jax.Array:
 
 def pulls(rule: Rule, view: View, begins: jax.Array) -> jax.Array:
     """bool[W]: who of those that begin receives the parameters first; nobody where they are exchanged at the end."""
-    return jnp.zeros_like(begins) if rule.exchanges else begins & rule.pulls(view)
+    return jnp.zeros_like(begins) if rule.pulls_before_push else begins & rule.pulls(view)

@@ -28,15 +28,15 @@ def earliest_of_blocks(times: jax.Array) -> jax.Array:
     return padded.reshape(-1, size).min(axis=1)
 
 
-def with_changed_time(earliest: jax.Array, times: jax.Array, index: jax.Array) -> jax.Array:
+def with_changed_time(earliest_by_block: jax.Array, times: jax.Array, index: jax.Array) -> jax.Array:
     """float[B]: the same after the time at `index int32[]` has changed; `times float[W]` have it already."""
     block = index // block_size(times.size)
-    return earliest.at[block].set(_times_of_block(times, block)[1].min())
+    return earliest_by_block.at[block].set(_times_of_block(times, block)[1].min())
 
 
-def index_of_earliest(earliest: jax.Array, times: jax.Array) -> jax.Array:
+def index_of_earliest(earliest_by_block: jax.Array, times: jax.Array) -> jax.Array:
     """int32[]: the first index of the earliest of the times `[W]`, given the earliest of each block `[B]`."""
-    first, times_of_block = _times_of_block(times, jnp.argmin(earliest).astype(jnp.int32))
+    first, times_of_block = _times_of_block(times, jnp.argmin(earliest_by_block).astype(jnp.int32))
     return first + jnp.argmin(times_of_block).astype(jnp.int32)
 
 

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs, run_if
 from gcjax.protocols.simulation import decisions
-from gcjax.protocols.simulation.columns import EVERYBODY, Columns
 from gcjax.protocols.simulation.earliest import earliest_of_blocks
 from gcjax.protocols.simulation.event_state import (
     IDLE,
-    Own,
     PackedTurns,
     State,
+    WorkerStates,
     packed,
     replace_where,
     with_ended_turns,
@@ -27,6 +26,7 @@ from gcjax.protocols.simulation.presence import nobody_has_changed, will_change,
 from gcjax.protocols.simulation.rules import Counts, View, num_messages
 from gcjax.protocols.simulation.turn_queue import TurnQueue
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
+from gcjax.protocols.simulation.worker_selection import EVERYBODY, WorkerSelection
 from gcjax.stragglers.absences import Changes
 
 _NUM_LOST_UNITS = 1
@@ -40,18 +40,18 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
     all_idle = zeros  # IDLE is 0
     is_present = zeros == 0 if queue.is_present is None else queue.is_present
-    no_turn = {"first": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
+    no_turn = {"first_unit": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
     no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
     return State(
         view=View(
             now=jnp.zeros((), dtype),
-            commits=jnp.zeros((), jnp.int32),
+            num_commits=jnp.zeros((), jnp.int32),
             clock=zeros,
             num_uncommitted=zeros,
             idle=is_present,
             alive=is_present,
             version=zeros - 1,
-            begin=jnp.zeros(num_workers, dtype),
+            begin_time=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
             counts=Counts(messages=jnp.zeros((), jnp.int32), silent=is_present.sum(dtype=jnp.int32)),
         ),
@@ -59,13 +59,13 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         phase_end=never,
         remaining_transfer=jnp.zeros(num_workers, dtype),
         num_turns=zeros,
-        current=packed(
+        current_turns=packed(
             Turns(
                 **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
                 **dict.fromkeys(FLOATS, never),
             )
         ),
-        ended=PackedTurns(
+        ended_turns=PackedTurns(
             jnp.broadcast_to(no_turn_integers, (num_turns, num_workers, len(INTEGERS))),
             jnp.full((num_turns, num_workers, len(FLOATS)), jnp.inf, dtype),
         ),
@@ -76,7 +76,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         sender=jnp.zeros((), jnp.int32),
         asks_everybody=jnp.ones((), bool),
         somebody_is_stuck=jnp.zeros((), bool),
-        earliest=None if queue.looks_at_everybody else earliest_of_blocks(never),
+        earliest_by_block=None if queue.looks_at_everybody else earliest_of_blocks(never),
         presence=None if queue.changes is None else nobody_has_changed(num_workers),
     )
 
@@ -110,7 +110,7 @@ class Queue(TurnQueue):
             alarm_rings, no_phase_ends = rings_first, alarm_rings | (change.time <= next_time)
             next_time = jnp.minimum(change.time, next_time)
         is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
-        if self.rule.everybody:
+        if self.rule.needs_everybody:
             # What happens at this very moment is still dealt with.
             is_at_this_moment = next_time == state.view.now
             is_running &= is_at_this_moment | ~self._waits_for_ever(state, next_time)
@@ -129,19 +129,19 @@ class Queue(TurnQueue):
     def _waits_for_ever(self, state: State, next_time: jax.Array) -> jax.Array:
         """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
 
-        def anybody(state: State) -> jax.Array:
-            """bool[]: the same, asked of everybody."""
+        def somebody_never_ends(state: State) -> jax.Array:
+            """bool[]: whether anybody at all computes for ever and has no message that waits for a commit."""
             never_ends = jnp.isinf(self.phase_ends(state))
-            computes_for_ever = never_ends & (state.current.turns.compute_start < next_time) & ~state.view.idle
+            computes_for_ever = never_ends & (state.current_turns.unpacked.compute_start < next_time) & ~state.view.idle
             if self.changes is not None and state.presence is not None:
                 computes_for_ever &= state.view.alive & ~will_change(self.changes, state.presence)
-            owes_message = state.view.num_uncommitted == 0
-            return (computes_for_ever & owes_message).any()
+            has_no_message = state.view.num_uncommitted == 0
+            return (computes_for_ever & has_no_message).any()
 
-        if self.changes is not None or state.earliest is None:
-            return anybody(state)
+        if self.changes is not None or state.earliest_by_block is None:
+            return somebody_never_ends(state)
         somebody_is_stuck = max_over_runs(state.somebody_is_stuck.astype(jnp.int32)) > 0
-        return jax.lax.cond(somebody_is_stuck, anybody, lambda state: jnp.zeros((), bool), state)
+        return jax.lax.cond(somebody_is_stuck, somebody_never_ends, lambda state: jnp.zeros((), bool), state)
 
     def _with_change(
         self, state: State, change: Changes, worker: jax.Array, arrives: jax.Array
@@ -190,10 +190,10 @@ class Queue(TurnQueue):
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)
             entry = worker, FLOATS.index("arrive")
-            arrive = jnp.where(phase_has_ended, now, state.current.floats[entry])
+            arrive = jnp.where(phase_has_ended, now, state.current_turns.floats[entry])
             state = state._replace(
                 server_free_time=jnp.where(phase_has_ended, free_time, state.server_free_time),
-                current=state.current._replace(floats=state.current.floats.at[entry].set(arrive)),
+                current_turns=state.current_turns._replace(floats=state.current_turns.floats.at[entry].set(arrive)),
             )
         return state._replace(view=state.view._replace(now=now)), phase_has_ended
 
@@ -208,17 +208,19 @@ class Queue(TurnQueue):
         bool[]` (the alarm, the leaving), nothing changes.
         """
 
-        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
+        def states_and_decisions(
+            state: State,
+        ) -> tuple[WorkerStates, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
             """What the worker does, how many turns it had, what becomes of its message; counts of all, and its own."""
             is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
             counts = decisions.counts_with_message(state.view, worker, is_accepted)
-            own, num_turns = Columns(worker).of((state.own, state.num_turns))
+            own_states, num_turns = WorkerSelection(worker).entries_of((state.worker_states, state.num_turns))
             num_own_messages = state.view.num_uncommitted[worker] + is_accepted.astype(jnp.int32)
-            return own, num_turns, arrives, is_accepted, counts, num_own_messages
+            return own_states, num_turns, arrives, is_accepted, counts, num_own_messages
 
         num_in_front = num_messages(state.view)  # the others that are in no commit yet
-        own, num_turns, arrives, is_accepted, counts, num_own_messages = self.read_before_writing(
-            own_and_decisions, state
+        own_states, num_turns, arrives, is_accepted, counts, num_own_messages = self.read_before_writing(
+            states_and_decisions, state
         )
         state = state._replace(
             view=decisions.with_message(state.view, worker, arrives, is_accepted)._replace(counts=counts)
@@ -227,17 +229,19 @@ class Queue(TurnQueue):
         if self.rule.alarm is not None or self.changes is not None:
             may_commit |= asks_for_commit & (num_messages(view) > 0)
         happens = may_commit & self.rule.commits(view, worker)
-        turn = own.turn.turns
+        turn = own_states.current_turns.unpacked
         if self.rule.takes is None:
-            commit_number = view.commits + self.rule.postpones(view, worker)
+            commit_number = view.num_commits + self.rule.postpones(view, worker)
             turn = replace_where(turn, is_accepted, commit=commit_number)
             turn = replace_where(turn, arrives, position=num_in_front)
-        own = own._replace(turn=packed(turn), idle=own.idle | arrives)
-        own = replace_where(own, arrives, phase=IDLE, phase_end=jnp.inf)
-        state = with_ended_turns(state, arrives, worker[None], own.turn, num_turns)
-        state = self.with_earliest(state.with_own(Columns(worker), own), Columns(worker))
+        own_states = own_states._replace(current_turns=packed(turn), idle=own_states.idle | arrives)
+        own_states = replace_where(own_states, arrives, phase=IDLE, phase_end=jnp.inf)
+        state = with_ended_turns(state, arrives, worker[None], own_states.current_turns, num_turns)
+        state = self.with_earliest_by_block(
+            state.with_worker_states(WorkerSelection(worker), own_states), WorkerSelection(worker)
+        )
         out_of_bounds = state.time.size
-        commit_number = jnp.where(happens, view.commits, out_of_bounds)  # out of bounds: dropped
+        commit_number = jnp.where(happens, view.num_commits, out_of_bounds)  # out of bounds: dropped
         remembers = arrives if self._has_events_without_message else jnp.ones((), bool)
         view = state.view
         state = state._replace(
@@ -249,7 +253,7 @@ class Queue(TurnQueue):
         if self.looks_at_everybody:
             return self._with_commit(state, worker, happens, view_before)
         changes_others = happens
-        if self.rule.takes is None and self.rule.cuts is None and self.changes is None:
+        if self.rule.takes is None and self.rule.cuts_off is None and self.changes is None:
             is_alone = counts.messages == num_own_messages
             state = state._replace(view=decisions.without_own_messages(state.view, worker, happens & is_alone))
             changes_others = happens & ~is_alone
@@ -270,40 +274,46 @@ class Queue(TurnQueue):
           view_before: what the rule saw before, where it says whose messages are taken; otherwise None.
         """
         state = self.with_everybody(state)
-        taken = jnp.broadcast_to(happens, state.phase.shape)
+        is_taken = jnp.broadcast_to(happens, state.phase.shape)
         if self.rule.takes is not None and view_before is not None:
-            taken &= self.rule.takes(view_before, worker)
+            is_taken &= self.rule.takes(view_before, worker)
             num_uncommitted = view_before.num_uncommitted
             has_message = num_uncommitted > 0  # whoever has left need not have one
-            taken_messages = taken if self.changes is None else taken & has_message
-            state = self._with_taken_messages(state, taken_messages, view_before.commits)
-        state = state._replace(view=decisions.without_messages(state.view, taken))
-        if self.rule.cuts is None:
+            has_taken_message = is_taken if self.changes is None else is_taken & has_message
+            state = self._with_commit_of_messages(state, has_taken_message, view_before.num_commits)
+        state = state._replace(view=decisions.without_messages(state.view, is_taken))
+        if self.rule.cuts_off is None:
             return state
-        return self._with_cut_off_turns(state, happens & self.rule.cuts(state.view, worker))
+        return self._with_cut_off_turns(state, happens & self.rule.cuts_off(state.view, worker))
 
-    def _with_taken_messages(self, state: State, taken: jax.Array, commit_number: jax.Array) -> State:
-        """The state in which the last messages of the workers of `taken bool[W]` are part of a commit."""
-        worker = jnp.arange(taken.size)
-        position_in_commit = jnp.cumsum(taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
+    def _with_commit_of_messages(self, state: State, is_taken: jax.Array, commit_number: jax.Array) -> State:
+        """The state in which the last messages of the workers of `is_taken bool[W]` are part of a commit."""
+        worker = jnp.arange(is_taken.size)
+        position_in_commit = jnp.cumsum(is_taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
         last_turn = state.num_turns - 1
-        integers = state.ended.integers
+        integers = state.ended_turns.integers
         out_of_bounds = integers.shape[0]
-        entry = jnp.where(taken, last_turn, out_of_bounds), worker  # out of bounds: dropped
+        entry = jnp.where(is_taken, last_turn, out_of_bounds), worker  # out of bounds: dropped
         integers = integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
         integers = integers.at[(*entry, INTEGERS.index("position"))].set(position_in_commit, mode="drop")
-        return state._replace(ended=state.ended._replace(integers=integers))
+        return state._replace(ended_turns=state.ended_turns._replace(integers=integers))
 
     def _with_cut_off_turns(self, state: State, may_cut_off: jax.Array) -> State:
         """The state in which turns under way of `may_cut_off bool[W]` are ended; the unit that each began is lost."""
-        is_cut_off, now, turns = may_cut_off & (state.phase != IDLE), state.view.now, state.current.turns
+        is_cut_off, now, turns = may_cut_off & (state.phase != IDLE), state.view.now, state.current_turns.unpacked
         turns = replace_where(
-            turns, is_cut_off, num_begun=_NUM_LOST_UNITS, work=0,
+            turns, is_cut_off, num_begun=_NUM_LOST_UNITS, num_sent_units=0,
             stop=jnp.minimum(turns.stop, now), send_start=jnp.inf, arrive=jnp.inf,
             compute_start=jnp.where(turns.compute_start > now, jnp.inf, turns.compute_start),
         )  # fmt: skip
         workers = jnp.arange(is_cut_off.size)
-        own = state.own._replace(turn=packed(turns), idle=state.view.idle | is_cut_off)
-        own = replace_where(own, is_cut_off, phase=IDLE, phase_end=jnp.inf)
-        state = with_ended_turns(state.with_own(EVERYBODY, own), is_cut_off, workers, own.turn, state.num_turns)
-        return self.with_earliest(state, EVERYBODY)
+        own_states = state.worker_states._replace(current_turns=packed(turns), idle=state.view.idle | is_cut_off)
+        own_states = replace_where(own_states, is_cut_off, phase=IDLE, phase_end=jnp.inf)
+        state = with_ended_turns(
+            state.with_worker_states(EVERYBODY, own_states),
+            is_cut_off,
+            workers,
+            own_states.current_turns,
+            state.num_turns,
+        )
+        return self.with_earliest_by_block(state, EVERYBODY)

@@ -62,8 +62,8 @@ def event_schedule(
         rule = rule_with_room_for_lost_turns(rule, *absences.leave.shape)
     # One commit more, to see whether there was room.
     turns, time, horizon = _simulated_turns(queue, num_turns or work.num_units, max_commits + 1)
-    max_messages = rule.num_contributions // (2 if rule.split else 1)
-    is_lossy = jnp.isfinite(time[-1]) | (not rule.by_worker and _most_messages(turns) > max_messages)
+    max_messages = rule.num_contributions // (2 if rule.splits_by_version else 1)
+    is_lossy = jnp.isfinite(time[-1]) | (not rule.column_per_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
         _raise_no_room(turns, time, max_messages)
     horizon = jnp.where(is_lossy, jnp.nan, horizon)  # refused by the check of any schedule
@@ -78,7 +78,7 @@ def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -
       num_workers: W.
       num_lost: the most turns that a worker loses since it leaves.
     """
-    if not rule.by_worker or rule.num_contributions <= num_workers:
+    if not rule.column_per_worker or rule.num_contributions <= num_workers:
         return rule
     return rule._replace(num_contributions=rule.num_contributions + num_lost * num_workers)
 
@@ -101,8 +101,8 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
         horizon=horizon,
         weight=rule.weight if weight_is_number else 1.0,
         num_contributions=rule.num_contributions,
-        split=rule.split,
-        by_worker=rule.by_worker,
+        splits_by_version=rule.splits_by_version,
+        column_per_worker=rule.column_per_worker,
     )
     if weight_is_number:
         return record
@@ -119,15 +119,15 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
     state = initial_state(queue, num_turns, num_commits)
     state = jax.lax.while_loop(lambda s: max_over_runs(s.is_running.astype(jnp.int32)) > 0, queue.step, state)
     state = with_ended_turns(
-        state, state.phase != IDLE, jnp.arange(queue.work.num_workers), state.current, state.num_turns
+        state, state.phase != IDLE, jnp.arange(queue.work.num_workers), state.current_turns, state.num_turns
     )
-    turns = state.ended.turns
-    if queue.rule.exchanges:  # what is read is the newest version when the exchange begins
+    turns = state.ended_turns.unpacked
+    if queue.rule.pulls_before_push:  # what is read is the newest version when the exchange begins
         newest_version = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
         # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
         version = jnp.where(turns.commit >= 0, jnp.minimum(newest_version, turns.commit), newest_version)
         turns = turns._replace(version=version)
-    if queue.rule.exchanges and queue.changes is not None:  # a turn that was cut off has read nothing
+    if queue.rule.pulls_before_push and queue.changes is not None:  # a turn that was cut off has read nothing
         turns = turns._replace(version=jnp.where(jnp.isfinite(turns.send_start), turns.version, -1))
     return turns, state.time, state.horizon
 

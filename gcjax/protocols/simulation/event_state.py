@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.columns import Columns
 from gcjax.protocols.simulation.presence import Presence
 from gcjax.protocols.simulation.rules import View
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
+from gcjax.protocols.simulation.worker_selection import WorkerSelection
 
 IDLE, RECEIVING, COMPUTING, ANSWERING, SENDING, ARRIVING = range(6)
 
@@ -28,7 +28,7 @@ class PackedTurns(NamedTuple):
     floats: jax.Array
 
     @property
-    def turns(self) -> Turns:
+    def unpacked(self) -> Turns:
         """The same as turns."""
         return Turns(*jnp.moveaxis(self.integers, -1, 0), *jnp.moveaxis(self.floats, -1, 0))
 
@@ -39,18 +39,18 @@ def packed(turns: Turns) -> PackedTurns:
     return PackedTurns(integers, jnp.stack([getattr(turns, name) for name in FLOATS], axis=-1))
 
 
-class Own(NamedTuple):
+class WorkerStates(NamedTuple):
     """What some workers do, or all; every array has an entry for each of them, and is called as in `View` or `State`.
 
-    Attributes: idle, version, begin: of the view; phase, phase_end: of the state; turn: the one under way, or the last.
+    Attributes: idle, version, begin_time: of the view; phase, phase_end, current_turns: of the state.
     """
 
     idle: jax.Array
     version: jax.Array
-    begin: jax.Array
+    begin_time: jax.Array
     phase: jax.Array
     phase_end: jax.Array
-    turn: PackedTurns
+    current_turns: PackedTurns
 
 
 class State(NamedTuple):
@@ -62,8 +62,8 @@ class State(NamedTuple):
       phase_end: float[W] seconds, when the phase ends; inf for a transfer on the shared link.
       remaining_transfer: float[W], what is left of such a transfer, in full gradients.
       num_turns: int32[W], the turns that have ended so far.
-      current: the turn under way of each worker, or else its last one.
-      ended: the turns that have ended, arrays [J, W, fields].
+      current_turns: the turn under way of each worker, or else its last one.
+      ended_turns: the turns that have ended, arrays [J, W, fields].
       time: float[E] seconds of the commits; inf for those that have not happened.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
       is_running: bool[], whether the simulation goes on.
@@ -71,7 +71,7 @@ class State(NamedTuple):
       sender: int32[], whose event was the last.
       asks_everybody: bool[], whether others than the sender may begin since workers began last.
       somebody_is_stuck: bool[], whether the unit of somebody who is not idle may never end.
-      earliest: float[B], the earliest `phase_end` of each block of workers; None if events look at everybody.
+      earliest_by_block: float[B], the earliest `phase_end` of each block of workers; None if events look at everybody.
       presence: of the workers that leave and join; None where nobody does.
     """
 
@@ -80,8 +80,8 @@ class State(NamedTuple):
     phase_end: jax.Array
     remaining_transfer: jax.Array
     num_turns: jax.Array
-    current: PackedTurns
-    ended: PackedTurns
+    current_turns: PackedTurns
+    ended_turns: PackedTurns
     time: jax.Array
     horizon: jax.Array
     is_running: jax.Array
@@ -89,20 +89,22 @@ class State(NamedTuple):
     sender: jax.Array
     asks_everybody: jax.Array
     somebody_is_stuck: jax.Array
-    earliest: jax.Array | None
+    earliest_by_block: jax.Array | None
     presence: Presence | None = None
 
     @property
-    def own(self) -> Own:
+    def worker_states(self) -> WorkerStates:
         """What everybody does."""
         view = self.view
-        return Own(view.idle, view.version, view.begin, self.phase, self.phase_end, self.current)
+        return WorkerStates(view.idle, view.version, view.begin_time, self.phase, self.phase_end, self.current_turns)
 
-    def with_own(self, who: Columns, own: Own) -> "State":
-        """The state in which the workers `who` do something else."""
-        idle, version, begin, phase, phase_end, current = who.put(self.own, own)
-        view = self.view._replace(idle=idle, version=version, begin=begin)
-        return self._replace(view=view, phase=phase, phase_end=phase_end, current=current)
+    def with_worker_states(self, selection: WorkerSelection, own_states: WorkerStates) -> "State":
+        """The state in which the workers `selection` do something else."""
+        idle, version, begin_time, phase, phase_end, current_turns = selection.with_entries(
+            self.worker_states, own_states
+        )
+        view = self.view._replace(idle=idle, version=version, begin_time=begin_time)
+        return self._replace(view=view, phase=phase, phase_end=phase_end, current_turns=current_turns)
 
 
 def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
@@ -122,9 +124,11 @@ def with_ended_turns(
       turns: their turns, arrays [m, fields].
       num_turns: int32[m], how many have ended before.
     """
-    out_of_bounds = state.ended.integers.shape[0]
+    out_of_bounds = state.ended_turns.integers.shape[0]
     entry = jnp.where(has_ended, num_turns, out_of_bounds), worker  # out of bounds: dropped
     return state._replace(
-        ended=PackedTurns(*(rows.at[entry].set(x, mode="drop") for rows, x in zip(state.ended, turns, strict=True))),
+        ended_turns=PackedTurns(
+            *(rows.at[entry].set(x, mode="drop") for rows, x in zip(state.ended_turns, turns, strict=True))
+        ),
         num_turns=state.num_turns.at[worker].add(has_ended.astype(jnp.int32)),
     )

@@ -55,20 +55,20 @@ class _Servers(NamedTuple):
     column: jax.Array
 
 
-class _Taken(NamedTuple):
+class _PushOutcome(NamedTuple):
     """What a server makes of each push; arrays [P].
 
     Attributes:
       message: int32, the number of the message of its group in whose commit the push is.
       column: int32, its place in it.
-      counts: bool, whether what it has changed is sent.
+      is_sent: bool, whether what it has changed is sent.
       commit_time: float seconds, when the message arrives at the central server that is sent with it; inf if none is.
       num_merged: int32, the answers that its group has merged when its worker goes on.
     """
 
     message: jax.Array
     column: jax.Array
-    counts: jax.Array
+    is_sent: jax.Array
     commit_time: jax.Array
     num_merged: jax.Array
 
@@ -90,33 +90,33 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
       ValueError: if there are more pushes between two messages than there is room for; under `jit` the horizon is NaN.
     """
     group = jnp.asarray(exchanges.group_of_worker)[pushes.worker[:, 0].clip(0)]  # [P]
-    taken = _taken(pushes.time, group, exchanges)
+    outcome = _push_outcomes(pushes.time, group, exchanges)
     num_pushes, num_contributions = pushes.time.size, exchanges.num_contributions
     max_commits = max(1, num_pushes // num_contributions)  # E
-    commit_time = jnp.where(taken.commit_time <= pushes.horizon, taken.commit_time, jnp.inf)
+    commit_time = jnp.where(outcome.commit_time <= pushes.horizon, outcome.commit_time, jnp.inf)
     commit_order = jnp.argsort(commit_time, stable=True)
-    commit_of_message = _commit_of_message(taken, commit_time, commit_order, group, exchanges)
+    commit_of_message = _commit_of_message(outcome, commit_time, commit_order, group, exchanges)
 
     def commit_of(message: jax.Array) -> jax.Array:
         """int32[P]: the commit of a message of the group of each push; `num_pushes` if it never happens."""
         return commit_of_message[group, message.clip(0)]
 
     happens = jnp.isfinite(pushes.time)
-    commit = jnp.where(happens, commit_of(taken.message), num_pushes)
-    has_no_room = ((taken.column >= exchanges.max_pushes) & (commit < max_commits)).any()
+    commit = jnp.where(happens, commit_of(outcome.message), num_pushes)
+    has_no_room = ((outcome.column >= exchanges.max_pushes) & (commit < max_commits)).any()
     if not _validate.is_traced(has_no_room) and bool(has_no_room):
         raise ValueError(
             "max_pushes must be the most pushes of a group between two of its messages; got "
-            f"{exchanges.max_pushes}, and there are {int(jnp.where(happens, taken.column, 0).max()) + 1}. Raise it."
+            f"{exchanges.max_pushes}, and there are {int(jnp.where(happens, outcome.column, 0).max()) + 1}. Raise it."
         )
-    place = commit, taken.column  # out of bounds: dropped
+    entry = commit, outcome.column  # out of bounds: dropped
     shape = max_commits, exchanges.max_pushes
     timeline = Timeline(*(getattr(pushes, name) for name in Timeline._fields))
-    version = jnp.where(taken.num_merged > 0, commit_of(taken.num_merged - 1) + 1, 0)
+    version = jnp.where(outcome.num_merged > 0, commit_of(outcome.num_merged - 1) + 1, 0)
 
     def by_commit(values: jax.Array, fill: int) -> jax.Array:
         """[E, C], from values [P]."""
-        return jnp.full(shape, fill, values.dtype).at[place].set(values, mode="drop")
+        return jnp.full(shape, fill, values.dtype).at[entry].set(values, mode="drop")
 
     return record(
         timeline._replace(horizon=jnp.where(has_no_room, jnp.nan, pushes.horizon)),
@@ -124,12 +124,12 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
         worker=by_commit(pushes.worker[:, 0], -1),
         unit=by_commit(pushes.unit[:, 0], 0),
         work=by_commit(pushes.work[:, 0], 0),
-        weight=by_commit(taken.counts.astype(pushes.time.dtype), 0),
-        read=_read(pushes, jnp.where(happens, version, 0)),
+        weight=by_commit(outcome.is_sent.astype(pushes.time.dtype), 0),
+        read=_version_by_unit(pushes, jnp.where(happens, version, 0)),
     )
 
 
-def _taken(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _Taken:
+def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _PushOutcome:
     """What the servers make of pushes that arrive at `time float[P]`, in order, at those of `group int32[P]`."""
     num_groups = int(exchanges.group_of_worker.max()) + 1
 
@@ -143,26 +143,29 @@ def _taken(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _Taken:
     central = exchanges.central._replace(**{name: seconds_by_group(getattr(exchanges.central, name)) for name in names})
     send_seconds, receive_seconds = (seconds_by_group(x) for x in (central.send_seconds(), central.receive_seconds()))
 
-    def take(servers: _Servers, push: tuple[jax.Array, jax.Array]) -> tuple[_Servers, _Taken]:
+    def after_next_push(servers: _Servers, push: tuple[jax.Array, jax.Array]) -> tuple[_Servers, _PushOutcome]:
         """The servers after a push, `(time float[], group int32[])`, and what is made of it."""
         now, group = push
         server = _Servers(*(x[group] for x in servers))
-        after, taken = _after_push(
+        after, outcome = _after_push(
             server, now, exchanges.num_contributions, send_seconds[group], receive_seconds[group]
         )
         happens = jnp.isfinite(now)
         all_after = jax.tree.map(lambda x, y: x.at[group].set(jnp.where(happens, y, x[group])), servers, after)
-        return all_after, taken
+        return all_after, outcome
 
     zeros = jnp.zeros(num_groups, jnp.int32)
     seconds = seconds_by_group(0)
-    initial = _Servers(zeros, zeros, zeros, seconds, seconds, zeros - 1, zeros)
-    return jax.lax.scan(take, initial, (time, group))[1]
+    initial = _Servers(
+        num_counted=zeros, num_sent=zeros, num_merged=zeros, commit_time=seconds, merge_time=seconds,
+        message=zeros - 1, column=zeros,
+    )  # fmt: skip
+    return jax.lax.scan(after_next_push, initial, (time, group))[1]
 
 
 def _after_push(
     server: _Servers, now: jax.Array, num_contributions: int, send_seconds: jax.Array, receive_seconds: jax.Array
-) -> tuple[_Servers, _Taken]:
+) -> tuple[_Servers, _PushOutcome]:
     """A group's server after a push at `now`, and what it makes of it.
 
     Args:
@@ -174,11 +177,11 @@ def _after_push(
     """
     merges = (server.num_sent > server.num_merged) & (server.merge_time <= now)
     num_merged = jnp.where(merges, server.num_sent, server.num_merged)
-    counts = server.num_sent == num_merged  # no exchange is under way
-    comes_before_commit = ~counts & (now < server.commit_time)
+    is_sent = server.num_sent == num_merged  # no exchange is under way
+    comes_before_commit = ~is_sent & (now < server.commit_time)
     message = server.num_sent - comes_before_commit.astype(jnp.int32)
-    num_counted = jnp.where(merges, 0, server.num_counted) + counts.astype(jnp.int32)
-    sends = counts & (num_counted == num_contributions)
+    num_counted = jnp.where(merges, 0, server.num_counted) + is_sent.astype(jnp.int32)
+    sends = is_sent & (num_counted == num_contributions)
     num_sent = server.num_sent + sends.astype(jnp.int32)
     commit_time = jnp.where(sends, now + send_seconds, server.commit_time)
     merge_time = jnp.where(sends, commit_time + receive_seconds, server.merge_time)
@@ -189,16 +192,16 @@ def _after_push(
         num_counted=jnp.where(merges_at_once, 0, num_counted), num_sent=num_sent, num_merged=num_merged,
         commit_time=commit_time, merge_time=merge_time, message=message, column=column,
     )  # fmt: skip
-    return after, _Taken(message, column, counts, jnp.where(sends, commit_time, jnp.inf), num_merged)
+    return after, _PushOutcome(message, column, is_sent, jnp.where(sends, commit_time, jnp.inf), num_merged)
 
 
 def _commit_of_message(
-    taken: _Taken, commit_time: jax.Array, commit_order: jax.Array, group: jax.Array, exchanges: Exchanges
+    outcome: _PushOutcome, commit_time: jax.Array, commit_order: jax.Array, group: jax.Array, exchanges: Exchanges
 ) -> jax.Array:
     """int32[G, messages]: the commit of each message of a group; P if it never happens.
 
     Args:
-      taken: what is made of each push.
+      outcome: what is made of each push.
       commit_time: float[P] seconds of the commit that a push brings; inf if it brings none.
       commit_order: int[P], the pushes in the order of these times.
       group: int32[P].
@@ -206,13 +209,13 @@ def _commit_of_message(
     """
     num_pushes = group.size
     num_groups, max_messages = int(exchanges.group_of_worker.max()) + 1, num_pushes // exchanges.num_contributions + 1
-    number = jnp.zeros(num_pushes, jnp.int32).at[commit_order].set(jnp.arange(num_pushes, dtype=jnp.int32))
-    message = jnp.where(jnp.isfinite(commit_time), taken.message, max_messages)  # out of bounds: dropped
-    nothing = jnp.full((num_groups, max_messages), num_pushes, jnp.int32)
-    return nothing.at[group, message].set(number, mode="drop")
+    commit_of_push = jnp.zeros(num_pushes, jnp.int32).at[commit_order].set(jnp.arange(num_pushes, dtype=jnp.int32))
+    message = jnp.where(jnp.isfinite(commit_time), outcome.message, max_messages)  # out of bounds: dropped
+    no_commits = jnp.full((num_groups, max_messages), num_pushes, jnp.int32)
+    return no_commits.at[group, message].set(commit_of_push, mode="drop")
 
 
-def _read(pushes: Schedule, version: jax.Array) -> jax.Array:
+def _version_by_unit(pushes: Schedule, version: jax.Array) -> jax.Array:
     """int32[T, W]: the version that a worker's group has merged when it begins a unit; -1 where it begins none.
 
     Args:
@@ -220,6 +223,6 @@ def _read(pushes: Schedule, version: jax.Array) -> jax.Array:
       version: int32[P], the version when the worker of each push goes on; it never decreases.
     """
     next_unit = pushes.unit[:, 0] + pushes.work[:, 0]
-    place = jnp.where(pushes.worker[:, 0] >= 0, next_unit, pushes.read.shape[0]), pushes.worker[:, 0]
-    version_from_unit = jnp.zeros_like(pushes.read).at[place].max(version.astype(jnp.int32), mode="drop")
+    entry = jnp.where(pushes.worker[:, 0] >= 0, next_unit, pushes.read.shape[0]), pushes.worker[:, 0]
+    version_from_unit = jnp.zeros_like(pushes.read).at[entry].max(version.astype(jnp.int32), mode="drop")
     return jnp.where(pushes.read >= 0, jax.lax.cummax(version_from_unit, axis=0), -1)

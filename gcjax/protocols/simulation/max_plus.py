@@ -11,7 +11,7 @@ from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.stragglers.network import Network
 
-Pair = tuple[jax.Array, jax.Array]
+TwoArrays = tuple[jax.Array, jax.Array]
 RankState = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 _TIME_BITS = 32
@@ -31,32 +31,33 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
       staleness: s >= 0; inf for no bound.
     """
     num_units, num_workers = durations.shape
-    bounded = staleness < num_units
-    ring_size = int(staleness) + 1 if bounded else 1
+    is_bounded = staleness < num_units
+    ring_size = int(staleness) + 1 if is_bounded else 1
     dtype = durations.dtype
-    receive, send = (
+    receive_seconds, send_seconds = (
         jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
         for x in (network.receive_seconds(), network.send_seconds())
     )
 
-    def begin(last_finish: jax.Array, latest_finishes: jax.Array, unit: jax.Array) -> jax.Array:
+    def begin_time(last_finish: jax.Array, latest_finishes: jax.Array, unit: jax.Array) -> jax.Array:
         """float[W]: when unit number `unit` of each worker begins.
 
         After its last unit, at `last_finish float[W]`, and after the unit `ring_size` before it of everybody, at
         `latest_finishes float[ring_size]`, the latest finish of each of the last units (unit n at n % ring_size).
         """
-        return jnp.maximum(last_finish, latest_finishes[unit % ring_size]) if bounded else last_finish
+        return jnp.maximum(last_finish, latest_finishes[unit % ring_size]) if is_bounded else last_finish
 
-    def step(state: Pair, unit_durations: Pair) -> tuple[Pair, tuple[jax.Array, ...]]:
-        """One unit of every worker: the state that `begin` looks at, and the times of the unit, `[W]` each.
+    def step(state: TwoArrays, numbered_unit: TwoArrays) -> tuple[TwoArrays, tuple[jax.Array, ...]]:
+        """One unit of every worker: the state that `begin_time` looks at, and the times of the unit, `[W]` each.
 
-        `unit_durations`: the number of the unit, and its seconds `[W]`; `receive` and `send` are those of messages.
+        `numbered_unit`: the number of the unit, and its seconds `[W]`; messages take `receive_seconds` and
+        `send_seconds`.
         """
-        (last_finish, latest_finishes), (unit_number, seconds) = state, unit_durations
-        start = begin(last_finish, latest_finishes, unit_number)
-        compute_start = start + receive
+        (last_finish, latest_finishes), (unit_number, seconds) = state, numbered_unit
+        start = begin_time(last_finish, latest_finishes, unit_number)
+        compute_start = start + receive_seconds
         compute_end = compute_start + seconds
-        finish = compute_end + send
+        finish = compute_end + send_seconds
         latest_finishes = latest_finishes.at[unit_number % ring_size].set(finish.max())
         return (finish, latest_finishes), (start, compute_start, compute_end, finish)
 
@@ -65,7 +66,7 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     (last_finish, latest_finishes), times = jax.lax.scan(step, initial, (unit_numbers, durations))
     start, compute_start, compute_end, finish = times
     first_not_sampled = jnp.asarray(num_units)
-    horizon = begin(last_finish, latest_finishes, first_not_sampled).min()
+    horizon = begin_time(last_finish, latest_finishes, first_not_sampled).min()
     return Timeline(
         start=start,
         compute_start=compute_start,
@@ -142,8 +143,8 @@ def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
         place_in_ring = unit_number % ring_size
         own_rank = jnp.where(last_finish == start, last_rank, -1)
         others_rank = jnp.where(finish_ring[place_in_ring] == start, rank_ring[place_in_ring], -1)
-        waited_rank = jnp.maximum(own_rank, others_rank)
-        rank = jnp.where((finish == start) & jnp.isfinite(finish), waited_rank + 1, 0)
+        awaited_rank = jnp.maximum(own_rank, others_rank)
+        rank = jnp.where((finish == start) & jnp.isfinite(finish), awaited_rank + 1, 0)
         latest_finish = finish.max()
         if staleness < num_units:
             finish_ring = finish_ring.at[place_in_ring].set(latest_finish)

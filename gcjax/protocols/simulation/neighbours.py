@@ -19,15 +19,15 @@ class Exchange(NamedTuple):
 
     Attributes:
       hears: bool[W, W], whether worker w (row) waits for what worker v (column) sends.
-      sent: float[W], how often each sends its parameters.
-      received: float[W], how often each receives some.
+      num_sent: float[W], how often each sends its parameters.
+      num_received: float[W], how often each receives some.
       heard: int32[W, neighbours], whom each hears, with -1 behind the last; None where nobody has listed them.
       hearers: int32[W, neighbours], who hears each, likewise.
     """
 
     hears: jax.Array
-    sent: jax.Array
-    received: jax.Array
+    num_sent: jax.Array
+    num_received: jax.Array
     heard: jax.Array | None = None
     hearers: jax.Array | None = None
 
@@ -47,7 +47,7 @@ def _of_listed(values: jax.Array, is_neighbour: jax.Array, neighbours: jax.Array
     return values[neighbours.clip(0)], neighbours >= 0
 
 
-def _lists(is_neighbour: np.ndarray) -> np.ndarray:
+def _neighbour_lists(is_neighbour: np.ndarray) -> np.ndarray:
     """int32[turns, W, neighbours]: the neighbours of each worker in order, of bool[turns, W, W]; -1 behind the last."""
     degree = is_neighbour.sum(axis=2)
     order = np.argsort(~is_neighbour, axis=2, kind="stable")[:, :, : max(1, degree.max())]  # neighbours come first
@@ -58,7 +58,7 @@ def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
     """The pure function `iteration -> Exchange` where each sends to each that hears it, bool[turns, W, W] by turns."""
     hears = hears & ~np.eye(hears.shape[1], dtype=bool)
     num_sent, num_received = (hears.sum(axis=axis, dtype=np.int32) for axis in (1, 2))  # [turns, W]
-    by_turns = hears, num_sent, num_received, _lists(hears), _lists(hears.swapaxes(1, 2))
+    by_turns = hears, num_sent, num_received, _neighbour_lists(hears), _neighbour_lists(hears.swapaxes(1, 2))
 
     def exchange(iteration: jax.Array) -> Exchange:
         """Who hears whom after an iteration, and the messages: one for each neighbour."""
@@ -71,10 +71,10 @@ def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
 def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -> jax.Array:
     """float[T, W]: the copies of its parameters that each worker sends after each iteration."""
     iterations = jnp.arange(schedule.start.shape[0], dtype=jnp.int32)
-    return jax.vmap(lambda iteration: exchange(iteration).sent)(iterations).astype(schedule.start.dtype)
+    return jax.vmap(lambda iteration: exchange(iteration).num_sent)(iterations).astype(schedule.start.dtype)
 
 
-def has_come(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:
+def has_arrived(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:
     """bool[W, W]: whether worker w has what it hears of worker v when it begins its next iteration.
 
     Args:
@@ -85,14 +85,14 @@ def has_come(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.
     return hears & (finish[None] <= next_start[:, None])
 
 
-def _enough_heard(exchange: Exchange, finish: jax.Array, num_backup: int) -> jax.Array:
+def _time_enough_heard(exchange: Exchange, finish: jax.Array, num_backup: int) -> jax.Array:
     """float[W] seconds: when each has heard all whom it hears, but for so many; 0 if that is nobody."""
     finish_of_heard, is_heard = exchange.of_heard(finish)
     if num_backup == 0:
         return jnp.max(jnp.where(is_heard, finish_of_heard, 0), axis=1)
     num_needed = is_heard.sum(axis=1) - num_backup
-    in_order = jnp.sort(jnp.where(is_heard, finish_of_heard, jnp.inf), axis=1)
-    last_needed = jnp.take_along_axis(in_order, (num_needed - 1).clip(0)[:, None], axis=1)[:, 0]
+    sorted_finish = jnp.sort(jnp.where(is_heard, finish_of_heard, jnp.inf), axis=1)
+    last_needed = jnp.take_along_axis(sorted_finish, (num_needed - 1).clip(0)[:, None], axis=1)[:, 0]
     return jnp.where(num_needed > 0, last_needed, 0)
 
 
@@ -134,9 +134,9 @@ def neighbour_iterations(
         for x in (network.latency, network.upload, network.download)
     )
 
-    def message_seconds(copies: jax.Array, seconds: jax.Array) -> jax.Array:
+    def message_seconds(num_copies: jax.Array, seconds: jax.Array) -> jax.Array:
         """float[W]: the seconds of so many copies, of `seconds` each; none without any."""
-        return jnp.where(copies > 0, latency + copies.astype(dtype) * seconds, 0)
+        return jnp.where(num_copies > 0, latency + num_copies.astype(dtype) * seconds, 0)
 
     def step(
         state: tuple[jax.Array, ...], iteration_and_seconds: tuple[jax.Array, jax.Array]
@@ -146,18 +146,18 @@ def neighbour_iterations(
         The state: when each begins it, and how long it then receives; and when each began the last `max_gap` ones.
         """
         (start, receive_seconds, recent_starts), (iteration, seconds) = state, iteration_and_seconds
-        now = exchange(iteration)
+        messages = exchange(iteration)
         compute_start = start + receive_seconds
         compute_end = compute_start + seconds
-        finish = compute_end + message_seconds(now.sent, upload)
-        next_start = jnp.maximum(finish, _enough_heard(now, finish, num_backup))
+        finish = compute_end + message_seconds(messages.num_sent, upload)
+        next_start = jnp.maximum(finish, _time_enough_heard(messages, finish, num_backup))
         if max_gap is not None:
             recent_starts = recent_starts.at[iteration % max_gap].set(start)
             oldest_start = recent_starts[(iteration + 1) % max_gap]
-            start_of_hearers, is_hearer = now.of_hearers(oldest_start)
+            start_of_hearers, is_hearer = messages.of_hearers(oldest_start)
             next_start = jnp.maximum(next_start, jnp.where(is_hearer, start_of_hearers, 0).max(axis=1))
-        received = now.received if num_backup == 0 else _num_received(now, finish, next_start)
-        return (next_start, message_seconds(received, download), recent_starts), (
+        num_received = messages.num_received if num_backup == 0 else _num_received(messages, finish, next_start)
+        return (next_start, message_seconds(num_received, download), recent_starts), (
             start,
             compute_start,
             compute_end,

@@ -63,9 +63,9 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         last_arrival = jnp.max(jnp.where(this_round.num_units > 0, arrival_time, -jnp.inf))
         end_time = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(this_round.stop)), jnp.inf)
         turns = Turns(
-            first=jnp.where(happens, first_unit, work.num_units),
+            first_unit=jnp.where(happens, first_unit, work.num_units),
             num_begun=jnp.where(happens, this_round.num_begun, 0),
-            work=jnp.where(happens, this_round.num_units, 0),
+            num_sent_units=jnp.where(happens, this_round.num_units, 0),
             first_on_version=first_unit,
             version=jnp.broadcast_to(round_number, first_unit.shape),
             commit=jnp.broadcast_to(round_number, first_unit.shape),
@@ -86,9 +86,9 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
     return record(
         timeline,
         time=end,
-        worker=jnp.where(turns.work > 0, turns.position, -1),
-        unit=turns.first,
-        work=turns.work,
+        worker=jnp.where(turns.num_sent_units > 0, turns.position, -1),
+        unit=turns.first_unit,
+        work=turns.num_sent_units,
         weight=1.0 / work.num_workers,
         read=read,
     )
@@ -108,7 +108,7 @@ def fixed_units(count: int | jax.Array) -> RoundRule:
 
 
 def units_until(
-    work: Work, first: jax.Array, received: jax.Array, stop: jax.Array, least: jax.Array | int = 0
+    work: Work, first_unit: jax.Array, receive_time: jax.Array, stop: jax.Array, min_units: jax.Array | int = 0
 ) -> Round:
     """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
 
@@ -116,11 +116,11 @@ def units_until(
 
     Args:
       work: the sampled units.
-      first: int32[W], the first unit of each worker.
-      received: float[W] seconds, when it begins.
-      stop: float[W] seconds.
-      least: int32[W], how many units are known to be done by then, however their sum is rounded.
+      first_unit: int32[W], the first unit of each worker.
+      receive_time: float[W] seconds, when the parameters arrive, and it begins.
+      stop: float[W] seconds, when it stops computing.
+      min_units: int32[W], how many units are known to be done by then, however their sum is rounded.
     """
-    num_done = jnp.maximum(work.done(first, end=stop, begin=received), least)
-    begins_another = received + work.seconds(first, num_done) < stop  # the unit that is cut off
+    num_done = jnp.maximum(work.num_done(first_unit, end=stop, begin=receive_time), min_units)
+    begins_another = receive_time + work.seconds(first_unit, num_done) < stop  # the unit that is cut off
     return Round(num_done, num_begun=num_done + begins_another.astype(jnp.int32), stop=stop)

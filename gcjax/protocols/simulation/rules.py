@@ -20,13 +20,13 @@ class View(NamedTuple):
 
     Attributes:
       now: float[] seconds.
-      commits: int32[], the commits so far, which is the newest version.
+      num_commits: int32[], the commits so far, which is the newest version.
       clock: int32[W], the messages of each worker that have arrived.
       num_uncommitted: int32[W], those that are not in a commit yet.
       idle: bool[W], who is between two turns.
       alive: bool[W], who takes part: nobody waits for who does not.
       version: int32[W], the version that each worker has read last; -1 at first.
-      begin: float[W] seconds, when each worker's last turn began; 0 at first.
+      begin_time: float[W] seconds, when each worker's last turn began; 0 at first.
       memory: what the rule keeps in mind.
       progress: int32[W], the units of its last turn that each worker has done, where the server stops turns; else None.
       stopped: bool[W], whom the server has stopped and who has not pushed yet, where it stops turns; else None.
@@ -34,13 +34,13 @@ class View(NamedTuple):
     """
 
     now: jax.Array
-    commits: jax.Array
+    num_commits: jax.Array
     clock: jax.Array
     num_uncommitted: jax.Array
     idle: jax.Array
     alive: jax.Array
     version: jax.Array
-    begin: jax.Array
+    begin_time: jax.Array
     memory: Any
     progress: Any = None
     stopped: Any = None
@@ -111,7 +111,7 @@ def all_have_pushed(view: View) -> jax.Array:
 def round_begin(view: View) -> jax.Array:
     """float[] seconds, when the first of those began who have a turn under way or a message in no commit; else now."""
     takes_part = view.alive & (~view.idle | (view.num_uncommitted > 0))
-    return jnp.min(jnp.where(takes_part, view.begin, view.now))
+    return jnp.min(jnp.where(takes_part, view.begin_time, view.now))
 
 
 def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
@@ -129,7 +129,7 @@ def _accepts_each(view: View, worker: jax.Array) -> jax.Array:
 def _for_next_commit(view: View, worker: jax.Array) -> jax.Array:
     """int32[], 0: a message is for the next commit."""
     del worker
-    return jnp.zeros_like(view.commits)
+    return jnp.zeros_like(view.num_commits)
 
 
 def _all_may_begin(view: View) -> jax.Array:
@@ -139,7 +139,7 @@ def _all_may_begin(view: View) -> jax.Array:
 
 def _has_old_version(view: View) -> jax.Array:
     """bool[W]: whose version is not the newest one."""
-    return view.version < view.commits
+    return view.version < view.num_commits
 
 
 def all_under_way(view: View, worker: jax.Array) -> jax.Array:
@@ -163,28 +163,29 @@ class Rule(NamedTuple):
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       accepts: `(view, worker) -> bool[]`, whether the message of this worker, which has arrived and is not counted yet,
         counts for a commit; one that does not is ignored, and its worker goes on. Each does if it is not said. It is
-        not for rules that say `by_worker`, `split` or `stop`.
+        not for rules that say `column_per_worker`, `splits_by_version` or `stop`.
       postpones: `(view, worker) -> int32[]`, how many commits the message of this worker, counted already, lets pass
         before the one that it is in; none if it is not said. It is not for rules that say `takes`, and a server on the
         real clock does not know it.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
       num_units: the units of a turn, a number or `(view) -> int32[W]`.
-      plan: `(work, first, ready, memory) -> TurnPlan`, what a worker does that has the parameters at `ready float[W]`,
-        where it decides by its own clock; None for turns of `num_units` units, one after the other.
+      plan: `(work, first_unit, ready_time, memory) -> TurnPlan`, what a worker does that has the parameters at
+        `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a
+        row.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
-      remember: `(view, worker) -> memory`, after a message; `view.commits` counts the commit that it brought.
-      cuts: `(view, worker) -> bool[W]`, whose turns the commit cuts off; nobody's if None.
-      exchanges: whether the parameters are received after computing and before sending, not before computing.
-      everybody: whether each commit needs a message of everybody, so that there is none any more, and the run comes to
-        a halt, once a worker that owes one never ends its unit.
+      remember: `(view, worker) -> memory`, after a message; `view.num_commits` counts the commit that it brought.
+      cuts_off: `(view, worker) -> bool[W]`, whose turns the commit cuts off; nobody's if None.
+      pulls_before_push: whether the parameters are received after computing and before sending, not before computing.
+      needs_everybody: whether each commit needs a message of everybody, so that there is none any more, and the run
+        comes to a halt, once a worker that owes one never ends its unit.
       weight: of a contribution in its commit, a number, or `(staleness int32[..., C], work int32[..., C]) ->
         float[..., C or 1]`, from the commits since it was read and the units in it (0 where there is none).
       num_contributions: C, the most messages that a commit can take.
-      split: whether what a message has of the version before the one just read is a contribution of its own; C is then
-        twice the messages.
-      by_worker: whether all messages of a worker to a commit are one contribution, for each version that they are based
-        on; C is then W times the versions.
+      splits_by_version: whether what a message has of the version before the one just read is a contribution of its
+        own; C is then twice the messages.
+      column_per_worker: whether all messages of a worker to a commit are one contribution, for each version that
+        they are based on, in the columns w, W + w, ...; C is then W times the versions.
       alarm: `(view) -> float[]` seconds, when to look again, although nothing has happened: `commits` is then asked, if
         there is a message in no commit; inf for never. A time that is over is no alarm.
       stop: `(view) -> float[]` seconds, when the server stops all turns under way, as far as is known by now; inf if
@@ -195,7 +196,8 @@ class Rule(NamedTuple):
         `num_units`.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_on_version`), one at least, and the server's `num_units` says nothing.
-      aligned: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is skipped.
+      skips_undone_units: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is
+        skipped.
       waits_for_commit: whether whoever may not begin once its own message has been dealt with may do so after a commit
         at the earliest, or after an alarm, or when somebody leaves or joins. The event queue then asks `ready` of
         everybody only after these, and otherwise of the sender alone. It always may if all may begin.
@@ -211,19 +213,19 @@ class Rule(NamedTuple):
     plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] | None = None
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _unchanged_memory
-    cuts: Callable[[View, jax.Array], jax.Array] | None = None
-    exchanges: bool = False
-    everybody: bool = False
+    cuts_off: Callable[[View, jax.Array], jax.Array] | None = None
+    pulls_before_push: bool = False
+    needs_everybody: bool = False
     weight: Any = 1.0
     num_contributions: int = 1
-    split: bool = False
-    by_worker: bool = False
+    splits_by_version: bool = False
+    column_per_worker: bool = False
     alarm: Callable[[View], jax.Array] | None = None
     stop: Callable[[View], jax.Array] | None = None
     remember_unit: Callable[[View, jax.Array], Any] = _unchanged_memory
     turn_seconds: Callable[[View], jax.Array] | None = None
     overlaps: bool = False
-    aligned: bool = False
+    skips_undone_units: bool = False
     waits_for_commit: bool = False
 
     @property
@@ -243,10 +245,10 @@ def round_rule(num_workers: int, num_units: int) -> Rule:
         ready=lambda view: view.num_uncommitted == 0,
         waits_for_commit=True,
         num_units=num_units,
-        everybody=True,
+        needs_everybody=True,
         weight=1.0 / num_workers,
         num_contributions=num_workers,
-        by_worker=True,
+        column_per_worker=True,
     )
 
 
@@ -273,9 +275,9 @@ def stopped_rule(stop: Callable[[View], jax.Array], num_workers: int, num_units:
         commits=all_stopped_have_pushed,
         ready=ready,
         num_units=num_units,
-        cuts=all_under_way,
+        cuts_off=all_under_way,
         num_contributions=num_workers,
-        by_worker=True,
+        column_per_worker=True,
         stop=stop,
     )
 

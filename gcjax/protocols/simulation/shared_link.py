@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.columns import EVERYBODY, Columns
 from gcjax.protocols.simulation.event_queue import Queue
 from gcjax.protocols.simulation.event_state import (
     ANSWERING,
@@ -16,11 +15,12 @@ from gcjax.protocols.simulation.event_state import (
     COMPUTING,
     RECEIVING,
     SENDING,
-    Own,
     State,
+    WorkerStates,
     packed,
     replace_where,
 )
+from gcjax.protocols.simulation.worker_selection import EVERYBODY, WorkerSelection
 from gcjax.stragglers.transfers import shared_seconds
 
 
@@ -48,17 +48,19 @@ class SharedQueue(Queue):
         arrives = phase_has_ended & (state.phase[worker] == ARRIVING)
         return self._with_next_phase(state, worker, phase_has_ended & ~arrives), arrives
 
-    def begin_turns(self, state: State, who: Columns, own: Own, begins: jax.Array, pulls: jax.Array) -> State:
+    def begin_turns(
+        self, state: State, selection: WorkerSelection, own_states: WorkerStates, begins: jax.Array, pulls: jax.Array
+    ) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
         now = jnp.broadcast_to(state.view.now, begins.shape)
-        state = self.with_computing_turns(state, who, own, begins & ~pulls, now, pulls)
+        state = self.with_computing_turns(state, selection, own_states, begins & ~pulls, now, pulls)
         return _with_begun_transfers(state, pulls, RECEIVING)
 
     def phase_until_sent(
-        self, who: Columns, stop: jax.Array, send_start: jax.Array
+        self, selection: WorkerSelection, stop: jax.Array, send_start: jax.Array
     ) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when a message would arrive."""
-        return COMPUTING, send_start, super().phase_until_sent(who, stop, send_start)[2]
+        return COMPUTING, send_start, super().phase_until_sent(selection, stop, send_start)[2]
 
     def _transfer_seconds(self, state: State) -> jax.Array:
         """float[W]: seconds that a full gradient would take at the rates of this moment.
@@ -104,14 +106,16 @@ class SharedQueue(Queue):
         )
         after_latency = now + latency
         state = replace_where(state, has_sent, phase=ARRIVING, phase_end=after_latency)
-        turns = replace_where(state.current.turns, has_sent, arrive=after_latency)
-        state = state._replace(current=packed(turns))
-        if self.rule.exchanges:
+        turns = replace_where(state.current_turns.unpacked, has_sent, arrive=after_latency)
+        state = state._replace(current_turns=packed(turns))
+        if self.rule.pulls_before_push:
             state = replace_where(state, has_received, phase=ANSWERING, phase_end=after_latency)
             state = _with_begun_transfers(state, has_answered, SENDING)
             return _with_begun_transfers(state, has_computed, RECEIVING)
         state = _with_begun_transfers(state, has_computed, SENDING)
-        return self.with_computing_turns(state, EVERYBODY, state.own, has_received, after_latency, has_received)
+        return self.with_computing_turns(
+            state, EVERYBODY, state.worker_states, has_received, after_latency, has_received
+        )
 
 
 def _with_begun_transfers(state: State, begins: jax.Array, phase: int) -> State:

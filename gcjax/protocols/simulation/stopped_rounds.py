@@ -38,7 +38,7 @@ def message_seconds(message_size: jax.Array, network: Network) -> jax.Array:
 
 def stopped_rounds(
     finish: jax.Array,
-    is_held: jax.Array,
+    has_unit: jax.Array,
     is_done: jax.Array,
     stop: jax.Array,
     message_size: jax.Array,
@@ -50,7 +50,7 @@ def stopped_rounds(
 
     Args:
       finish: float[R, K, W] seconds, when each unit would end, from the begin of its round.
-      is_held: bool[1 or R, K, W], which units there are.
+      has_unit: bool[1 or R, K, W], whether each worker has this unit in the round.
       is_done: bool[R, K, W], which units end before the round is stopped.
       stop: float[R] seconds, when each round is stopped, from its begin.
       message_size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
@@ -68,7 +68,7 @@ def stopped_rounds(
         end_time = begin_time + round_seconds
     send = jnp.where(sends, stop[:, None], jnp.inf)  # once the round has stopped
     timeline = timeline_of_rounds(
-        finish, is_held=is_held, is_done=is_done, stop=stop, send=send, seconds_of_message=seconds_of_message,
+        finish, has_unit=has_unit, is_done=is_done, stop=stop, send=send, seconds_of_message=seconds_of_message,
         network=network, num_units=num_units, begin_time=begin_time, horizon=end_time[-1],
     )  # fmt: skip
     return timeline, end_time
@@ -77,7 +77,7 @@ def stopped_rounds(
 def timeline_of_rounds(
     finish: jax.Array,
     *,
-    is_held: jax.Array,
+    has_unit: jax.Array,
     is_done: jax.Array,
     stop: jax.Array,
     send: jax.Array,
@@ -90,8 +90,8 @@ def timeline_of_rounds(
     """The times of all units of rounds, whose messages go out with the last unit that is done.
 
     Args:
-      finish: as for `stopped_rounds`, as are `is_held` to `stop`, `network` and `num_units`.
-      is_held: see there.
+      finish: as for `stopped_rounds`, as are `has_unit` to `stop`, `network` and `num_units`.
+      has_unit: see there.
       is_done: see there.
       stop: see there.
       send: float[R, W] seconds, when each worker begins to send, from the begin of the round; inf if it does not.
@@ -105,7 +105,7 @@ def timeline_of_rounds(
     begin_time = begin_time[:, None, None]
     stop, receive_of_first_unit = stop[:, None, None], jnp.broadcast_to(receive_seconds, finish[:, :1].shape)
     ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed
-    is_begun = (is_held & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
+    is_begun = (has_unit & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
     num_done_so_far, num_done = jnp.cumsum(is_done, axis=1), is_done.sum(axis=1, keepdims=True)
     is_last_done = is_done & (num_done_so_far == num_done)
     has_message = is_last_done & jnp.isfinite(send)[:, None]

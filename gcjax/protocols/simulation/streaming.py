@@ -16,18 +16,18 @@ class _State(NamedTuple):
     """What the next turn, of L units, depends on.
 
     Attributes:
-      free: float[W] seconds, when each has done its units so far.
-      sent: float[W], when the link of each towards the server is free.
-      received: float[W], when that from the server is.
+      compute_end: float[W] seconds, when each has done its units so far.
+      upload_end: float[W], when the link of each towards the server is free.
+      download_end: float[W], when that from the server is.
       commit_time: float[q + 1], of the last commits, number e at place `e % (q + 1)`; 0 for those before the first.
-      arrival: float[q + 1, W], when what came of them has arrived at each worker.
+      commit_arrival: float[q + 1, W], when what came of them has arrived at each worker.
     """
 
-    free: jax.Array
-    sent: jax.Array
-    received: jax.Array
+    compute_end: jax.Array
+    upload_end: jax.Array
+    download_end: jax.Array
     commit_time: jax.Array
-    arrival: jax.Array
+    commit_arrival: jax.Array
 
 
 def streaming_commits(
@@ -52,20 +52,20 @@ def streaming_commits(
     """
     sampled_units, num_workers = durations.shape
     num_commits = sampled_units // num_units
-    seconds = _with_next_turn(durations, num_units)
-    lag, offset = divmod(overlap_units, num_units)
-    shares = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
-    turns = _StreamedTurns(network, shares, lag, offset)
+    seconds = _units_by_turn(durations, num_units)
+    lag_turns, merge_offset = divmod(overlap_units, num_units)
+    message_sizes = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
+    turns = _StreamedTurns(network, message_sizes, lag_turns, merge_offset)
     numbers = jnp.arange(num_commits + 1, dtype=jnp.int32)
-    times, time = jax.lax.scan(turns.step, turns.first(num_workers, durations.dtype), (numbers, seconds))[1]
+    times, time = jax.lax.scan(turns.step, turns.initial_state(num_workers, durations.dtype), (numbers, seconds))[1]
     rows = {name: x.reshape(-1, num_workers) for name, x in times.items()}
     timeline = Timeline(
         **{name: x[:sampled_units] for name, x in rows.items()}, horizon=rows["start"][sampled_units].min()
     )
-    return _record(timeline, time[:num_commits], num_units, lag, offset)
+    return _record(timeline, time[:num_commits], num_units, lag_turns, merge_offset)
 
 
-def _with_next_turn(durations: jax.Array, num_units: int) -> jax.Array:
+def _units_by_turn(durations: jax.Array, num_units: int) -> jax.Array:
     """float[turns, L, W] seconds, inf for units that are not sampled, of which there is one at least."""
     sampled_units, num_workers = durations.shape
     missing_units = num_units - sampled_units % num_units
@@ -78,22 +78,26 @@ class _StreamedTurns(NamedTuple):
 
     Attributes:
       network: the time of messages.
-      shares: float[P], their sizes.
-      lag: q, in the turn after so many others what came of a push is merged.
-      offset: r, before its unit of this number.
+      message_sizes: float[P], their sizes.
+      lag_turns: q, in the turn after so many others what came of a push is merged.
+      merge_offset: r, before its unit of this number.
     """
 
     network: Network
-    shares: jax.Array
-    lag: int
-    offset: int
+    message_sizes: jax.Array
+    lag_turns: int
+    merge_offset: int
 
-    def first(self, num_workers: int, dtype: jnp.dtype) -> _State:
+    def initial_state(self, num_workers: int, dtype: jnp.dtype) -> _State:
         """The state before the first turn."""
         zeros = jnp.zeros(num_workers, dtype)
-        last_commits = self.lag + 1
+        num_kept_commits = self.lag_turns + 1
         return _State(
-            zeros, zeros, zeros, jnp.zeros(last_commits, dtype), jnp.zeros((last_commits, num_workers), dtype)
+            compute_end=zeros,
+            upload_end=zeros,
+            download_end=zeros,
+            commit_time=jnp.zeros(num_kept_commits, dtype),
+            commit_arrival=jnp.zeros((num_kept_commits, num_workers), dtype),
         )
 
     def step(
@@ -103,64 +107,71 @@ class _StreamedTurns(NamedTuple):
 
         Collected: the times of its units, float[L, W] each, and that of its commit.
         """
-        number, seconds = inputs
-        place, share = number % (self.lag + 1), self.shares[number % self.shares.size]
+        turn_number, seconds = inputs
+        ring_index, message_size = (
+            turn_number % (self.lag_turns + 1),
+            self.message_sizes[turn_number % self.message_sizes.size],
+        )
         ready = jnp.where(
-            number == 0, self.network.arrivals_at_workers(state.free), state.free
+            turn_number == 0, self.network.arrivals_at_workers(state.compute_end), state.compute_end
         )  # at first all parameters
-        before = _ends(ready, seconds[: self.offset])
-        is_free = before[-1] if self.offset else state.free
-        merge_start = jnp.maximum(is_free, state.commit_time[place])
-        after = _ends(jnp.maximum(before[-1], state.arrival[place]), seconds[self.offset :])
-        compute_start = jnp.concatenate([before[:-1], after[:-1]])
-        compute_end = jnp.concatenate([before[1:], after[1:]])
+        begins_before_merge = _begins_and_end(ready, seconds[: self.merge_offset])
+        done_before_merge = begins_before_merge[-1] if self.merge_offset else state.compute_end
+        merge_start = jnp.maximum(done_before_merge, state.commit_time[ring_index])
+        begins_after_merge = _begins_and_end(
+            jnp.maximum(begins_before_merge[-1], state.commit_arrival[ring_index]), seconds[self.merge_offset :]
+        )
+        compute_start = jnp.concatenate([begins_before_merge[:-1], begins_after_merge[:-1]])
+        compute_end = jnp.concatenate([begins_before_merge[1:], begins_after_merge[1:]])
         last, end = len(seconds) - 1, compute_end[-1]
-        send_start = jnp.maximum(end, state.sent)
-        arrival = self.network.arrivals_at_server(send_start, share)
+        send_start = jnp.maximum(end, state.upload_end)
+        arrival = self.network.arrivals_at_server(send_start, message_size)
         times = {
-            "start": compute_start.at[0].set(state.free).at[self.offset].set(merge_start),
+            "start": compute_start.at[0].set(state.compute_end).at[self.merge_offset].set(merge_start),
             "compute_start": compute_start,
             "compute_end": compute_end,
             "send_start": jnp.full_like(compute_end, jnp.inf).at[last].set(send_start),
             "finish": compute_end.at[last].set(arrival),
         }
-        return self._after(state, place, share, end, arrival), (times, arrival.max())
+        return self._state_after(state, ring_index, message_size, end, arrival), (times, arrival.max())
 
-    def _after(self, state: _State, place: jax.Array, share: jax.Array, end: jax.Array, arrival: jax.Array) -> _State:
+    def _state_after(
+        self, state: _State, ring_index: jax.Array, message_size: jax.Array, end: jax.Array, arrival: jax.Array
+    ) -> _State:
         """The state after a turn that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
         network, dtype, time = self.network, end.dtype, arrival.max()
-        received = network.arrivals_at_workers(jnp.maximum(time, state.received), share)
+        received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
         latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
         service = jnp.asarray(0 if network.service is None else network.service, dtype)
         return _State(
-            free=end,
-            sent=arrival - latency - service,
-            received=received - latency,
-            commit_time=state.commit_time.at[place].set(time),
-            arrival=state.arrival.at[place].set(received),
+            compute_end=end,
+            upload_end=arrival - latency - service,
+            download_end=received - latency,
+            commit_time=state.commit_time.at[ring_index].set(time),
+            commit_arrival=state.commit_arrival.at[ring_index].set(received),
         )
 
 
-def _ends(begin: jax.Array, seconds: jax.Array) -> jax.Array:
+def _begins_and_end(begin: jax.Array, seconds: jax.Array) -> jax.Array:
     """float[units + 1, W]: when units of these seconds [units, W] begin one after the other, and the last one ends."""
     return begin[None] + jnp.concatenate([jnp.zeros_like(begin)[None], jnp.cumsum(seconds, axis=0)])
 
 
-def _record(timeline: Timeline, time: jax.Array, num_units: int, lag: int, offset: int) -> Schedule:
-    """The record of these units, if commits are at `time float[E]`; `lag` and `offset` are q and r."""
+def _record(timeline: Timeline, time: jax.Array, num_units: int, lag_turns: int, merge_offset: int) -> Schedule:
+    """The record of these units, if commits are at `time float[E]`; `lag_turns` and `merge_offset` are q and r."""
     sampled_units, num_workers = timeline.start.shape
     units = jnp.arange(sampled_units, dtype=jnp.int32)
-    merged = units // num_units - lag - (units % num_units < offset).astype(jnp.int32)
+    version_of_unit = units // num_units - lag_turns - (units % num_units < merge_offset).astype(jnp.int32)
     commit = jnp.arange(time.size, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), (time.size, num_workers))
     unit, work = commit * num_units, jnp.full_like(commit, num_units)
-    if offset:
-        merges = commit > lag  # a fragment within the turn
+    if merge_offset:
+        merges = commit > lag_turns  # a fragment within the turn
         worker = jnp.concatenate([worker, jnp.where(merges, worker, -1)], axis=1)
         work = jnp.repeat(
-            jnp.concatenate([jnp.where(merges, offset, work), work - offset], axis=1), num_workers, axis=1
+            jnp.concatenate([jnp.where(merges, merge_offset, work), work - merge_offset], axis=1), num_workers, axis=1
         )
-        unit = jnp.repeat(jnp.concatenate([unit, unit + offset], axis=1), num_workers, axis=1)
+        unit = jnp.repeat(jnp.concatenate([unit, unit + merge_offset], axis=1), num_workers, axis=1)
     return record(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
@@ -168,5 +179,5 @@ def _record(timeline: Timeline, time: jax.Array, num_units: int, lag: int, offse
         unit=unit,
         work=work,
         weight=1.0 / num_workers,
-        read=jnp.where(jnp.isfinite(timeline.start), merged.clip(0)[:, None], -1),
+        read=jnp.where(jnp.isfinite(timeline.start), version_of_unit.clip(0)[:, None], -1),
     )

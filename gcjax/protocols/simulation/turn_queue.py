@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs, read_first, run_if
 from gcjax.protocols.simulation import decisions, presence
-from gcjax.protocols.simulation.columns import EVERYBODY, Columns
 from gcjax.protocols.simulation.earliest import earliest_of_blocks, index_of_earliest, with_changed_time
-from gcjax.protocols.simulation.event_state import ARRIVING, IDLE, Own, State, packed, replace_where
+from gcjax.protocols.simulation.event_state import ARRIVING, IDLE, State, WorkerStates, packed, replace_where
 from gcjax.protocols.simulation.overlapping import overlapping_turn
 from gcjax.protocols.simulation.rules import Rule, TurnPlan, turn_of
 from gcjax.protocols.simulation.turns import Work
+from gcjax.protocols.simulation.worker_selection import EVERYBODY, WorkerSelection
 from gcjax.stragglers.absences import Changes
 from gcjax.stragglers.network import Network
 
@@ -47,23 +47,25 @@ class TurnQueue(NamedTuple):
     is_present: jax.Array | None = None
     keeps_version: bool = False
 
-    def begin_turns(self, state: State, who: Columns, own: Own, begins: jax.Array, pulls: jax.Array) -> State:
+    def begin_turns(
+        self, state: State, selection: WorkerSelection, own_states: WorkerStates, begins: jax.Array, pulls: jax.Array
+    ) -> State:
         """The state in which those of `begins bool[m]` begin a turn: `pulls bool[m]` by receiving parameters.
 
-        `own` is what the workers `who` have done so far, which the state does not know yet.
+        `own_states` is what the workers `selection` have done so far, which the state does not know yet.
         """
         now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
-        ready = jnp.where(pulls, now + who.of(self.message_seconds(self.network.download)), now)
-        return self.with_computing_turns(state, who, own, begins, ready, pulls)
+        ready = jnp.where(pulls, now + selection.entries_of(self.message_seconds(self.network.download)), now)
+        return self.with_computing_turns(state, selection, own_states, begins, ready, pulls)
 
     def phase_until_sent(
-        self, who: Columns, stop: jax.Array, send_start: jax.Array
+        self, selection: WorkerSelection, stop: jax.Array, send_start: jax.Array
     ) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
         del stop
-        arrival_time = send_start + who.of(self.message_seconds(self.network.upload))
-        if self.rule.exchanges:
-            arrival_time += who.of(self.message_seconds(self.network.download))
+        arrival_time = send_start + selection.entries_of(self.message_seconds(self.network.upload))
+        if self.rule.pulls_before_push:
+            arrival_time += selection.entries_of(self.message_seconds(self.network.download))
         return ARRIVING, arrival_time, arrival_time
 
     def message_seconds(self, link_seconds: Any) -> jax.Array:
@@ -81,20 +83,20 @@ class TurnQueue(NamedTuple):
             return self.with_all_begun(state)
         may_begin = self._all_is_dealt_with(state) & state.is_running
 
-        def first_and_number(state: State) -> tuple[jax.Array, jax.Array]:
+        def first_and_count(state: State) -> tuple[jax.Array, jax.Array]:
             """int32[], the first who may begin, and int32[], how many do."""
             begins = decisions.may_begin(self.rule, self.with_everybody(state).view)
-            number = jnp.arange(begins.size, dtype=jnp.int32)
-            return jnp.where(begins, number, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
+            index = jnp.arange(begins.size, dtype=jnp.int32)
+            return jnp.where(begins, index, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
 
         def only_sender(state: State) -> tuple[jax.Array, jax.Array]:
             """The sender, and 1, if it may begin."""
             return state.sender, jnp.ones((), jnp.int32)
 
         asks_everybody = max_over_runs(state.asks_everybody.astype(jnp.int32)) > 0
-        worker, num_begin = jax.lax.cond(asks_everybody, first_and_number, only_sender, state)
+        worker, num_begin = jax.lax.cond(asks_everybody, first_and_count, only_sender, state)
         state = run_if(may_begin & (num_begin > 1), self.with_all_begun, state)
-        state = self._with_begun(self.with_everybody(state), Columns(worker), may_begin)
+        state = self._with_begun(self.with_everybody(state), WorkerSelection(worker), may_begin)
         return state._replace(asks_everybody=jnp.asarray(not self.rule.asks_after_commits) | ~may_begin)
 
     def with_all_begun(self, state: State) -> State:
@@ -107,53 +109,66 @@ class TurnQueue(NamedTuple):
         all_is_dealt_with, next_change = self.first_phase_end(state)[1] > state.view.now, self.next_change(state)
         return all_is_dealt_with if next_change is None else all_is_dealt_with & (next_change.time > state.view.now)
 
-    def _with_begun(self, state: State, who: Columns, may_begin: jax.Array) -> State:
+    def _with_begun(self, state: State, selection: WorkerSelection, may_begin: jax.Array) -> State:
         """The state in which those who are idle have begun a turn, if the rule says so, and `may_begin bool[]`.
 
         A worker without a unit that was sampled does not begin any more, and sets the horizon.
         """
 
-        def own_and_decisions(state: State) -> tuple[Own, jax.Array, jax.Array]:
+        def states_and_decisions(state: State) -> tuple[WorkerStates, jax.Array, jax.Array]:
             """What the workers do, and bool[m], who of them may begin, and who reads then."""
             view = self.with_everybody(state).view
-            may_begin = who.of(view.idle) & who.of(view.alive) & who.of(self.rule.ready(view))
-            pulls = jnp.zeros_like(may_begin) if self.rule.exchanges else who.of(self.rule.pulls(view))
-            return who.of(state.own), may_begin, pulls
+            is_idle, is_alive, is_ready = map(selection.entries_of, (view.idle, view.alive, self.rule.ready(view)))
+            may_begin = is_idle & is_alive & is_ready
+            pulls = (
+                jnp.zeros_like(may_begin)
+                if self.rule.pulls_before_push
+                else selection.entries_of(self.rule.pulls(view))
+            )
+            return selection.entries_of(state.worker_states), may_begin, pulls
 
-        own, is_ready, pulls = self.read_before_writing(own_and_decisions, state)
-        now, turn = state.view.now, own.turn.turns
+        own_states, is_ready, pulls = self.read_before_writing(states_and_decisions, state)
+        now, turn = state.view.now, own_states.current_turns.unpacked
         may_begin &= is_ready
-        next_unit = turn.first + turn.num_begun  # after the units of the last turn
+        next_unit = turn.first_unit + turn.num_begun  # after the units of the last turn
         has_no_unit = may_begin & (next_unit >= self.work.num_units)
         begins = may_begin & ~has_no_unit
         pulls &= begins
-        version = jnp.where(pulls, state.view.commits, own.version)
+        version = jnp.where(pulls, state.view.num_commits, own_states.version)
         turn = replace_where(
-            turn, begins, first=next_unit, num_begun=0, work=0, commit=-1,
+            turn, begins, first_unit=next_unit, num_begun=0, num_sent_units=0, commit=-1,
             begin=now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
-        own = own._replace(
-            idle=own.idle & ~begins & ~has_no_unit,
+        own_states = own_states._replace(
+            idle=own_states.idle & ~begins & ~has_no_unit,
             version=version,
-            begin=jnp.where(begins, now, own.begin),
-            turn=packed(turn._replace(version=version)),
+            begin_time=jnp.where(begins, now, own_states.begin_time),
+            current_turns=packed(turn._replace(version=version)),
         )
         state = state._replace(
             horizon=jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, now), state.horizon),
             somebody_is_stuck=state.somebody_is_stuck | has_no_unit.any(),
         )
-        return self.with_earliest(self.begin_turns(state, who, own, begins, pulls), who)
+        return self.with_earliest_by_block(self.begin_turns(state, selection, own_states, begins, pulls), selection)
 
-    def with_earliest(self, state: State, who: Columns) -> State:
+    def with_earliest_by_block(self, state: State, selection: WorkerSelection) -> State:
         """The state in which it is known when the first phases end, after those of some workers have changed."""
-        if state.earliest is None:
+        if state.earliest_by_block is None:
             return state
-        if who.worker is None:
-            return state._replace(earliest=earliest_of_blocks(state.phase_end))
-        return state._replace(earliest=with_changed_time(state.earliest, state.phase_end, who.worker))
+        if selection.worker is None:
+            return state._replace(earliest_by_block=earliest_of_blocks(state.phase_end))
+        return state._replace(
+            earliest_by_block=with_changed_time(state.earliest_by_block, state.phase_end, selection.worker)
+        )
 
     def with_computing_turns(
-        self, state: State, who: Columns, own: Own, begins: jax.Array, ready_time: jax.Array, pulled: jax.Array
+        self,
+        state: State,
+        selection: WorkerSelection,
+        own_states: WorkerStates,
+        begins: jax.Array,
+        ready_time: jax.Array,
+        pulled: jax.Array,
     ) -> State:
         """The state in which workers have begun to compute the units that the rule plans.
 
@@ -161,49 +176,52 @@ class TurnQueue(NamedTuple):
 
         Args:
           state: the simulation.
-          who: the workers of whom the arrays `[m]` are.
-          own: what they have done so far, which the state does not know yet.
+          selection: the workers of whom the arrays `[m]` are.
+          own_states: what they have done so far, which the state does not know yet.
           begins: bool[m], who begins.
           ready_time: float[m] seconds, when each has the parameters.
           pulled: bool[m], whose parameters were received for this turn.
         """
-        turn = own.turn.turns
-        plan = self._plan(state.with_own(who, own), who, turn.first, ready_time)
-        lacks_units = begins & (turn.first + plan.num_units > self.work.num_units)
+        turn = own_states.current_turns.unpacked
+        plan = self._plan(state.with_worker_states(selection, own_states), selection, turn.first_unit, ready_time)
+        lacks_units = begins & (turn.first_unit + plan.num_units > self.work.num_units)
         computes = begins & ~lacks_units
         send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
-        phase, phase_end, arrive = self.phase_until_sent(who, plan.stop, send_start)
+        phase, phase_end, arrive = self.phase_until_sent(selection, plan.stop, send_start)
         turn = replace_where(
-            turn, computes, num_begun=plan.num_units, work=plan.num_units,
-            first_on_version=jnp.where(pulled, plan.first_on_version, turn.first),
+            turn, computes, num_begun=plan.num_units, num_sent_units=plan.num_units,
+            first_on_version=jnp.where(pulled, plan.first_on_version, turn.first_unit),
             begin=jnp.minimum(turn.begin, plan.compute_start),
             compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip
-        own = replace_where(own._replace(turn=packed(turn)), lacks_units, phase=IDLE, phase_end=jnp.inf)
-        own = replace_where(own, computes, phase=phase, phase_end=phase_end)
+        own_states = replace_where(
+            own_states._replace(current_turns=packed(turn)), lacks_units, phase=IDLE, phase_end=jnp.inf
+        )
+        own_states = replace_where(own_states, computes, phase=phase, phase_end=phase_end)
         is_stuck = lacks_units | (computes & jnp.isinf(phase_end))
         state = state._replace(
             horizon=jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon),
             somebody_is_stuck=state.somebody_is_stuck | is_stuck.any(),
         )
-        return state.with_own(who, own)
+        return state.with_worker_states(selection, own_states)
 
-    def _plan(self, state: State, who: Columns, first: jax.Array, ready_time: jax.Array) -> TurnPlan:
-        """What those do who have the parameters at `ready_time float[m]`, from unit `first int32[m]` on; arrays [m]."""
+    def _plan(self, state: State, selection: WorkerSelection, first_unit: jax.Array, ready_time: jax.Array) -> TurnPlan:
+        """What those do, arrays [m], who have the parameters at `ready_time`, from unit `first_unit int32[m]` on."""
         work, rule, view = self.work, self.rule, state.view
         if rule.plan is not None:  # of all workers; what it says of those who do not begin does not count
-            ready_of_all = who.put(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
-            return TurnPlan(*map(who.of, rule.plan(work, state.current.turns.first, ready_of_all, view.memory)))
-        if who.worker is not None:
-            work = work._replace(worker=who.worker[None])
+            ready_of_all = selection.with_entries(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
+            plan_of_all = rule.plan(work, state.current_turns.unpacked.first_unit, ready_of_all, view.memory)
+            return TurnPlan(*map(selection.entries_of, plan_of_all))
+        if selection.worker is not None:
+            work = work._replace(worker=selection.worker[None])
         if rule.overlaps:
-            compute_began = who.of(self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0])))
-            return overlapping_turn(work, first, ready_time, compute_began)
+            compute_began = selection.entries_of(self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0])))
+            return overlapping_turn(work, first_unit, ready_time, compute_began)
         if rule.turn_seconds is not None:
-            num_units = work.until(first, who.of(rule.turn_seconds(view)))
+            num_units = work.num_to_fill(first_unit, selection.entries_of(rule.turn_seconds(view)))
         else:
-            num_units = who.of(rule.units_of(view))
-        return turn_of(work, first, ready_time, num_units)
+            num_units = selection.entries_of(rule.units_of(view))
+        return turn_of(work, first_unit, ready_time, num_units)
 
     def with_everybody(self, state: State) -> State:
         """The state; where nobody leaves or joins, who is alive is a constant: the compiler leaves out what asks."""
@@ -216,11 +234,11 @@ class TurnQueue(NamedTuple):
 
         The server takes the message that has come first, also if several wait for it, and when it is free.
         """
-        if state.earliest is None:
+        if state.earliest_by_block is None:
             phase_ends = self.phase_ends(state)
             arrival_order = phase_ends if self.network.service is None else state.phase_end
             return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
-        worker, time = index_of_earliest(state.earliest, state.phase_end), state.earliest.min()
+        worker, time = index_of_earliest(state.earliest_by_block, state.phase_end), state.earliest_by_block.min()
         return worker, time if self.network.service is None else jnp.maximum(time, state.server_free_time)
 
     @property
@@ -230,7 +248,7 @@ class TurnQueue(NamedTuple):
 
     def read_before_writing(self, read: Callable[[State], Any], state: State) -> Any:
         """`read(state)`; of many workers before anything is written, so that nothing is copied."""
-        return read(state) if self.looks_at_everybody else read_first(state.view.commits, read, state)
+        return read(state) if self.looks_at_everybody else read_first(state.view.num_commits, read, state)
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""

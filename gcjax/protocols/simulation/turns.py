@@ -19,9 +19,9 @@ class Turns(NamedTuple):
     """The turns of all workers; every array [J, W], or [W] for one turn each.
 
     Attributes:
-      first: int32, the first unit; T where there is no such turn.
+      first_unit: int32, the first unit; T where there is no such turn.
       num_begun: int32, how many units were begun in it.
-      work: int32, how many of them the message stands for.
+      num_sent_units: int32, how many of them the message stands for.
       first_on_version: int32, the first unit on the version read in this turn; earlier ones are on the one before.
       version: int32, the version read.
       commit: int32, the commit that the message belongs to; -1 if none.
@@ -33,9 +33,9 @@ class Turns(NamedTuple):
       arrive: float, when the message has arrived; inf if it never does.
     """
 
-    first: jax.Array
+    first_unit: jax.Array
     num_begun: jax.Array
-    work: jax.Array
+    num_sent_units: jax.Array
     first_on_version: jax.Array
     version: jax.Array
     commit: jax.Array
@@ -109,12 +109,12 @@ class Work(NamedTuple):
         """W."""
         return int(self.durations.shape[1])
 
-    def seconds(self, first: jax.Array, count: jax.Array | int) -> jax.Array:
+    def seconds(self, first_unit: jax.Array, count: jax.Array | int) -> jax.Array:
         """float[..., W]: how long so many units take from the first one on; inf if they are not all sampled."""
-        last = first + count - 1
-        first_row, last_row = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
-        everybody = jnp.arange(self.num_workers, dtype=first.dtype)
-        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first.shape)
+        last_unit = first_unit + count - 1
+        first_row, last_row = first_unit.clip(0, self.num_units - 1), last_unit.clip(0, self.num_units - 1)
+        everybody = jnp.arange(self.num_workers, dtype=first_unit.dtype)
+        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first_unit.shape)
         if isinstance(count, int) and count == 1:
             seconds = self.durations[first_row, worker]
         else:
@@ -122,18 +122,20 @@ class Work(NamedTuple):
             level = first_bit_that_differs  # where the two rows are in the two halves of a block
             seconds_to_middle = self.sums[level, first_row, worker]
             seconds = seconds_to_middle + jnp.where(level > 0, self.sums[level, last_row, worker], 0)
-            has_no_unit = last < first
+            has_no_unit = last_unit < first_unit
             seconds = jnp.where(has_no_unit, 0, seconds)
-        is_not_sampled = last >= self.num_units
+        is_not_sampled = last_unit >= self.num_units
         return jnp.where(is_not_sampled, jnp.inf, seconds)
 
-    def done(self, first: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
+    def num_done(self, first_unit: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
         """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
-        return self._max_num_units(first, lambda elapsed: (begin + elapsed <= end) & jnp.isfinite(elapsed))
+        return self._max_num_units(first_unit, lambda elapsed: (begin + elapsed <= end) & jnp.isfinite(elapsed))
 
-    def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
+    def num_to_fill(self, first_unit: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
-        return (self._max_num_units(first, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed)) + 1).clip(1)
+        return (self._max_num_units(first_unit, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed)) + 1).clip(
+            1
+        )
 
     def _max_num_units(self, first_unit: jax.Array, seconds_fit: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """int32[W]: the most units from unit `first_unit int32[W]` on whose seconds fit, by bisection.
@@ -158,8 +160,8 @@ def turns_record(
     horizon: jax.Array,
     weight: jax.Array | float,
     num_contributions: int,
-    split: bool = False,
-    by_worker: bool = False,
+    splits_by_version: bool = False,
+    column_per_worker: bool = False,
 ) -> Schedule:
     """The record of turns: all units that are in one commit at the same place are one contribution.
 
@@ -172,22 +174,22 @@ def turns_record(
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled.
       weight: of a contribution, a number or float[E, 1].
       num_contributions: C, the places that there are.
-      split: whether units on the version before the one just read are a contribution of their own; those on the new one
-        are then C / 2 places further on.
-      by_worker: whether all messages of a worker to a commit are one contribution for each stretch of units that are
-        based on one version, at the places w, W + w, ...
+      splits_by_version: whether units on the version before the one just read are a contribution of their own; those
+        on the new one are then C / 2 places further on.
+      column_per_worker: whether all messages of a worker to a commit are one contribution for each stretch of units
+        that are based on one version, at the places w, W + w, ...
     """
     timeline, read, turn = units_of(turns, work, horizon)
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), read.shape)
     num_commits = time.shape[0]
-    is_sent = (unit >= turn.first) & (unit < turn.first + turn.work)
+    is_sent = (unit >= turn.first_unit) & (unit < turn.first_unit + turn.num_sent_units)
     is_in_commit = is_sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, num_commits)])
     commit = jnp.where(is_in_commit, turn.commit, -1)
-    if by_worker:
+    if column_per_worker:
         max_stretches = num_contributions // work.num_workers
         column = jnp.minimum(_stretch_in_commit(commit, read), max_stretches - 1) * work.num_workers + worker
-    elif split:
+    elif splits_by_version:
         column = turn.position + jnp.where(unit < turn.first_on_version, 0, num_contributions // 2)
     else:
         column = turn.position
@@ -218,20 +220,20 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
 
         `turns_of_worker` are those of the worker, arrays [J]; `all_units` are the numbers of all units, [T].
         """
-        num_begun_turns = jnp.searchsorted(turns_of_worker.first, all_units, side="right").astype(jnp.int32)
+        num_begun_turns = jnp.searchsorted(turns_of_worker.first_unit, all_units, side="right").astype(jnp.int32)
         turn_index = (num_begun_turns - 1).clip(0)
         turn = Turns(*(x[turn_index] for x in turns_of_worker))
         index_before = (turn_index - 1).clip(0)
         return turn, turns_of_worker.version[index_before]
 
     turn, version_before = jax.vmap(turn_of_units, in_axes=1, out_axes=1)(turns)
-    offset_in_turn = all_units[:, None] - turn.first
+    offset_in_turn = all_units[:, None] - turn.first_unit
     is_begun = (offset_in_turn >= 0) & (offset_in_turn < turn.num_begun)
-    is_last_begun, is_last_sent = offset_in_turn == turn.num_begun - 1, offset_in_turn == turn.work - 1
-    compute_start = turn.compute_start + work.seconds(turn.first, offset_in_turn)
+    is_last_begun, is_last_sent = offset_in_turn == turn.num_begun - 1, offset_in_turn == turn.num_sent_units - 1
+    compute_start = turn.compute_start + work.seconds(turn.first_unit, offset_in_turn)
     compute_end = jnp.where(is_last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
     send_start = jnp.where(is_last_sent, turn.send_start, jnp.inf)
-    finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset_in_turn < turn.work, compute_end, jnp.inf))
+    finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset_in_turn < turn.num_sent_units, compute_end, jnp.inf))
     start = jnp.where(offset_in_turn == 0, turn.begin, compute_start)
     timeline = Timeline(
         start=start,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 
-class Columns(NamedTuple):
+class WorkerSelection(NamedTuple):
     """Everybody's entries, or those of one worker, which take no time that grows with the others.
 
     Attributes:
@@ -18,19 +18,19 @@ class Columns(NamedTuple):
 
     worker: jax.Array | None = None
 
-    def of(self, values: Any) -> Any:
+    def entries_of(self, values: Any) -> Any:
         """The pytree of arrays `[m]`, of one of arrays `[W]`; a number, which is everybody's, stays what it is."""
         worker = self.worker
         if worker is None:
             return values
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, worker, 1) if jnp.ndim(x) else x, values)
 
-    def put(self, values: Any, new: Any) -> Any:
+    def with_entries(self, values: Any, entries: Any) -> Any:
         """The pytree of arrays `[W]`, with the new entries `[m]`."""
         if self.worker is None:
-            return new
+            return entries
         worker = self.worker
-        return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, worker, 0), values, new)
+        return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, worker, 0), values, entries)
 
 
-EVERYBODY = Columns()
+EVERYBODY = WorkerSelection()
