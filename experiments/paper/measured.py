@@ -159,7 +159,7 @@ def _described(trace: Trace) -> Facts:
 
 def _fitted(trace: Trace) -> Facts:
     """The ranking of `gcjax trace fit`: models in their order, by how much the best is better."""
-    fits = fit(trace, num_simulated=0, seed=SEED)
+    fits = fit(trace, num_simulated_models=0, seed=SEED)
     ranking = [
         {
             "model": one.name,

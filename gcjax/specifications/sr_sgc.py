@@ -84,7 +84,7 @@ class _SelectiveRepeat(NamedTuple):
         num_missing = self.num_needed - did_old_task.sum()
         return owes_task & (num_owing_so_far <= num_missing)
 
-    def own_answers(self, state: Repeated) -> jax.Array:
+    def has_answered_own_task(self, state: Repeated) -> jax.Array:
         """bool[W]: who has answered with the task of this round's job."""
         return (state.has_answered == 1) & ~self.repeats_old_task(state)
 
@@ -94,7 +94,7 @@ class _SelectiveRepeat(NamedTuple):
             num_rounds=state.num_rounds + 1,
             has_answered=jnp.zeros_like(state.has_answered),
             late=late_after_round(state),
-            did_task=with_new_first_row(state.did_task, self.own_answers(state)),
+            did_task=with_new_first_row(state.did_task, self.has_answered_own_task(state)),
         )
 
     def num_tasks(self, state: Repeated) -> jax.Array:
@@ -104,7 +104,7 @@ class _SelectiveRepeat(NamedTuple):
     def units_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for this round's job or that of `burst` rounds ago, at its end; others negative."""
         repeated = jnp.where(job == state.num_rounds - self.burst, self.num_tasks(state), -1)
-        return self.load * jnp.where(job == state.num_rounds, self.own_answers(state).sum(), repeated)
+        return self.load * jnp.where(job == state.num_rounds, self.has_answered_own_task(state).sum(), repeated)
 
     def units_of_ended_round(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""

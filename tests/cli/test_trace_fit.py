@@ -30,7 +30,7 @@ def fitted(capsys, *arguments):
 @pytest.mark.slow
 def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path):
     status, out, _ = fitted(capsys, trace, "--out", tmp_path / "fit.gin")
-    fits = stragglers.fit(trace, num_simulated=0)
+    fits = stragglers.fit(trace, num_simulated_models=0)
     assert status == 0
     assert out.startswith(fits.verdict)
     assert "Fitted to the first 140 steps, ranked on the 60 after them." in out
@@ -45,7 +45,7 @@ def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path
 def test_scripts_get_one_object(trace, capsys):
     status, out, _ = fitted(capsys, trace, "--json", "--held-out", 0.5, "--seed", 3)
     result = json.loads(out, parse_constant=pytest.fail)
-    fits = stragglers.fit(trace, held_out=0.5, seed=3, num_simulated=0)
+    fits = stragglers.fit(trace, held_out=0.5, seed=3, num_simulated_models=0)
     assert status == 0 and (result["command"], result["file"]) == ("trace fit", str(trace))
     assert result["steps"] == {"fitted": 100, "held_out": 100}
     assert [fit["name"] for fit in result["times"]] == [fit.name for fit in fits.time_fits]

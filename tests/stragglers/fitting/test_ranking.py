@@ -50,7 +50,7 @@ def by_name(fits):
 def test_what_is_being_fitted_is_told():
     updates = []
     told = progress.Progress(lambda label, fraction, detail="": updates.append((label, fraction, detail)), print)
-    fits = stragglers.fit(markov(0.9)[:40], num_simulated=0, progress=told)
+    fits = stragglers.fit(markov(0.9)[:40], num_simulated_models=0, progress=told)
     assert [*dict.fromkeys(label for label, _, _ in updates)] == [
         "independent times", "hidden states", "patterns", "bursts", "likelihoods, simulated times",
     ]  # fmt: skip
@@ -61,7 +61,7 @@ def test_what_is_being_fitted_is_told():
 
 @pytest.fixture(scope="module")
 def persistent():
-    return stragglers.fit(markov(0.9), num_simulated=0)
+    return stragglers.fit(markov(0.9), num_simulated_models=0)
 
 
 def test_markov_beats_independent_times_where_slowness_persists(persistent):
@@ -79,11 +79,11 @@ def test_markov_beats_independent_times_where_slowness_persists(persistent):
 
 @pytest.mark.slow
 def test_markov_beats_nothing_where_times_are_independent():
-    fits = by_name(stragglers.fit(markov(0.3), num_simulated=0).time_fits)
+    fits = by_name(stragglers.fit(markov(0.3), num_simulated_models=0).time_fits)
     with_memory, without = fits["markov(weibull)"], fits["markov(weibull), no memory"]
     assert abs(with_memory.held_out_score.mean - without.held_out_score.mean) < 0.01
     assert not without.is_behind
-    fits = by_name(stragglers.fit(simulated(WEIBULL, 500, 4), num_simulated=0).time_fits)
+    fits = by_name(stragglers.fit(simulated(WEIBULL, 500, 4), num_simulated_models=0).time_fits)
     assert not fits["weibull"].is_behind
     assert fits["markov(weibull)"].held_out_score.mean < fits["weibull"].held_out_score.mean + 0.01
 
@@ -92,7 +92,7 @@ def test_markov_beats_nothing_where_times_are_independent():
 def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
     """Of exponential times by hand; the background is 1 / (n + 1) of the density."""
     seconds = simulated(stragglers.exponential(mean=2.0), 100, 3)
-    fits = stragglers.fit(seconds, held_out=0.25, num_simulated=0)
+    fits = stragglers.fit(seconds, held_out=0.25, num_simulated_models=0)
     assert (fits.num_fitted_steps, fits.num_held_out_steps) == (75, 25)
     first, last = seconds[:75], seconds[75:]
     middle, share = np.median(first), 1 / 226
@@ -109,7 +109,7 @@ def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
 def test_one_time_that_was_impossible_does_not_decide():
     seconds = simulated(stragglers.shifted_exponential(shift=2.0, mean=0.5), 300, 4)
     seconds[-1, 0] = 1.9
-    fits = by_name(stragglers.fit(seconds, num_simulated=0).time_fits)
+    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).time_fits)
     assert fits["exponential"].is_behind and not fits["shifted_exponential"].is_behind
     assert np.isfinite([fit.held_out_score.mean for fit in fits.values()]).all()
 
@@ -131,7 +131,7 @@ def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
     for name in stragglers.TABLE:
         assert (name in fitted) != (name in persistent.not_fitted), name
     failing = np.where(np.arange(500)[:, None] % 50 == 0, np.inf, markov(0.3))
-    fits = stragglers.fit(failing, num_simulated=0)
+    fits = stragglers.fit(failing, num_simulated_models=0)
     assert set(fits.not_fitted) == {"replay"} and len(fits.time_fits) == len(persistent.time_fits) + 1
     names = " ".join(fit.name for fit in fits.time_fits)
     assert all(name in names for name in ("failed_count", "failed_probability"))
@@ -149,7 +149,7 @@ def test_the_lines_of_every_model_load_and_sample(persistent, sampled):
 @pytest.mark.slow
 def test_the_lines_of_failures_load_and_sample(sampled):
     seconds = simulated(stragglers.failed_workers(WEIBULL, workers=(1,), onset=30), 100, 4)
-    fits = by_name(stragglers.fit(seconds, num_simulated=0).time_fits)
+    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).time_fits)
     for name in ("failed_workers", "failed_probability"):
         fit = next(fit for fit in fits.values() if fit.name.startswith(name))
         expected = stragglers.sample_durations(fit.model, jax.random.key(0), 3, 4)
@@ -186,7 +186,7 @@ def test_statistics_by_hand():
 
 @pytest.mark.slow
 def test_what_is_simulated_is_like_what_was_measured():
-    fits = stragglers.fit(simulated(WEIBULL, 300, 4), num_simulated=1)
+    fits = stragglers.fit(simulated(WEIBULL, 300, 4), num_simulated_models=1)
     assert fits.time_fits[1].simulated_statistics is None
     np.testing.assert_allclose(fits.best.simulated_statistics[:2], fits.measured_statistics[:2], rtol=0.1)
     assert fits.best.simulated_statistics.slow_probability == pytest.approx(
@@ -198,19 +198,19 @@ def test_what_is_simulated_is_like_what_was_measured():
 def test_workers_that_join_leave_or_take_no_time(tmp_path):
     seconds = simulated(WEIBULL, 100, 4)
     seconds[:80, 3], seconds[50:, 0], seconds[5, 1] = np.nan, np.nan, 0
-    fits = stragglers.fit(seconds, num_simulated=0)
+    fits = stragglers.fit(seconds, num_simulated_models=0)
     assert fits.num_zero_times == 1 and np.isfinite([fit.held_out_score.mean for fit in fits.time_fits]).all()
     assert len(by_name(fits.time_fits)["scaled(weibull)"].call.arguments["factor"]) == 4
     stragglers.write_trace(tmp_path / "trace.csv", seconds)
-    assert stragglers.fit(tmp_path / "trace.csv", num_simulated=0).best == fits.best
+    assert stragglers.fit(tmp_path / "trace.csv", num_simulated_models=0).best == fits.best
 
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same():
     seconds = simulated(WEIBULL, 60, 2)
-    assert stragglers.fit(seconds, num_simulated=0) == stragglers.fit(seconds, num_simulated=0)
-    other = stragglers.fit(seconds, num_simulated=0, seed=1)
-    assert other.best.held_out_score.low != stragglers.fit(seconds, num_simulated=0).best.held_out_score.low
+    assert stragglers.fit(seconds, num_simulated_models=0) == stragglers.fit(seconds, num_simulated_models=0)
+    other = stragglers.fit(seconds, num_simulated_models=0, seed=1)
+    assert other.best.held_out_score.low != stragglers.fit(seconds, num_simulated_models=0).best.held_out_score.low
 
 
 def test_traces_that_cannot_be_fitted_are_refused():
@@ -222,7 +222,7 @@ def test_traces_that_cannot_be_fitted_are_refused():
         (ones * np.nan, {}, "the fitted steps of a trace must have a time above 0 that is finite"),
         (np.where(np.arange(100)[:, None] < 80, 1, np.inf), {"held_out": 0.2}, "the held-out steps of a trace must"),
         (ones.astype(int), {}, r"must be float\[T, W\]"),
-        (ones, {"num_simulated": -1}, "num_simulated must be a whole number"),
+        (ones, {"num_simulated_models": -1}, "num_simulated_models must be a whole number"),
     ):
         with pytest.raises(ValueError, match=match):
             stragglers.fit(seconds, **settings)
@@ -231,9 +231,9 @@ def test_traces_that_cannot_be_fitted_are_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_times_that_are_all_equal_and_single_workers(num_workers):
-    fits = stragglers.fit(np.full((40, num_workers), 2.5), num_simulated=0)
+    fits = stragglers.fit(np.full((40, num_workers), 2.5), num_simulated_models=0)
     assert by_name(fits.unranked_fits)["constant"].call.arguments["seconds"] == (2.5,) * num_workers
-    fits = stragglers.fit(simulated(WEIBULL, 60, num_workers), num_simulated=0)
+    fits = stragglers.fit(simulated(WEIBULL, 60, num_workers), num_simulated_models=0)
     assert ("scaled" in fits.not_fitted) == (num_workers == 1)
 
 
@@ -255,7 +255,7 @@ ODD = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ODD)
 def test_odd_traces_have_models_with_finite_numbers(name):
-    fits = stragglers.fit(ODD[name], num_simulated=0)
+    fits = stragglers.fit(ODD[name], num_simulated_models=0)
     ranked = (*fits.time_fits, *fits.pattern_fits)
     assert (
         np.isfinite([fit.held_out_score for fit in ranked]).all()

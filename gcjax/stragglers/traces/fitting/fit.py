@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _MIN_STEPS = 8  # in each part
 _MAX_MODELS = 16  # of one sort
-_MAX_SIMULATED = 2_000_000  # times that are simulated for the statistics of a model
+_MAX_SIMULATED_TIMES = 2_000_000  # times that are simulated for the statistics of a model
 
 
 def fit(
     trace: str | Path | Trace | np.ndarray,
     *,
     held_out: float = 0.3,
-    num_simulated: int = 5,
+    num_simulated_models: int = 5,
     seed: int = 0,
     progress: "Progress | None" = None,
 ) -> Fits:
@@ -54,8 +54,8 @@ def fit(
       trace: a `Trace`, of which the seconds of computing count; or float[T, W] seconds, NaN where not measured, inf
         for a failed worker; or a file for `read_trace`.
       held_out: the share of the steps that models are ranked on, between 0 and 1.
-      num_simulated: how many models are simulated, for their statistics: the best ones of each ranking, and as many of
-        those that have no likelihood. Each takes a second or so to compile.
+      num_simulated_models: how many models are simulated, for their statistics: the best ones of each ranking, and as
+        many of those that have no likelihood. Each takes a second or so to compile.
       seed: of what is random: resampled blocks, simulated times.
       progress: tells a person how far it is.
 
@@ -82,7 +82,7 @@ def fit(
     fitted_seconds = _valid_part(seconds[:num_fitted_steps], "fitted")
     _valid_part(seconds[num_fitted_steps:], "held-out")
     finite_or_nan = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
-    ranking = _Ranking(seconds, num_fitted_steps, _validate.integer("num_simulated", num_simulated), seed)
+    ranking = _Ranking(seconds, num_fitted_steps, _validate.integer("num_simulated_models", num_simulated_models), seed)
     independent_candidates = _candidates_with_progress(
         independent.candidates(finite_or_nan), "independent times", progress.portion(0.0, 0.05)
     )
@@ -168,9 +168,13 @@ def _candidates_with_failures(fitted_seconds: np.ndarray, candidates: list[Candi
 class _Ranking:
     """Scores of models on the steps of a trace that they were not fitted to."""
 
-    def __init__(self, seconds: np.ndarray, num_fitted_steps: int, num_simulated: int, seed: int) -> None:
+    def __init__(self, seconds: np.ndarray, num_fitted_steps: int, num_simulated_models: int, seed: int) -> None:
         """For times float64[T, W], of which the first rows were fitted."""
-        self._seconds, self._num_fitted_steps, self._num_simulated = seconds, num_fitted_steps, num_simulated
+        self._seconds, self._num_fitted_steps, self._num_simulated_models = (
+            seconds,
+            num_fitted_steps,
+            num_simulated_models,
+        )
         fitted_seconds, held_out_seconds, num_workers = (
             seconds[:num_fitted_steps],
             seconds[num_fitted_steps:],
@@ -181,7 +185,7 @@ class _Ranking:
         self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
         fitted_median = float(np.median(fitted_seconds[np.isfinite(fitted_seconds)]))
         self._background_density = scores.background_density(held_out_seconds, fitted_median)
-        num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED // num_workers))
+        num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED_TIMES // num_workers))
         self._simulated_shape = num_simulated_steps, num_workers
 
     def ranked_time_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
@@ -218,7 +222,7 @@ class _Ranking:
     def _fit_without_scores(self, candidate: Candidate, rank: int) -> Fit:
         """The model without scores, and what it simulates if it is among the first."""
         simulated_statistics = None
-        if rank < self._num_simulated:
+        if rank < self._num_simulated_models:
             seconds = sample_durations(candidate.call.model, self._sample_key, *self._simulated_shape)
             simulated_statistics = statistics_with_failures(np.asarray(seconds, np.float64))
         return Fit(
