@@ -34,9 +34,9 @@ def protocol_map(
     """Tunes every scheme for each cost of messages, and runs it under every regime of stragglers at every cost.
 
     The names of schemes are as in `experiments.tuned_schemes`: 'SSP, s=3' and 'SSP, s=10' are two variants of SSP. The
-    hyperparameters of a scheme are chosen by the mean over all regimes for each cost of messages: whoever trains knows
-    what messages cost, and not who will be slow. All rates, regimes, costs and seeds of a variant go through one
-    program.
+    hyperparameters of a scheme are chosen for each cost of messages, over all regimes: by how many runs reach the
+    target, then by their mean seconds. Whoever trains knows what messages cost, and not who will be slow. All rates,
+    regimes, costs and seeds of a variant go through one program.
 
     The folder: `results.parquet` (a row for each scheme, condition and seed, with time, staleness, waiting and
     communication), `trials.parquet` (a row for each trial, condition and seed), `claims.md`, `summary.md`, `map.png`,

@@ -102,6 +102,8 @@ def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, comman
     """What is found of a claim that one scheme is faster than another one."""
     claim = f"{faster} is faster than {slower}"
     fast, slow = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
+    if not np.isfinite(fast).all() and not np.isfinite(slow).all():
+        return Finding(claim, paper, "target not reached", "-", "not decided: neither always got there", command)
     if not np.isfinite(fast).all():
         return Finding(claim, paper, "target not reached", "-", f"no: {faster} did not get there", command)
     if not np.isfinite(slow).all():

@@ -30,7 +30,7 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
     As `majority`, but the number of workers need not be a multiple of the load, and any a workers may be wrong rather
     than a of each group. Half of the gradient serves as the imaginary part of complex messages, so that a worker sends
     d numbers (see `reed_solomon`). With fewer than W - s arrived nothing is decoded. A plan knows who has arrived, not
-    what was sent: what was sent is examined in `gcjax.engine.run(..., wrong=)`, where the a most suspicious workers of
+    what was sent: this is examined in `gcjax.engine.run(..., wrong_senders=)`, where the a most suspicious workers of
     each round are left out. Messages count as right up to rounding, so that devices need not agree to the last bit; who
     knows the random combination could choose a wrong message that it hides (with real attackers, draw another one).
 
@@ -104,6 +104,8 @@ def _trusted(
       num_wrong: a.
       degree: of the polynomial of right messages, W - K.
     """
+    if jnp.finfo(messages.dtype).bits < 32:  # there is no complex bfloat16
+        messages = messages.astype(jnp.float32)
     factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)
     parts = messages @ factors  # [W, 2]
     is_usable = has_arrived & jnp.isfinite(parts).all(axis=1)  # what is not finite makes its combination so

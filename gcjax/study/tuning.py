@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 from gcjax.analysis.store import Columns
 from gcjax.study.base import Study
 from gcjax.study.results import Plan
@@ -43,7 +43,10 @@ class Tuning:
         """Checks the numbers; see the class for what is raised."""
         for name in ("num_trials", "num_seeds"):
             _validate.integer(name, getattr(self, name), minimum=1)
-        for rates in (self.rates, *self.own_rates.values()):
+        _validate.integer("seed", self.seed)
+        for name, rates in {"rates": self.rates, **self.own_rates}.items():
+            if not isinstance(rates, Sequence) or len(rates) != 2:
+                raise ValueError(f"rates must be a lowest and a highest learning rate; got {rates!r} for '{name}'.")
             rate_grid(*rates, num_rates=1)
 
     def grid(self, scheme: str, num_variants: int) -> np.ndarray:
@@ -104,6 +107,11 @@ def trials(plan: Plan, rates: Sequence[float]) -> Plan:
       rates: of the optimizers of the study, whose own learning rate is to be 1.
     """
     num_trials, num_runs = len(rates), len(plan.inputs.durations)
+    memory.check_fits(
+        f"the durations and schedules of {num_trials} trials",
+        num_trials * (memory.bytes_of_arrays(plan.inputs.durations) + memory.bytes_of_arrays(plan.schedules)),
+        "Take fewer trials, units or seeds.",
+    )
     which_runs = np.tile(np.arange(num_runs), num_trials)
     repeated = runs_of(plan, which_runs)
     rate_of_run = np.repeat(np.asarray(rates, np.float64), num_runs)

@@ -61,7 +61,11 @@ class Outputs:
         return [_first_number(_leaf_at(output, path).addressable_data(0)) for path in self._copied_paths]
 
     def wait(self, output: Any, copies: Sequence[jax.Array]) -> bool:
-        """Waits until the output and the copies of its numbers are computed; whether there was anything to wait for.
+        """Waits until the output is computed; whether there was anything to wait for.
+
+        Args:
+          output: what the step has returned.
+          copies: one number of each of its arrays that are often given away, as `copied_numbers` gives them.
 
         Raises:
           Exception: if that cannot be known this time: something was given away, or what computes it has failed.

@@ -83,6 +83,17 @@ def test_in_float32_with_many_workers(names):
         np.testing.assert_allclose(decoded(decode, sent), total, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_with_short_floats_what_is_far_from_right_is_found(dtype):
+    code = codes.error_correcting(7, num_wrong=2, num_stragglers=0)
+    coding, right, total = round_of(code, [], np.random.default_rng(3))
+    sent = np.array(jnp.asarray(right, dtype).astype(jnp.float32))
+    sent[2], sent[5] = -3 * sent[2], 50.0
+    decode = np.asarray(jax.jit(code.weights_from_messages)(jnp.asarray(sent, dtype), coding))
+    assert not decode[[2, 5]].any()
+    np.testing.assert_allclose(decoded(decode, sent), total, atol=0.1)
+
+
 def test_one_more_is_too_many(x64):
     code = codes.error_correcting(6, num_wrong=1, num_stragglers=1)
     coding, sent, total = round_of(code, [], np.random.default_rng(2))

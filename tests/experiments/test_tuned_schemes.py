@@ -50,6 +50,7 @@ def test_the_choice_is_of_the_conditions_asked_for():
     assert choice(trials, ["y"]) == choice(trials, ["x", "y"]) == Trial("A, 2", 0.1)
 
 
+@pytest.mark.slow
 def test_each_group_of_conditions_has_its_own_choice_and_done_schemes_are_kept(tmp_path, monkeypatch):
     first = tuned(tmp_path / "a")
     assert first.rows["scheme"].tolist() == ["K-sync"] * 4 and first.rows["seed"].tolist() == [0, 1] * 2
