@@ -28,7 +28,8 @@ from gcjax.engine.gradients import (
     unit_gradients,
 )
 from gcjax.engine.group_commits import group_commit_maker
-from gcjax.engine.local_work import LocalCommit, local_commit_maker
+from gcjax.engine.local_state import owner_of_workers
+from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
 from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
 from gcjax.protocols.schedule import Commits, Schedule, commits
@@ -76,10 +77,13 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.local is not None:
         workers_step_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if workers_step_at_once else None
+        local_program = LocalProgram(
+            task=task, local=protocol.local, optimizer=protocol.local.optimizer or optimizer,
+            owner_of_worker=jnp.asarray(owner_of_workers(protocol.local, num_workers)), worker_spread=worker_spread,
+            compression=compression,
+        )  # fmt: skip
         make_local_commit = local_commit_maker if protocol.local.servers is None else group_commit_maker
-        local_commit = make_local_commit(
-            task, protocol.local, optimizer, num_workers, worker_spread, schedule, compression
-        )
+        local_commit = make_local_commit(local_program, schedule)
     if wrong_senders is not None and protocol.code is not None:
         contribution_of_commit = attacked_gradients(task, protocol.code, wrong_senders, contribution_spread)
     elif compression is not None and protocol.code is None:

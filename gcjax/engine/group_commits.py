@@ -13,21 +13,19 @@ import jax.numpy as jnp
 import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
-from gcjax.compression.base import Compression
-from gcjax.engine.gradients import Contribution, Inputs, mean
-from gcjax.engine.local_state import LocalState, owner_of_workers
+from gcjax.engine.gradients import Contribution, Inputs
+from gcjax.engine.local_state import LocalState, repeated
 from gcjax.engine.local_work import (
     LocalCommit,
     LocalProgram,
     LocalSteps,
     change_of_contribution,
+    contribution_of_changes,
     steps_of_commit,
 )
-from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Commits, Schedule
-from gcjax.tasks.base import Task
 
 
 class Servers(NamedTuple):
@@ -62,35 +60,16 @@ def initial_servers(local: LocalWork, params: Any) -> Servers | None:
     if local.servers is None:
         return None
     num_groups = max(local.servers.group_of_worker) + 1
-
-    def repeat_leaf(x: jax.Array) -> jax.Array:
-        """[G, ...]: the same array for each group."""
-        return jnp.broadcast_to(jnp.asarray(x), (num_groups, *jnp.shape(x)))
-
-    states = Servers(params, local.servers.optimizer.init(params), answer=params)
-    return jax.tree.map(repeat_leaf, states)
+    return repeated(Servers(params, local.servers.optimizer.init(params), answer=params), num_groups)
 
 
-def group_commit_maker(
-    task: Task,
-    local: LocalWork,
-    optimizer: optax.GradientTransformation,
-    num_workers: int,
-    worker_spread: Spread | None,
-    schedule: Schedule,
-    compression: Compression | None = None,
-) -> LocalCommit:
+def group_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit:
     """The function that makes commits of groups' servers; arguments as of `gcjax.engine.local_work.local_commit_maker`.
 
     The pushes to a server follow one after the other, so that there is nothing to be spread over devices.
     """
-    del worker_spread
+    local = program.local
     assert local.servers is not None
-    owner = jnp.asarray(owner_of_workers(local, num_workers))
-    program = LocalProgram(
-        task=task, local=local, optimizer=local.optimizer or optimizer, owner_of_worker=owner, worker_spread=None,
-        compression=compression,
-    )  # fmt: skip
     last_commits_of_groups = _last_commits_of_groups(schedule, local.servers)
 
     def make_commit(
@@ -101,10 +80,7 @@ def group_commit_maker(
         steps = steps_of_commit(local, commits, index)
         last_commit_of_group = jax.tree.map(lambda x: x[index], last_commits_of_groups)
         change_sum, local_states, losses = _changes_in_order(program, inputs, steps, last_commit_of_group, local_states)
-        loss_weights = steps.loss_weight.astype(losses.dtype)
-        mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
-        server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
-        return Contribution(server_gradient, mean_loss, jnp.zeros((), commits.weight.dtype)), local_states
+        return contribution_of_changes(steps, change_sum, losses), local_states
 
     return make_commit
 

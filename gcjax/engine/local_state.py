@@ -40,19 +40,18 @@ class LocalState(NamedTuple):
     servers: Any = None
 
 
+def repeated(arrays: Any, count: int) -> Any:
+    """The same arrays `count` times: every leaf [count, ...]."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (count, *jnp.shape(x))), arrays)
+
+
 def initial_local_states(
     local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int
 ) -> LocalState:
     """The local parameters before the first commit: all owners have the initial ones."""
     last_owner = int(owner_of_workers(local, num_workers).max())
     num_owners = last_owner + 1
-
-    def repeat_leaf(x: jax.Array) -> jax.Array:
-        """[num_owners, ...]: the same array for each owner."""
-        return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
-
-    opt_state = (local.optimizer or optimizer).init(params)
-    params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
+    params, opt_state = repeated((params, (local.optimizer or optimizer).init(params)), num_owners)
     if local.gradient_table:  # local parameters are then minus the mean gradients
         params = jax.tree.map(jnp.zeros_like, params)
     local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))

@@ -19,7 +19,7 @@ from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
-from gcjax.engine.local_state import LocalState, owner_of_workers
+from gcjax.engine.local_state import LocalState
 from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
 from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.spread import Spread
@@ -77,32 +77,13 @@ LocalCommit = Callable[[Inputs, Commits, jax.Array, LocalState], tuple[Contribut
 """`(inputs, commits, index, local_states) -> (contribution, local_states)`: makes a commit; states of all owners."""
 
 
-def local_commit_maker(
-    task: Task,
-    local: LocalWork,
-    optimizer: optax.GradientTransformation,
-    num_workers: int,
-    worker_spread: Spread | None,
-    schedule: Schedule,
-    compression: Compression | None = None,
-) -> LocalCommit:
-    """The function that makes a commit of local work.
+def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit:
+    """The function that makes a commit of local work, pushed to the central server or mixed.
 
     Args:
-      task: what is trained.
-      local: the protocol's.
-      optimizer: of the run.
-      num_workers: W.
-      worker_spread: how the workers of a commit work at the same time; one after the other if None, as always where a
-        commit has fewer contributions than workers.
+      program: how. Workers take their steps one after the other where a commit has fewer contributions than workers.
       schedule: the record that says who mixes.
-      compression: of what is pushed; None for none.
     """
-    owners = jnp.asarray(owner_of_workers(local, num_workers))
-    program = LocalProgram(
-        task=task, local=local, optimizer=local.optimizer or optimizer, owner_of_worker=owners,
-        worker_spread=worker_spread, compression=compression,
-    )  # fmt: skip
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
@@ -122,13 +103,18 @@ def local_commit_maker(
             change_sum = mean_over_workers(local_states.params)
         if program.local.fragments is not None:
             change_sum, local_states = _pushed_fragment(program, inputs, steps, local_states)
-        loss_weights = steps.loss_weight.astype(losses.dtype)
-        mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
-        server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
-        no_residual = jnp.zeros((), commits.weight.dtype)
-        return Contribution(server_gradient, mean_loss, no_residual), local_states
+        return contribution_of_changes(steps, change_sum, losses), local_states
 
     return make_commit
+
+
+def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Array) -> Contribution:
+    """What a commit applies: minus the changes of its steps as a gradient, and the mean of their losses float[C]."""
+    loss_weights = steps.loss_weight.astype(losses.dtype)
+    mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
+    server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
+    no_residual = jnp.zeros((), steps.weight.dtype)
+    return Contribution(server_gradient, mean_loss, no_residual)
 
 
 def _pushed_fragment(

@@ -47,13 +47,13 @@ from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.protocols.base import (
     Protocol,
     Schedule,
-    check_schedule,
     checked_absences,
     compiled_schedule,
     simulation_inputs,
     with_absences,
 )
 from gcjax.protocols.conformance.memberships import Membership
+from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
 from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Links, Network

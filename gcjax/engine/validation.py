@@ -12,8 +12,9 @@ from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
 from gcjax.compression.base import Compression
 from gcjax.engine.base import Run
 from gcjax.engine.start import Start
-from gcjax.protocols.base import Protocol, Schedule, check_work
+from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.conformance.memberships import Membership
+from gcjax.protocols.conformance.runnable import check_work
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.tasks.base import Task
 

@@ -14,7 +14,7 @@ import optax
 
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
-from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
+from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.fragments import Fragments
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Schedule
@@ -363,39 +363,3 @@ def checked_network(network: Network | None, num_workers: int) -> Network:
             "links(...).network_for(params)."
         )
     return Network() if network is None else network.validated(num_workers)
-
-
-def check_schedule(schedule: Any, protocol: Protocol, durations: jax.Array) -> None:
-    """Raises an error if a protocol has not made a schedule of these durations `float[T, W]` that can be run.
-
-    Shapes and types are checked always, what is in the arrays where it is known.
-    """
-    if not isinstance(schedule, Schedule):
-        raise ValueError(f"a protocol must make a gcjax.protocols.Schedule; this one made {type(schedule).__name__}.")
-    check_shapes(schedule, durations.shape)
-    check_resolution(schedule, durations)
-    check_structure(schedule, protocol)
-    check_work(schedule)
-
-
-def check_work(schedule: Schedule) -> None:
-    """Raises an error if a schedule, or one of a batch, has no commit since units run out, or no work in any of them.
-
-    One without a commit because somebody is waited for for ever is what it is: `gcjax.analysis.is_stalled` says so.
-    """
-    if any(_validate.is_traced(x) for x in (schedule.time, schedule.work, schedule.horizon)):
-        return
-    happens = np.isfinite(schedule.time)  # bool[..., E]
-    units_run_out = np.isfinite(schedule.horizon)
-    if (~happens.any(axis=-1) & units_run_out).any():
-        raise ValueError(
-            f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
-            "the first one. Sample more units, or choose a protocol whose commits take less work."
-            + _validate.hint_if_transposed(schedule.start.shape[-2:])
-        )
-    has_work = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
-    if (happens.any(axis=-1) & ~has_work.any(axis=-1)).any():
-        raise ValueError(
-            f"some commit must have work in it; of the {happens.sum(axis=-1).max()} commits of this schedule none has: "
-            "nobody ever finishes a unit before the deadline. Give the rounds more seconds than the fastest unit takes."
-        )

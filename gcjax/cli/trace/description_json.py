@@ -6,6 +6,16 @@ from gcjax.stragglers import Description
 from gcjax.stragglers.traces.description.base import Communication
 from gcjax.stragglers.traces.description.spells import Spell
 
+_KEYS = {
+    "persistent_share": "persistent", "shared_share": "shared", "passing_share": "passing", "lost_seconds": "seconds",
+    "ratio_before": "before", "ratio_after": "after",
+    "share_of_time": "share", "least_share_of_time": "least_share",
+    "first_step": "first", "last_step": "last", "mean_ratio": "ratio", "peak_ratio": "peak",
+    "is_slow_from_start": "from_start", "is_slow_to_end": "to_end",
+    "workers_joined_late": "joined", "workers_left_early": "left",
+}  # fmt: skip
+"""Field of decompositions, changes, communication, spells and readings -> what this command calls it, if otherwise."""
+
 
 def whole_description_json(description: Description) -> dict[str, Any]:
     """A description as an object; workers are their names, shares are in [0, 1], times are seconds."""
@@ -24,14 +34,11 @@ def whole_description_json(description: Description) -> dict[str, Any]:
         "is_relative": description.is_relative,
         "statistics": _statistics_json(description),
         "slowdown": _slowdown_json(description),
-        "decomposition": _renamed(description.decomposition, ("persistent", "shared", "passing", "seconds")),
+        "decomposition": _with_keys(description.decomposition),
         "communication": _communication_json(description.communication),
         "workers": _workers_json(description),
         "spells": [_with_worker_name(_spell_json(spell), worker_names) for spell in description.spells],
-        "changes": [
-            _with_worker_name(_renamed(change, ("worker", "step", "before", "after")), worker_names)
-            for change in description.changes
-        ],
+        "changes": [_with_worker_name(_with_keys(change), worker_names) for change in description.changes],
         "slow_steps": [slow._asdict() for slow in description.slow_steps],
         "failures": [{"worker": worker_names[worker], "step": step} for worker, step in description.failures],
         "reading": {
@@ -82,18 +89,17 @@ def _workers_json(description: Description) -> list[dict[str, Any]]:
 
 def _communication_json(communication: Communication | None) -> dict[str, Any] | None:
     """What workers communicate and wait; null if it is not known."""
-    return None if communication is None else _renamed(communication, ("median", "share", "least_share"))
+    return None if communication is None else _with_keys(communication)
 
 
 def _spell_json(spell: Spell) -> dict[str, Any]:
     """A spell, with the number of its worker."""
-    keys = ("worker", "first", "last", "num_steps", "ratio", "peak", "peak_step", "from_start", "to_end")
-    return _renamed(spell, keys)
+    return _with_keys(spell)
 
 
-def _renamed(values: tuple[Any, ...], keys: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of a named tuple, in their order, by what this command calls them."""
-    return dict(zip(keys, values, strict=True))
+def _with_keys(values: Any) -> dict[str, Any]:
+    """The fields of a named tuple, by what this command calls them."""
+    return {_KEYS.get(name, name): value for name, value in values._asdict().items()}
 
 
 def _with_worker_name(spell_or_change: dict[str, Any], worker_names: tuple[str, ...]) -> dict[str, Any]:
@@ -107,5 +113,4 @@ def _reading_with_worker_names(description: Description) -> dict[str, Any]:
     reading = description.reading
     names_of_joined = [description.workers[worker] for worker in reading.workers_joined_late]
     names_of_left = [description.workers[worker] for worker in reading.workers_left_early]
-    keys = ("layout", "num_rows", "num_duplicates", "num_gaps", "num_missing_steps", "joined", "left")
-    return {**_renamed(reading, keys), "joined": names_of_joined, "left": names_of_left}
+    return {**_with_keys(reading), "joined": names_of_joined, "left": names_of_left}

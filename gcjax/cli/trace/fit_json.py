@@ -54,4 +54,10 @@ def _score_json(score: Score | None) -> dict[str, float] | None:
 
 def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:
     """Numbers of times."""
-    return dict(zip(("median", "tail", "slow", "slow_again", "slowest"), statistics, strict=True))
+    return {
+        "median": statistics.median,
+        "tail": statistics.p99_over_median,
+        "slow": statistics.slow_probability,
+        "slow_again": statistics.slow_again_probability,
+        "slowest": statistics.slowest_over_median,
+    }
