@@ -196,20 +196,25 @@ def wavefronts(sizes: Sizes) -> list[Row]:
 
 
 def largest_models(sizes: Sizes) -> list[Row]:
-    """The largest transformer whose step fits into memory by what the compiler says, uncoded and coded."""
-    rows = []
+    """The largest transformer whose step fits into the memory of one device by what the compiler says."""
+    rows, available = [], device_bytes()
     for name, num_blocks in (("uncoded", None), ("coded, L = 1", 1), ("coded, L = 2", 2)):
         largest, num_bytes = 0, 0
         for width in sizes.largest_widths:
             step = training_step(sizes._replace(width=width), num_blocks)
             needed = step_bytes(step)
-            if needed > memory.available_bytes():
+            if needed > available:
                 break
             largest, num_bytes = step.num_params, needed
-        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {memory.available_bytes() / 2**30:.1f}"
+        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {available / 2**30:.1f}"
         value = f"{largest / 1e6:,.0f} million parameters"
         rows.append(Row(what=f"largest transformer that fits, {name}", value=value, target="", met=True, note=note))
     return rows
+
+
+def device_bytes() -> int:
+    """The share of one device in the memory of all."""
+    return memory.available_bytes() // jax.device_count()
 
 
 def step_bytes(step: Step) -> int:
@@ -218,7 +223,7 @@ def step_bytes(step: Step) -> int:
         account = step.function.lower(*step.shapes).compile().memory_analysis()
     except jax.errors.JaxRuntimeError as error:
         if memory.is_exhausted(error):
-            return memory.available_bytes() + 1
+            return device_bytes() + 1
         raise
     arguments_and_results = account.argument_size_in_bytes + account.output_size_in_bytes - account.alias_size_in_bytes
     return arguments_and_results + account.temp_size_in_bytes

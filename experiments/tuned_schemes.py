@@ -15,6 +15,7 @@ import numpy as np
 from experiments import finished_rows
 from gcjax import analysis, comparable, config, study
 from gcjax.analysis.store import Columns
+from gcjax.engine.identity import run_identity
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.study import Condition, Inputs, Plan, Study, Trial, Tuning
@@ -99,7 +100,7 @@ def tuned_schemes(schemes: Mapping[str, Protocol], setting: Setting, *, out: Pat
     for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
         portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
         parts.append(_stored_or_run(scheme, variants, setting, inputs, out, portion))
-    return TunedSchemes(*map(joined, zip(*parts, strict=True)))
+    return TunedSchemes(*map(analysis.concatenate_tables, zip(*parts, strict=True)))
 
 
 @comparable
@@ -113,17 +114,12 @@ def one_metric(metrics: Callable[..., dict[str, jax.Array]], name: str) -> Calla
     return only
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
-    """The rows of several tables with the same columns, one table after the other."""
-    return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
-
-
 def _stored_or_run(
     scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: _Inputs, out: Path, progress: Progress
 ) -> TunedSchemes:
     """The rows of a scheme: those that are kept, or else of new runs."""
     file = out / analysis.CHECKPOINTS / f"{analysis.file_name(scheme)}.json"
-    identity = f"{config.text()}\nscheme = {scheme}"
+    identity = run_identity(config.text(), scheme=scheme, given=(setting.study.task.data, inputs))
     stored = finished_rows.stored_row(file, identity)
     if stored is not None:
         return TunedSchemes(*({name: np.array(column) for name, column in stored[key].items()} for key in stored))
@@ -157,7 +153,7 @@ def _trial_rows(
         plan = _plan(study_of_trials, name, protocol, setting, inputs)
         part = progress.portion(0.7 * i / len(variants), 0.7 * (i + 1) / len(variants))
         tables.append(_rows(scheme, study.trials(plan, rates.tolist()), out / analysis.CHECKPOINTS / "trials", part))
-    return joined(tables)
+    return analysis.concatenate_tables(tables)
 
 
 def _reported_rows(
@@ -175,7 +171,7 @@ def _reported_rows(
         plan = plan._replace(labels={**plan.labels, "rate": rates}, rates=rates)
         part = progress.portion(0.7, 1.0)
         tables.append(_rows(scheme, plan, out / analysis.CHECKPOINTS / "reported", part))
-    return joined(tables)
+    return analysis.concatenate_tables(tables)
 
 
 def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting, inputs: Inputs) -> Plan:

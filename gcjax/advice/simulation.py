@@ -8,13 +8,14 @@ shares, or N different chunks.
 Letters: W workers, N chunks, K chunks that a worker holds, E commits, C contributions.
 """
 
-from functools import partial
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import compiler_options
 from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
 from gcjax.advice.windows import Window, smooth_window, whole_rounds_window
@@ -24,7 +25,7 @@ from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
 _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
-_COMPILER_OPTIONS = {"xla_backend_optimization_level": 1}
+_FEWER_OPTIMISATIONS = {"xla_backend_optimization_level": 1}
 """Programs are compiled in less time, and run as fast as with all optimisations."""
 
 
@@ -139,7 +140,7 @@ def lowered_program(
     durations = jax.ShapeDtypeStruct(
         (blocks_per_batch, steps_of_blocks.shape[1] * units_per_step, trace_shape[1]), jnp.float32
     )
-    return _sums_of_blocks.lower(scheme.protocol, units_per_step, run_in_steps, durations)
+    return _program().lower(scheme.protocol, units_per_step, run_in_steps, durations)
 
 
 def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int) -> BlockSums:
@@ -160,13 +161,19 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
     for steps_of_batch in padded_steps_of_blocks.reshape(-1, blocks_per_batch, steps_of_blocks.shape[1]):
         durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
         batch_sums.append(
-            jax.device_get(_sums_of_blocks(scheme.protocol, units_per_step, run_in_steps, jnp.asarray(durations)))
+            jax.device_get(_program()(scheme.protocol, units_per_step, run_in_steps, jnp.asarray(durations)))
         )
     fields = zip(*batch_sums, strict=True)
     return BlockSums(*(np.concatenate(sums_of_batches)[:num_blocks].astype(np.float64) for sums_of_batches in fields))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=_COMPILER_OPTIONS)
+@functools.cache
+def _program() -> Any:
+    """`_sums_of_blocks`, to be compiled for each scheme and each shape of durations."""
+    options = _FEWER_OPTIMISATIONS | compiler_options.for_small_operations()
+    return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2), compiler_options=options)
+
+
 def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, durations: jax.Array) -> BlockSums:
     """The sums of blocks whose units take `durations float[blocks, T, W]`; `run_in_steps` steps are of run-in."""
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ def select_rows(columns: Columns, rows: np.ndarray) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def concatenate_tables(tables: list[Columns]) -> Columns:
+def concatenate_tables(tables: Sequence[Columns]) -> Columns:
     """Tables with the same columns, one below the other."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 

@@ -57,7 +57,11 @@ def errors_in_words(binding: str = "", file: Path | None = None) -> Iterator[Non
             raise
         raise ValueError((message or _without_gin_suffixes(str(error))) + config_place_text(str(error))) from error
     except RecursionError as error:
-        raise ValueError(f"{_recursion_message(str(error))}{config_place_text(str(error))}") from error
+        if _CALL.search(str(error)):  # of what a config has called: a mistake in there
+            raise
+        raise ValueError(
+            f"A value of a config must not be nested so deeply. Use fewer brackets.{config_place_text(str(error))}"
+        ) from error
     except OverflowError as error:
         raise ValueError(
             f"A number is too large to compute with: {first_line(error)}{config_place_text(str(error))}"
@@ -143,14 +147,6 @@ def _open_bracket_line(file: Path) -> int | None:
     except SyntaxError:
         return None
     return None
-
-
-def _recursion_message(message: str) -> str:
-    """What a RecursionError while gin reads or calls means: configurables that call one another, or many brackets."""
-    names = list(dict.fromkeys(call["name"] for call in _CALL.finditer(message)))
-    if names:
-        return f"What a config names must not call itself; here {', '.join(names)} do. Bind one of them to another."
-    return "A value of a config must not be nested so deeply. Use fewer brackets."
 
 
 def first_line(error: BaseException) -> str:

@@ -42,15 +42,20 @@ def _text_or_digest(value: Any) -> str:
     """Numbers and text as they are; of a pytree of arrays a digest of paths, types, shapes and bits."""
     if value is None or isinstance(value, (str, int, float)):
         return str(value)
+    return f"<{digest_of(value)}>"
+
+
+def digest_of(tree: Any) -> str:
+    """The first digits of a hash of a pytree of arrays: of their paths, types, shapes and bits."""
     digest = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         is_random_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         if is_random_key:
             leaf = jax.random.key_data(leaf)
         array = np.ascontiguousarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
-    return f"<{digest.hexdigest()[:_SHORT_DIGEST]}>"
+    return digest.hexdigest()[:_SHORT_DIGEST]
 
 
 def hardware_and_settings() -> list[str]:

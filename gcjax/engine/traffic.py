@@ -8,6 +8,8 @@ _BITS = {"pred": 8, "bf16": 16}  # others end in their number of bits: f32, s8, 
 _COLLECTIVE_NAMES = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
 _COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_COLLECTIVE_NAMES})(?:-start)?\(")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
+_NUM_DEVICES = re.compile(r"\b(?:replica_count|num_partitions)=([0-9]+)")
+_ALL_DEVICES = "replica_groups={}"
 _GROUP_LISTS = re.compile(r"replica_groups=\{\{([0-9,]+)\}")
 _GROUP_SHAPE = re.compile(r"replica_groups=\[([0-9,]+)\]<=")
 _GROUP_MESH_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] *\{([^}]*)\}")
@@ -26,20 +28,24 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
     Source: Thakur, Rabenseifner, Gropp 2005, section 4.
     """
     sent_bytes: dict[str, float] = {}
-    for line in compiled.as_text().splitlines():
+    lines = compiled.as_text().splitlines()
+    num_devices = math.prod(int(count) for count in _NUM_DEVICES.findall(lines[0]))
+    for line in lines:
         line_without_comments = re.sub(r"/\*.*?\*/", "", line)
         match = _COLLECTIVE.search(line_without_comments)
         if match:
             collective, result_bytes = match["name"], _bytes_of_type(match["type"])
-            num_bytes = _bytes_of_collective(collective, result_bytes, _group_size(line_without_comments))
+            if collective == "collective-permute":
+                num_bytes = result_bytes
+            else:
+                group_size = _group_size(line_without_comments, num_devices)
+                num_bytes = _bytes_of_collective(collective, result_bytes, group_size)
             sent_bytes[collective] = sent_bytes.get(collective, 0.0) + num_bytes
     return sent_bytes
 
 
 def _bytes_of_collective(collective: str, result_bytes: float, group_size: int) -> float:
-    """The bytes that each device of a group sends for a collective whose result has so many bytes a device."""
-    if collective == "collective-permute":
-        return result_bytes
+    """The bytes that each device of a group sends for a collective whose result has so many, but for a permutation."""
     share_of_others = (group_size - 1) / group_size  # a device keeps its own part
     # An all-reduce sends twice, to sum and to gather; the input of a reduce-scatter is larger than its result.
     results_sent = {"all-reduce": 2, "reduce-scatter": group_size}.get(collective, 1)
@@ -57,11 +63,14 @@ def _bytes_of_type(hlo_type: str) -> float:
     return num_bytes
 
 
-def _group_size(line: str) -> int:
-    """The number of devices in a group of the collective in this line of HLO.
+def _group_size(line: str, num_devices: int) -> int:
+    """The number of devices in a group of the collective in this line of HLO; there are `num_devices` in all.
 
-    HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh.
+    HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh; one
+    group of all devices may be no list at all.
     """
+    if _ALL_DEVICES in line:
+        return num_devices
     if match := _GROUP_LISTS.search(line):
         devices_of_first_group = match[1].split(",")
         return len(devices_of_first_group)

@@ -1,14 +1,13 @@
 """What server and workers must agree on, and how they see that they do."""
 
-import hashlib
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 
 import gcjax
 from gcjax import _validate
+from gcjax.engine.identity import digest_of
 from gcjax.parameter_server import wire
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.simulation.rules import Rule
@@ -82,8 +81,8 @@ def fingerprint(setup: Setup) -> dict[str, str]:
         "format of messages": str(wire.FORMAT),
         "gcjax": gcjax.__version__,
         "number of workers": str(setup.num_workers),
-        "random key": _digest(jax.random.key_data(setup.rng_key)),
-        "data": _digest(setup.task.data),
+        "random key": digest_of(setup.rng_key),
+        "data": digest_of(setup.task.data),
         "identity": setup.identity,
         **{f"model{name}": text for name, text in wire.layout_of(params).described().items()},
     }
@@ -95,13 +94,3 @@ def differences(server: dict[str, str], worker: dict[str, str]) -> str:
     return "\n".join(
         f"{name}: {server.get(name, 'none')} at the server, {worker.get(name, 'none')} here" for name in names
     )
-
-
-def _digest(tree: Any) -> str:
-    """The first digits of a hash of all arrays of a tree."""
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree):
-        array = np.asarray(leaf)
-        digest.update(f"{array.shape}{array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:12]

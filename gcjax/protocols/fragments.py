@@ -17,8 +17,9 @@ from gcjax.equality import comparable
 PATTERNS = ("sequential", "strided")
 
 Pattern = str | Callable[[Any], Any] | Any
-"""How parameters are dealt out: a name in `PATTERNS`, labels, or a pure function `params -> labels`.
+"""How parameters are dealt out: a name in `PATTERNS`, labels, or a pure function `shapes -> labels`.
 
+The function is given `jax.ShapeDtypeStruct`s in the tree of the parameters: no label may depend on their values.
 Labels are a pytree like the parameters, of the number of the fragment of each array, or of an integer array that
 broadcasts to it.
 """
@@ -29,7 +30,8 @@ class Fragments(NamedTuple):
 
     Attributes:
       num_fragments: P.
-      labels: pure function `params -> labels`, which fragment each array, or each number of it, is in.
+      labels: pure function `params -> labels`, which fragment each array, or each number of it, is in; it looks at
+        shapes and dtypes only.
       local_share: α, what remains of a worker's own parameters where it merges a fragment of a new version.
     """
 
@@ -94,8 +96,11 @@ def fragments_of(num_fragments: int, pattern: Pattern, local_share: float) -> Fr
         """The labels of these parameters."""
         if isinstance(pattern, str):
             given_labels = _pattern_labels(params, num_fragments, is_strided=pattern == "strided")
+        elif callable(pattern):
+            with jax.ensure_compile_time_eval():
+                given_labels = pattern(jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), params))
         else:
-            given_labels = pattern(params) if callable(pattern) else pattern
+            given_labels = pattern
         return _checked_labels(given_labels, params, num_fragments)
 
     return Fragments(num_fragments, labels, local_share)

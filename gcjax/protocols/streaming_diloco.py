@@ -55,7 +55,7 @@ def streaming_diloco(
       local_share: α, from 0 (what was done in the meantime is dropped) to 1 (nothing is ever read).
       fragments: "strided" or "sequential", by layers (see `gcjax.protocols.fragments`); or labels, a pytree like the
         parameters, of the number of the fragment of each array, or of integer arrays that broadcast to it; or a pure
-        function `params -> labels`.
+        function `shapes -> labels`.
       inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
       outer: the optimizer of the server; as in `diloco` if None.
 

@@ -3,6 +3,7 @@
 Letters: E commits, T units sampled per worker, W workers.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import config, engine, memory
+from gcjax import compiler_options, config, engine, memory
 from gcjax.analysis import is_stalled
 from gcjax.compression import Compression
 from gcjax.engine.compressed_messages import sized_network
@@ -58,19 +59,25 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     """
     network = _network_of(scheme, protocol, study, inputs)
     schedule_arguments = inputs.durations, network, inputs.absences
-    schedule_shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *schedule_arguments)
+    schedule_shapes = jax.eval_shape(partial(_schedules_of_runs, protocol), *schedule_arguments)
     memory.check_fits(
         f"schedules of '{scheme}'",
         memory.bytes_of_arrays(schedule_shapes),
         "Lower num_units, num_workers or num_seeds.",
     )
-    schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *schedule_arguments))
+    schedule: Schedule = jax.device_get(_schedule_program()(protocol, *schedule_arguments))
     _check_enough_units(scheme, schedule, study)
     return schedule
 
 
-@partial(jax.jit, static_argnums=0)
-def _compiled_schedules(schedule_of_run: Callable[..., Schedule], *arguments: Any) -> Schedule:
+@functools.cache
+def _schedule_program() -> Any:
+    """`_schedules_of_runs`, to be compiled for each protocol and each shape of the arguments."""
+    options = compiler_options.for_small_operations()
+    return jax.jit(_schedules_of_runs, static_argnums=0, compiler_options=options)
+
+
+def _schedules_of_runs(schedule_of_run: Callable[..., Any], *arguments: Any) -> Schedule:
     """The schedules of all runs, from a function of one run and its arguments with a leading axis of runs each."""
     return jax.vmap(schedule_of_run)(*arguments)
 
@@ -267,7 +274,7 @@ def _train_in_one_program(
     loss_feedback = training.protocol.loss_feedback
     if loss_feedback is not None:  # the schedule that the losses led to
         network = _network_of(scheme, training.protocol, study, inputs)
-        schedule = _compiled_schedules(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
+        schedule = _schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
         _check_enough_units(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
     end_time = time.perf_counter()

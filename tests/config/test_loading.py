@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from gcjax import config, progress, registry
+from gcjax.config import errors
 from gcjax.protocols import Protocol
 
 SEEN: dict = {}
@@ -213,3 +214,12 @@ def test_kinds_can_be_selected():
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
         registry.select_kinds("protocols")
+
+
+def test_what_never_ends_inside_a_function_is_no_mistake_of_the_config():
+    @gin.configurable(module="endless")
+    def endless():
+        return endless()
+
+    with pytest.raises(RecursionError), errors.errors_in_words():
+        endless()

@@ -312,6 +312,10 @@ def test_traffic_reads_every_way_of_writing_groups():
     gather = "%y = u16[64]{0} all-gather-start(%a), replica_groups={{0,1,2,3}}"
     scatter = "%z = f32[4]{0} reduce-scatter(%a), replica_groups={{0,1,2,3}}"
     assert engine.bytes_sent(Program(gather + "\n" + scatter)) == {"all-gather": 96.0, "reduce-scatter": 48.0}
+    header = "HloModule jit_f, replica_count=1, num_partitions=8\n"
+    permutation = "%p = f32[6]{0} collective-permute(%a), source_target_pairs={{0,1},{1,0}}"
+    everybody = header + line + "{}\n" + permutation
+    assert engine.bytes_sent(Program(everybody)) == {"all-reduce": 2 * 52 * 7 / 8, "collective-permute": 24.0}
     with pytest.raises(ValueError, match="does not say which devices"):
         engine.bytes_sent(Program("%x = f32[1] all-reduce(%a)"))
 

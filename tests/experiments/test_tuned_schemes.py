@@ -70,6 +70,9 @@ def test_each_group_of_conditions_has_its_own_choice_and_done_schemes_are_kept(t
     again = tuned(tmp_path / "a")
     for name, column in first.rows.items():
         np.testing.assert_array_equal(again.rows[name], column)
+    slower = {name: Condition(stragglers.constant(seconds=2.0)) for name in SETTING.conditions}
+    with pytest.raises(pytest.fail.Exception, match="it has been done"):  # the durations are no longer these
+        tuned(tmp_path / "a", SETTING._replace(conditions=slower))
 
 
 def test_optimizers_must_be_of_schemes(tmp_path):

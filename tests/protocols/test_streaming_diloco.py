@@ -81,6 +81,18 @@ def test_labels_that_do_not_belong_to_the_parameters(given, match):
         fragments_of(2, given, 0.5).labels(params)
 
 
+def test_a_function_deals_out_shapes_inside_jit_as_outside():
+    def by_size(shapes):
+        assert all(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(shapes))
+        return jax.tree.map(lambda x: jnp.arange(x.shape[0]) % 2 if x.dtype == jnp.float32 else 1, shapes)
+
+    params = {"a": jnp.ones(3), "b": jnp.ones(2, jnp.float16)}
+    fragments = fragments_of(2, by_size, 0.5)
+    first = jax.jit(fragments.only)(jnp.int32(0), params)
+    np.testing.assert_array_equal(first["a"], [1, 0, 1])
+    np.testing.assert_array_equal(first["b"], [0, 0])
+
+
 def test_more_fragments_than_numbers_are_refused():
     with pytest.raises(ValueError, match=r"each of 4 fragments must have some .*; \[3\] have none"):
         fragments_of(4, "strided", 0.5).labels(jnp.zeros(3))
