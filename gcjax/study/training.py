@@ -77,7 +77,7 @@ def _schedule_program() -> Any:
     return jax.jit(_schedules_of_runs, static_argnums=0, compiler_options=options)
 
 
-def _schedules_of_runs(schedule_of_run: Callable[..., Any], *arguments: Any) -> Schedule:
+def _schedules_of_runs(schedule_of_run: Any, *arguments: Any) -> Schedule:
     """The schedules of all runs, from a function of one run and its arguments with a leading axis of runs each."""
     return jax.vmap(schedule_of_run)(*arguments)
 
