@@ -214,6 +214,7 @@ def test_no_display_is_needed(config, tmp_path):
     assert "\x1b" not in done.stdout + done.stderr  # in a file there are no colours and no bars
 
 
+@pytest.mark.slow("arguments1")
 @pytest.mark.parametrize(
     "arguments", some([["init", "--list"], ["list", "protocol"]], [["check", "ssp", "--num-workers", "2"]])
 )

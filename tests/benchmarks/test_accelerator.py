@@ -23,6 +23,7 @@ def test_every_row_is_there_at_small_sizes():
     assert all(float(row.value) > 0 for row in rows[:5]) and len(rows) == 8
 
 
+@pytest.mark.slow
 def test_the_largest_model_is_the_last_that_fits(monkeypatch):
     needed = {
         width: accelerator.step_bytes(accelerator.training_step(TINY._replace(width=width), None))

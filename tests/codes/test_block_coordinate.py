@@ -117,6 +117,7 @@ def test_expected_order_times_are_those_of_samples():
     assert (np.array(harmonic) < mean).all()
 
 
+@pytest.mark.slow("harmonic")
 @pytest.mark.parametrize("kind", ["mean", "harmonic"])
 def test_the_sizes_beat_every_redundancy_of_the_whole_gradient(kind):
     """Mean time of a round of eight workers with shifted exponential speeds."""

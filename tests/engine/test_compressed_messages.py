@@ -236,6 +236,7 @@ def test_wavefronts_agree(name, x64):
         assert_close(wide.state.compression, result(name, compression).state.compression)
 
 
+@pytest.mark.slow("partial L=2-3", "local_sgd-4")
 @pytest.mark.parametrize(
     ("name", "num_devices"),
     some([("asp", 4), ("partial L=2", 3), ("local_sgd", 4)], [("bsp", 4), ("crc", 8), ("grouped", 4), ("adacomm", 2)]),

@@ -207,7 +207,18 @@ FIRST = (
 )
 
 
-@pytest.mark.slow("ad_psgd-sgd", "adacomm-sgd", "diloco-adamw", "hop-sgd", "sgp-sgd", "stsyn-sgd", "worker_busy-sgd")
+@pytest.mark.slow(
+    "anytime-sgd",
+    "halos at once-sgd",
+    "grouped elastic-sgd",
+    "ad_psgd-sgd",
+    "adacomm-sgd",
+    "diloco-adamw",
+    "hop-sgd",
+    "sgp-sgd",
+    "stsyn-sgd",
+    "worker_busy-sgd",
+)
 @pytest.mark.promotes  # optax.adamw does
 @pytest.mark.parametrize(
     ("name", "optimizer"),

@@ -170,6 +170,7 @@ def test_a_live_run_says_itself_that_it_cannot_calibrate(protocol):
         parameter_server.calibration(run)
 
 
+@pytest.mark.slow
 def test_a_live_run_of_a_code_says_when_each_message_was_dealt_with():
     run, _ = live_run(CODED, num_commits=40, lease=0.8)
     messages = run.messages

@@ -67,6 +67,7 @@ def test_a_worker_that_joins_after_the_stop_is_not_waited_for(monkeypatch):
     assert sorted(run.schedule.worker[1].tolist()) == [-1, -1, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_answer_to_a_stop_that_was_taken_back_is_none(monkeypatch):
     """All four messages are needed; one worker leaves, two are dropped, and the fourth is under way meanwhile."""
     steps = [("unit", worker) for worker in range(4)]

@@ -121,6 +121,7 @@ def test_without_reports_and_service_it_is_the_simulated_schedule(name, x64):
     np.testing.assert_array_equal(schedule.work[:count], expected.work[:count])
 
 
+@pytest.mark.slow
 def test_the_prediction_takes_what_was_measured(x64):
     """The round by hand, from a calibration; a worker that was held up is so in its unit, and no unit drawn later."""
     durations = units(10.0, 14.0)

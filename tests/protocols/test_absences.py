@@ -217,6 +217,7 @@ def test_small_cases_keep_the_promise(name, step):
         assert kept, f"{own}: {kept}"
 
 
+@pytest.mark.slow("grouped")
 @pytest.mark.parametrize("name", quick(SIMULATED, ("grouped",)))
 def test_the_server_decides_the_same(name, x64):
     protocol = PROTOCOLS[name]

@@ -72,6 +72,8 @@ def test_all_protocols_promise_something():
 
 
 @pytest.mark.slow(
+    "coded_reduce",
+    "ringleader",
     "ad_psgd",
     "adaptive_coded",
     "anytime_minibatch",
@@ -142,7 +144,16 @@ def test_who_is_too_far_ahead_is_named():
 
 
 @pytest.mark.slow(
-    "-1-ad_psgd", "-1-adsp", "-1-d_psgd ring", "-1-psp lenient", "-1-ringmaster cuts off", "-1-ssp", "-1-stsyn"
+    "-1-coded_reduce chain",
+    "1-adsp",
+    "1-ad_psgd",
+    "-1-ad_psgd",
+    "-1-adsp",
+    "-1-d_psgd ring",
+    "-1-psp lenient",
+    "-1-ringmaster cuts off",
+    "-1-ssp",
+    "-1-stsyn",
 )
 @pytest.mark.parametrize("name", one_in(3, (n for n in PROMISED if not re.search("worker_busy|sgc|halos", n))))
 @pytest.mark.parametrize("by", [-1, 1])

@@ -67,6 +67,7 @@ def test_all_times_of_few(num_times, monkeypatch):
     jax.clear_caches()
 
 
+@pytest.mark.slow
 def test_nobody_ever():
     """Where no time ever comes, the first is number 0, as of argmin."""
     for num_times in SIZES:

@@ -32,7 +32,7 @@ QUEUED = [
     "worker_busy eager",
     "worker_busy overlap",
 ]
-FAST = {"k_async", "progressive_groups"}
+FAST = {"k_async"}
 SHAPE = 10, 5
 NETWORK = Network(
     np.array([0.5, 0.25, 0.0, 0.25, 1.0]), np.full(5, 0.5), np.array([0.0, 0.5, 0.25, 0.0, 1.0]), None, 0.25
@@ -73,6 +73,7 @@ def test_same_bits_where_workers_leave_and_join(monkeypatch):
         jax.tree.map(np.testing.assert_array_equal, *found)
 
 
+@pytest.mark.slow
 def test_same_bits_of_many():
     """So many that the times have several blocks."""
     durations = np.random.default_rng(0).exponential(size=(3, turn_queue.MAX_FEW_WORKERS + 1)).round(1) + 0.1

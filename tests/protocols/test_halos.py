@@ -43,6 +43,7 @@ def test_contributions_are_in_the_order_in_which_they_were_pushed(name, x64):
     assert num_commits > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", some([(((2,), (0, 1)),)], [(((0, 1, 2),),), (((0,), (1,), (2,)),)]))
 def test_groups_that_exchange_each_push_at_once_and_take_all_over_are_asynchronous_local_sgd(groups, x64):
     """However many groups there are: the same commits, and bit by bit the same parameters."""
