@@ -77,7 +77,7 @@ def compare_codes(
     stragglers: dict[str, StragglerModel],
     num_stragglers: int,
     num_trials: int = 1000,
-    num_masks: int = 256,
+    max_masks: int = 256,
     seed: int = 0,
     out: Path,
     progress: Progress,
@@ -89,7 +89,7 @@ def compare_codes(
       stragglers: name -> straggler model, for the completion times. One unit is 1/W of the data.
       num_stragglers: s, the workers that have done nothing in the errors and condition numbers.
       num_trials: rounds for each straggler model.
-      num_masks: sets of stragglers at most.
+      max_masks: sets of stragglers at most.
       seed: of everything random here.
       out: the folder to write.
       progress: tells a person how far it is.
@@ -103,7 +103,7 @@ def compare_codes(
     num_workers = worker_counts.pop()
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     mask_key, condition_key, time_key = jax.random.split(config.key(seed=seed), 3)
-    masks, _ = straggler_masks(num_workers, num_stragglers, max_masks=num_masks, rng_key=mask_key)
+    masks, _ = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     most_units = max(-(-code.assignment.load * num_workers // code.assignment.num_chunks) for code in codes.values())
     durations_by_model = {
         name: _sample_rounds(model, jax.random.fold_in(time_key, i), num_trials, most_units, num_workers)
@@ -112,7 +112,7 @@ def compare_codes(
     measurements = []
     for i, (name, code) in enumerate(codes.items()):
         progress.update(name, i / len(codes))
-        measurement = _measurement(name, code, masks, durations_by_model, num_stragglers, num_masks, condition_key)
+        measurement = _measurement(name, code, masks, durations_by_model, num_stragglers, max_masks, condition_key)
         measurements.append(measurement)
     facts = {"num_stragglers": num_stragglers, "num_trials": num_trials, "num_masks": len(masks)}
     _write(measurements, list(stragglers), facts, out, progress)
@@ -129,7 +129,7 @@ def _sample_rounds(
 
 def _measurement(
     name: str, code: GradientCode, straggler_masks: np.ndarray, durations_by_model: dict[str, jax.Array],
-    num_stragglers: int, num_masks: int, rng_key: jax.Array,
+    num_stragglers: int, max_masks: int, rng_key: jax.Array,
 ) -> Measurement:  # fmt: skip
     """What one code costs, tolerates and leaves, over masks `bool[masks, W]` and durations of each model."""
     assignment = code.assignment
@@ -143,7 +143,7 @@ def _measurement(
     is_completed = np.isfinite(times_by_model)
     finite_times_by_model = [times[np.isfinite(times)] for times in times_by_model]
     is_message_sent = np.asarray(code.sent(jnp.asarray(assignment.loads)))
-    condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, max_masks=num_masks)
+    condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, max_masks=max_masks)
     return Measurement(
         code=name,
         load=float(assignment.loads.sum() / assignment.num_chunks),

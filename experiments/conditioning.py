@@ -24,7 +24,7 @@ Family = Callable[[int, int, int, jax.Array], codes.GradientCode]
 MANY_WORKERS = 32
 """Beyond so many workers fewer sets of stragglers are tried."""
 
-LEAST_MASKS = 16
+MIN_MASKS = 16
 """As few as this."""
 
 NOTES = """\
@@ -93,7 +93,7 @@ def conditioning(
     num_workers: Sequence[int] = (8, 16, 32, 100, 1000),
     num_stragglers: Sequence[int] = (1, 2, 4),
     num_blocks: Sequence[int] = (1, 2, 4),
-    num_masks: int = 256,
+    max_masks: int = 256,
     safe: float = 1e-2,
     degrees: Sequence[int] = (20, 25, 30),
     num_polynomials: int = 200,
@@ -107,7 +107,7 @@ def conditioning(
       num_workers: n, several.
       num_stragglers: s, several.
       num_blocks: L, several.
-      num_masks: sets of stragglers at most.
+      max_masks: sets of stragglers at most.
       safe: the relative error up to which a type of number counts as safe.
       degrees: of the polynomials that are interpolated (Ramamoorthy et al. 2024).
       num_polynomials: random polynomials of each degree.
@@ -123,15 +123,16 @@ def conditioning(
         code = _code_or_none(FAMILIES[family], workers, stragglers_of_code, blocks_of_code, key)
         if code is None:
             continue  # no such code: that is what the table shows
-        affordable_masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // workers))
-        max_masks = min(num_masks, affordable_masks)
-        condition = diagnostics.conditioning(code, num_stragglers=stragglers_of_code, rng_key=key, max_masks=max_masks)
+        affordable_masks = max(MIN_MASKS, min(max_masks, max_masks * MANY_WORKERS // workers))
+        condition = diagnostics.conditioning(
+            code, num_stragglers=stragglers_of_code, rng_key=key, max_masks=min(max_masks, affordable_masks)
+        )
         typical_and_worst = {"typical": condition.median_condition_number, "worst": condition.worst_condition_number}
         rows.append(
             Row(code=family, n=workers, s=stragglers_of_code, L=blocks_of_code, **typical_and_worst, **condition.errors)
         )
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
-    _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
+    _write(rows, digits, errors, {"max_masks": max_masks, "safe": safe}, out, progress)
     return rows
 
 
@@ -198,7 +199,7 @@ def _write(
         [name, *(f"{error:.1g}" for error in errors_of_curve)] for name, errors_of_curve in error_curves.items()
     ]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
-    notes = NOTES.format(masks=facts["num_masks"], many=MANY_WORKERS, least=LEAST_MASKS, safe=facts["safe"])
+    notes = NOTES.format(masks=facts["max_masks"], many=MANY_WORKERS, least=MIN_MASKS, safe=facts["safe"])
     page = [
         "# Conditioning",
         "",

@@ -29,7 +29,7 @@ _SHORT_GROUPS = ("group_delays.num_rounds = 40", "study.num_units = 120", "study
 
 RUNS = {
     "quickstart": Run("quickstart.gin", ("study.num_seeds = 2", "study.num_units = 200", "study.seconds = 120.0")),
-    "codes": Run("codes.gin", ("compare_codes.num_trials = 50", "compare_codes.num_masks = 32")),
+    "codes": Run("codes.gin", ("compare_codes.num_trials = 50", "compare_codes.max_masks = 32")),
     "approximate": Run("partial_stragglers/approximate.gin", tuple(b.format("approximate") for b in _FEW_GRAPHS)),
     "exact": Run("partial_stragglers/exact.gin", (*(b.format("exact") for b in _FEW_GRAPHS), "exact.num_orders = 5")),
     "worker_busy": Run("worker_busy/digits.gin", ("study.num_seeds = 2",)),

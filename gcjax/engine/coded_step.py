@@ -1,7 +1,7 @@
 """Gradient coding inside a training step of one's own: workers are the devices along an axis of a mesh.
 
-Letters: W workers, U workers of one device, N chunks,
-K chunks a worker holds, L blocks, M messages a worker sends, B examples of a chunk, d parameters.
+Letters: W workers, U workers of one device, N chunks, K chunks a worker holds, L blocks, M messages a worker sends, B
+examples of a chunk, d parameters.
 """
 
 from collections.abc import Callable

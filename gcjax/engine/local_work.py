@@ -60,7 +60,7 @@ class LocalProgram(NamedTuple):
       task: what is trained.
       local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
       optimizer: of the local steps.
-      owner_of_worker: int32[W], see `owner_of_workers`.
+      owner_of_worker: int32[W], see `gcjax.engine.local_state.owner_of_workers`.
       worker_spread: how the workers of a commit work at the same time; None if one after the other.
       compression: of what is pushed; None for none.
     """

@@ -206,8 +206,9 @@ class Coordinator:
     def _note_stop(self, worker: int, header: Any) -> None:
         """Writes down when the stop that a push answers was sent, heard and answered."""
         if header.get("stop_heard") is not None:
-            heard, done = self._clock.from_machine_time([header["stop_heard"], header["send_start"]]).tolist()
-            self.messages.add(STOP, worker, self._stop_sent_time, heard, done)
+            machine_times = [header["stop_heard"], header["send_start"]]
+            handle_start, handle_end = self._clock.from_machine_time(machine_times).tolist()
+            self.messages.add(STOP, worker, self._stop_sent_time, handle_start, handle_end)
 
     def _note_unit(self, worker: int, message: Message) -> None:
         """Notes that a unit of a turn that will be stopped is done."""

@@ -34,6 +34,7 @@ class Members:
 
     Attributes:
       num_refused: messages and workers that were not let in.
+      fingerprint: of the setup, which whoever comes must have, too.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -5,7 +5,7 @@ Girimaji, NeurIPS 2024 (arXiv 2405.19509), whose codes the candidates may be, ch
 anew in every round, from the chunk times of the last rounds, is our own; the rule stands in
 `gcjax.protocols.observed_rounds`.
 
-Letters: P candidates, W workers, K chunks a worker holds at most, N chunks, L blocks, R rounds.
+Letters: P candidates, W workers, K chunks a worker holds at most, N chunks, L blocks.
 """
 
 from collections.abc import Callable, Mapping
@@ -136,16 +136,16 @@ class _Rounds(NamedTuple):
     num_workers: int
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of R rounds of K units of every worker."""
+        """The schedule of rounds of K units of every worker."""
         check_durations(durations, self.num_workers, self.load)
         units = units_of_rounds(durations, self.load)
         num_candidates = len(self.candidates)
         window = empty_window(self.window, num_candidates, self.num_workers, units.dtype)
         _, (candidate_index, rounds) = jax.lax.scan(partial(self.step, network), window, units)
         timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
-        progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [R, W]
+        progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [num_rounds, W]
         all_candidates = jnp.arange(num_candidates, dtype=jnp.int32)
-        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [R, P, 1]
+        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [num_rounds, P, 1]
         columns = progress.shape[0], num_candidates * self.num_workers
         worker = jnp.where(is_used, jnp.arange(self.num_workers, dtype=jnp.int32)[None, None], -1).reshape(columns)
         round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]

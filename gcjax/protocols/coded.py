@@ -40,7 +40,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
     check_code_and_rule(code, stopping_rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of R rounds of K = `load` units of every worker; what is known of units has axes [R, K, W]."""
+        """The schedule of rounds of K = `load` units of every worker; what is known of units is [num_rounds, K, W]."""
         num_workers, load = code.assignment.chunks.shape
         check_durations(durations, num_workers, load)
         units = units_of_rounds(durations, load)

@@ -3,7 +3,7 @@
 Groups are those of `gcjax.protocols.grouped` (Basu et al. 2018), rounds those of `gcjax.protocols.coded` (Tandon et
 al. 2017); to put one into the other is our own.
 
-Letters: G groups, W workers, K chunks a worker holds at most, N chunks, R rounds, T units sampled per worker.
+Letters: G groups, W workers, K chunks a worker holds at most, N chunks, T units sampled per worker.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class CodedGroups(NamedTuple):
             for group_rounds, own_network in zip(rounds, networks, strict=True)
         ]
         # To the central server the groups are workers, and their rounds are units.
-        push_seconds = jnp.stack(round_seconds, axis=1) + self.central_seconds  # [R, G]
+        push_seconds = jnp.stack(round_seconds, axis=1) + self.central_seconds  # [num_rounds, G]
         weight, any_staleness = 1.0, np.inf  # the weights of members follow below
         pushes = bounded_staleness(push_seconds, Network(), any_staleness)
         central_commits = commits_on_arrival(pushes, weight, any_staleness)
@@ -102,7 +102,8 @@ class CodedGroups(NamedTuple):
         members = jnp.asarray(self._member_of_column())
         is_of_group = central_commits.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
         worker = jnp.where(is_of_group[:, :, None], members[None], -1)
-        progress = [group_rounds.is_done.sum(axis=1, dtype=jnp.int32) for group_rounds in rounds]  # [R, members] each
+        # Of each group [num_rounds, members].
+        progress = [group_rounds.is_done.sum(axis=1, dtype=jnp.int32) for group_rounds in rounds]
         padded = [jnp.pad(done, ((0, 0), (0, members.shape[1] - done.shape[1]))) for done in progress]
         work = jnp.stack(padded, axis=1)[central_commits.unit[:, 0].clip(0)]  # [E, G, C/G]
         num_commits = worker.shape[0]
@@ -117,7 +118,7 @@ class CodedGroups(NamedTuple):
     def _timeline(
         self, rounds: Sequence[CodedRound], networks: Sequence[Network], pushes: Timeline, num_units: int
     ) -> Timeline:
-        """The times of all units, of groups whose rounds begin with the pushes [R, G]."""
+        """The times of all units, of groups whose rounds begin with the pushes [num_rounds, G]."""
         timelines_of_groups = [
             stopped_rounds(*group_rounds, own_network, num_units, begin_time=pushes.start[:, group_index])[0]
             for group_index, (group_rounds, own_network) in enumerate(zip(rounds, networks, strict=True))
@@ -140,7 +141,10 @@ class CodedGroups(NamedTuple):
 def _rounds_of_group(
     code: GradientCode, stop: StoppingRule, units: jax.Array, own_network: Network, load: int
 ) -> CodedRound:
-    """The rounds of one group, each from its begin, of `units float[R, K, members]`; arrays have a first axis R."""
+    """The rounds of one group, each from its begin, of `units float[num_rounds, K, members]`.
+
+    All arrays have the first axis of the units.
+    """
     receive_seconds = own_network.arrivals_at_workers(jnp.zeros(units.shape[2:], units.dtype))
     return jax.vmap(lambda of_round: coded_round(code, stop, of_round, receive_seconds, load))(units)
 

@@ -1,7 +1,7 @@
 """CodedReduce: the messages of a coded round go up a tree (Reisizadeh, Prakash, Pedarsani, Avestimehr 2019).
 
-arXiv 1902.01981; the code is `gcjax.codes.tree_code`. Letters: n workers below each node, R rounds, K chunks of a
-worker, W workers, T units sampled per worker.
+arXiv 1902.01981; the code is `gcjax.codes.tree_code`. Letters: n workers below each node, K chunks of a worker, W
+workers, T units sampled per worker.
 """
 
 from typing import NamedTuple
@@ -52,7 +52,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
     tree, load = Tree(code.assignment.num_workers, num_layers), joint_code.assignment.load
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of R rounds of K units of every worker."""
+        """The schedule of rounds of K units of every worker."""
         check_durations(durations, tree.num_workers, load)
         units = units_of_rounds(durations, load)
         receive_seconds = network.arrivals_at_workers(jnp.zeros(tree.num_workers, units.dtype))

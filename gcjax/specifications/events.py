@@ -1,6 +1,6 @@
 """What happens in a run, as actions of specifications stand for it.
 
-A record of a run becomes a list of events (`gcjax.protocols.events_of`); a specification says of each of its actions
+A record of a run becomes a list of events (`gcjax.protocols.events`); a specification says of each of its actions
 which event it stands for, and what the event shows of the step.
 """
 

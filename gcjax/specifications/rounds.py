@@ -224,8 +224,8 @@ def specification_of_rounds(
       claim: the property, in words.
       has_room: whether workers may do more units in this round.
       further_invariant: what else must hold in every state.
-      commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
       goes_on_beyond_max: whether workers may do more units, which count as `max_units_of_worker`.
+      commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
     """
     check_num_workers(num_workers)
     max_units_of_worker = np.broadcast_to(np.asarray(max_units_of_worker, np.int32), (num_workers,))

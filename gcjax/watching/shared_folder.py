@@ -31,6 +31,7 @@ class SharedFolder:
       path: the folder.
       prefix: what the names of the files begin with.
       first_step: the number of the first step of this run; rows of earlier runs are in files of their own.
+      is_shared: whether other processes see the rows: True.
     """
 
     is_shared = True

@@ -64,12 +64,13 @@ def test_codes_of_different_sizes_are_refused(tmp_path):
 @pytest.mark.slow
 def test_conditioning_study(tmp_path):
     rows = conditioning(
-        num_workers=(4,), num_stragglers=(1,), num_blocks=(2,), num_masks=4, degrees=(5,), num_polynomials=4,
+        num_workers=(4,), num_stragglers=(1,), num_blocks=(2,), max_masks=4, degrees=(5,), num_polynomials=4,
         out=tmp_path, progress=progress.silent(),
     )  # fmt: skip
-    assert [row.code for row in rows] == ["Ye-Abbe, polynomial", "Ye-Abbe, random", "partial"]  # others have L = 1
+    with_two_blocks = ["Ye-Abbe, polynomial", "Ye-Abbe, random", "partial", "partial, harmonic"]  # others have L = 1
+    assert [row.code for row in rows] == with_two_blocks
     assert all(1 < row.typical <= row.worst < 1e3 and row.float64 < 1e-12 < row.float32 < 1e-4 for row in rows)
-    assert pq.read_table(tmp_path / "conditioning.parquet").num_rows == 3
+    assert pq.read_table(tmp_path / "conditioning.parquet").num_rows == 4
     assert "| Ye-Abbe, random | 4 | 1 | 2 |" in (tmp_path / "summary.md").read_text()
     for name in ("conditioning.png", "interpolation.png", "interpolation.parquet", "run.json"):
         assert (tmp_path / name).stat().st_size > 0

@@ -61,7 +61,7 @@ def test_macros_are_defined_once_by_letters_and_read_back(tmp_path):
 
 def test_values_of_configs_also_of_included_ones():
     configs = provenance.ROOT / "configs"
-    assert macros.binding(configs / "codes.gin", "compare_codes.num_masks") == "560"
+    assert macros.binding(configs / "codes.gin", "compare_codes.max_masks") == "560"
     assert macros.binding(configs / "worker_busy/digits.gin", "ssp.staleness") == "40"
     with pytest.raises(ValueError, match="must set nothing"):
         macros.binding(configs / "codes.gin", "nothing")

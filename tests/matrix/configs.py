@@ -25,13 +25,13 @@ BINDINGS = {
     "codes": (
         "compare_codes.codes = {'uncoded': @uncoded(), 'partial, L=2': @partial2/partial()}",
         "compare_codes.num_trials = 4",
-        "compare_codes.num_masks = 4",
+        "compare_codes.max_masks = 4",
     ),
     "conditioning": (
         "conditioning.num_workers = (8,)",
         "conditioning.num_stragglers = (1,)",
         "conditioning.num_blocks = (1,)",
-        "conditioning.num_masks = 4",
+        "conditioning.max_masks = 4",
         "conditioning.degrees = (5,)",
         "conditioning.num_polynomials = 4",
     ),

@@ -102,10 +102,10 @@ def test_what_is_too_little_is_refused():
 
 
 def message_times(*rows):
-    """Of rows (kind, worker, sent, heard, done, rule, commit)."""
+    """Of rows (kind, worker, sent, handle_start, handle_end, rule_seconds, commit_seconds)."""
     log = MessageLog()
-    for *times, rule, commit in rows:
-        log.add(*times, rule_seconds=rule, commit_seconds=commit)
+    for *times, rule_seconds, commit_seconds in rows:
+        log.add(*times, rule_seconds=rule_seconds, commit_seconds=commit_seconds)
     return log.times()
 
 

@@ -117,8 +117,8 @@ def neighbour_iterations(
     Commit t is when all have sent; by then workers can be iterations ahead. What a worker has read is the number of
     commits that have happened when it begins.
 
-    A worker's link carries one copy of the parameters to, and one from, each neighbour: `latency + sent * upload` and
-    `latency + received * download`. The link and the time of a server play no part.
+    A worker's link carries one copy of the parameters to, and one from, each neighbour: `latency + num_sent * upload`
+    and `latency + num_received * download`. The link and the time of a server play no part.
 
     Args:
       exchange: pure function of an iteration, int32[].

@@ -171,8 +171,7 @@ class Rule(NamedTuple):
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
       num_units: the units of a turn, a number or `(view) -> int32[W]`.
       plan: `(work, first_unit, ready_time, memory) -> TurnPlan`, what a worker does that has the parameters at
-        `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a
-        row.
+        `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a row.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
       remember: `(view, worker) -> memory`, after a message; `view.num_commits` counts the commit that it brought.
       cuts_off: `(view, worker) -> bool[W]`, whose turns the commit cuts off; nobody's if None.

@@ -49,14 +49,14 @@ def stopped_rounds(
     """The times of all units, and float[num_rounds], when the rounds end.
 
     Args:
-      finish: float[R, K, W] seconds, when each unit would end, from the begin of its round.
-      has_unit: bool[1 or R, K, W], whether each worker has this unit in the round.
-      is_done: bool[R, K, W], which units end before the round is stopped.
-      stop: float[R] seconds, when each round is stopped, from its begin.
-      message_size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
+      finish: float[num_rounds, K, W] seconds, when each unit would end, from the begin of its round.
+      has_unit: bool[1 or num_rounds, K, W], whether each worker has this unit in the round.
+      is_done: bool[num_rounds, K, W], which units end before the round is stopped.
+      stop: float[num_rounds] seconds, when each round is stopped, from its begin.
+      message_size: float[num_rounds, W], what each worker sends, in full gradients; 0 if nothing.
       network: the time of messages.
       num_units: T.
-      begin_time: float[R] seconds, when each round begins; when the one before has ended if None.
+      begin_time: float[num_rounds] seconds, when each round begins; when the one before has ended if None.
     """
     sends = message_size > 0
     seconds_of_message = jax.vmap(lambda size: message_seconds(size, network))(message_size)  # [num_rounds, W]
@@ -90,15 +90,16 @@ def timeline_of_rounds(
     """The times of all units of rounds, whose messages go out with the last unit that is done.
 
     Args:
-      finish: as for `stopped_rounds`, as are `has_unit` to `stop`, `network` and `num_units`.
-      has_unit: see there.
-      is_done: see there.
-      stop: see there.
-      send: float[R, W] seconds, when each worker begins to send, from the begin of the round; inf if it does not.
-      seconds_of_message: float[R, W], what its message takes.
-      network: see there.
+      finish: float[num_rounds, K, W] seconds; this and what has the same name is as for `stopped_rounds`.
+      has_unit: bool[1 or num_rounds, K, W].
+      is_done: bool[num_rounds, K, W].
+      stop: float[num_rounds] seconds.
+      send: float[num_rounds, W] seconds, when each worker begins to send, from the begin of the round; inf if it does
+        not.
+      seconds_of_message: float[num_rounds, W], what its message takes.
+      network: the time of messages.
       num_units: T.
-      begin_time: float[R] seconds, when each round begins.
+      begin_time: float[num_rounds] seconds, when each round begins.
       horizon: float[] seconds, when the last one ends.
     """
     receive_seconds = network.arrivals_at_workers(jnp.zeros(finish.shape[2:], finish.dtype))

@@ -27,7 +27,7 @@ class Score(NamedTuple):
 
 
 def with_background(log_likelihood: np.ndarray, background_density: np.ndarray, background_share: float) -> np.ndarray:
-    """The logarithms of `(1 - share) * density + share * background`.
+    """The logarithms of `(1 - background_share) * density + background_share * background_density`.
 
     Without it a single time that a model holds to be impossible, as one below the shortest before, would decide.
     """
