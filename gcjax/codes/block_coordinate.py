@@ -164,9 +164,9 @@ def shifted_exponential_order_seconds(
 
 
 def _mean_inverse(num_workers: int, rank: int, shift: float, mean: float) -> float:
-    """The mean of one over the `rank`-th smallest of n times.
+    """The mean of one over the `rank`-th smallest of `num_workers` times, each `shift` and an exponential one.
 
-    Such a time is `shift - mean log u` with u the rank-th largest of n uniform numbers, which is beta distributed.
+    Such a time is `shift - mean log u` with u the rank-th largest of as many uniform numbers, which is a beta variable.
     """
     from scipy.integrate import quad
     from scipy.stats import beta

@@ -28,7 +28,9 @@ _BAD_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<posit
 _UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
 _NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'value'")
 _NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
-_CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
+_CONFIGURABLE_CALL = re.compile(
+    r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)"
+)
 
 _GRAMMAR_HINT = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
 
@@ -147,7 +149,7 @@ def _open_bracket_line(file: Path) -> int | None:
 
 def _recursion_message(message: str) -> str:
     """What a RecursionError while gin reads or calls means: configurables that call one another, or many brackets."""
-    names = list(dict.fromkeys(call["name"] for call in _CALL.finditer(message)))
+    names = list(dict.fromkeys(call["name"] for call in _CONFIGURABLE_CALL.finditer(message)))
     if names:
         return f"What a config names must not call itself; here {', '.join(names)} do. Bind one of them to another."
     return "A value of a config must not be nested so deeply. Use fewer brackets."
@@ -161,7 +163,7 @@ def first_line(error: BaseException) -> str:
 
 def _without_gin_suffixes(message: str) -> str:
     """The message without the lines of the config and the calls of configurables that gin appends."""
-    return _CALL.sub("", PLACE.sub("", message)).strip()
+    return _CONFIGURABLE_CALL.sub("", PLACE.sub("", message)).strip()
 
 
 def config_place_text(message: str) -> str:
@@ -173,7 +175,7 @@ def config_place_text(message: str) -> str:
     for place in PLACE.finditer(message):
         if place["file"]:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
-    for configurable_call in _CALL.finditer(message):
+    for configurable_call in _CONFIGURABLE_CALL.finditer(message):
         if configurable_call["name"] != "run" and not message.startswith(configurable_call["name"]):
             scoped_name = (
                 f"{configurable_call['scope'] + '/' if configurable_call['scope'] else ''}{configurable_call['name']}"
