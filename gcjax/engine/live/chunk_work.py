@@ -94,8 +94,9 @@ def work_until(
     """Works through slots until the deadline, and returns the seconds of each chunk that was done.
 
     A chunk cannot be interrupted, so it is started only if it is expected to be finished in time, or late by at most a
-    tenth of itself (`TIME_MARGIN`); it is expected to take as long as the median of the latest ones. The tenth lets a worker of
-    just the speed that the deadline was made for finish its load, although some time passes between two chunks.
+    tenth of itself (`TIME_MARGIN`); it is expected to take as long as the median of the latest ones. The tenth lets a
+    worker of just the speed that the deadline was made for finish its load, although some time passes between two
+    chunks.
 
     Args:
       run_chunk: `(slot)`: computes a chunk and returns when it is done.
