@@ -64,8 +64,8 @@ def _laws_row() -> Row:
         seconds, results = _seconds_and_result(check_laws)
         total_seconds += seconds
         size_texts.append(f"({num_states}, {max_steps}) x {num_instances}: {seconds:.0f} s")
-        num_broken += sum(result.outcome == "refuted" and not result.expected for result in results)
-        num_without_counterexample += sum(result.outcome == "holds" and not result.expected for result in results)
+        num_broken += sum(result.outcome == "refuted" and not result.is_expected for result in results)
+        num_without_counterexample += sum(result.outcome == "holds" and not result.is_expected for result in results)
     return Row(
         what="all laws, (states, steps) x instances",
         value=f"{total_seconds:.0f} s",

@@ -152,7 +152,9 @@ def _trial_rows(
     for i, (name, protocol) in enumerate(variants.items()):
         plan = _plan(study_of_trials, name, protocol, setting, inputs)
         part = progress.portion(0.7 * i / len(variants), 0.7 * (i + 1) / len(variants))
-        tables.append(_rows(scheme, study.trials(plan, rates.tolist()), out / analysis.CHECKPOINTS / "trials", part))
+        tables.append(
+            _rows(scheme, study.trial_plan(plan, rates.tolist()), out / analysis.CHECKPOINTS / "trials", part)
+        )
     return analysis.concatenate_tables(tables)
 
 
@@ -166,7 +168,7 @@ def _reported_rows(
     for name in dict.fromkeys(trial.scheme for trial in choices.values()):
         plan = _plan(setting.study, name, variants[name], setting, inputs)
         runs = np.array([run for run, label in enumerate(plan.labels["condition"]) if (name, label) in rate_of])
-        plan = study.runs_of(plan, runs)
+        plan = study.select_runs(plan, runs)
         rates = np.array([rate_of[name, label] for label in plan.labels["condition"]])
         plan = plan._replace(labels={**plan.labels, "rate": rates}, rates=rates)
         part = progress.portion(0.7, 1.0)

@@ -14,6 +14,7 @@ from gcjax import _validate
 UNBOUNDED = 1 << 30
 """The iterations that somebody can be ahead of a worker that it never hears of."""
 _ROUNDING = 1e-6
+"""By so much a sum that must be 1 may miss it."""
 
 
 def ring(num_workers: int) -> np.ndarray:

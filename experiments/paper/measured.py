@@ -164,9 +164,9 @@ def _fitted(trace: Trace) -> Facts:
         {
             "model": one.name,
             "behind": one.score_behind_best.mean if one.score_behind_best else 0.0,
-            "is_behind": one.is_behind,
+            "is_behind": one.is_surely_behind,
         }
-        for one in fits.time_fits
+        for one in fits.duration_fits
     ]
     return {"ranking": ranking, "held_out": fits.num_held_out_steps}
 

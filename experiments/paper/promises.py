@@ -64,7 +64,7 @@ def tried_laws(*, num_states: int, max_steps: int, num_instances: int) -> dict[s
         "hold": sum(result.outcome == "holds" for result in results),
         "refuted": sum(result.outcome == "refuted" for result in results),
         "out_of_reach": kinds.count("out of reach"),
-        "unexpected": sum(not result.expected for result in results),
+        "unexpected": sum(not result.is_expected for result in results),
     }
 
 

@@ -59,7 +59,7 @@ def coinciding_schemes(results: Results, metric: str) -> list[list[str]]:
     scale = np.log if metric.endswith("loss") else np.asarray
     mean_curves = {scheme: (times, scale(values.mean(axis=0))) for scheme, (times, values) in curves.items()}
     finite_values = np.concatenate([values[np.isfinite(values)] for _, values in mean_curves.values()])
-    panel_height = float(np.ptp(finite_values)) if finite_values.size else 0.0
+    panel_height = float(np.ptp(finite_values)) if finite_values.size else 0.0  # in the unit of the curves
     groups: list[list[str]] = []
     for scheme, curve in mean_curves.items():
         groups_on_this_curve = [

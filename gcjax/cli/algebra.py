@@ -30,8 +30,8 @@ def laws(options: argparse.Namespace) -> int:
     console = progress.console()
     console.print(program_laws.table(results))
     for is_expected in (True, False):
-        counterexamples = program_laws.counterexamples(results, expected=is_expected)
+        counterexamples = program_laws.counterexamples(results, is_expected=is_expected)
         console.print(counterexamples, markup=False, highlight=False)
-    num_unexpected = sum(not result.expected for result in results)
+    num_unexpected = sum(not result.is_expected for result in results)
     console.print(f"{len(results)} laws, {num_unexpected} otherwise than expected.", highlight=False)
     return 1 if num_unexpected else 0

@@ -19,8 +19,9 @@ def use_cache_folder() -> Path | None:
     Returns:
       The folder; None if it cannot be written, which is said on stderr.
     """
-    if _has_cache_folder():
-        return Path(_jax_setting("jax_compilation_cache_dir") or "")
+    given_folder = _given_cache_folder()
+    if given_folder is not None:
+        return given_folder
     try:
         cache_folder = default_cache_folder()
         cache_folder.mkdir(parents=True, exist_ok=True)
@@ -39,15 +40,16 @@ def use_cache_folder() -> Path | None:
 
 
 def _jax_setting(name: str) -> Any:
-    """What JAX's configuration says under a name."""
+    """What JAX's configuration says under a name, from the environment or set in the program."""
     import jax
 
     return getattr(jax.config, name)
 
 
-def _has_cache_folder() -> bool:
-    """Whether JAX has been given a folder for compiled programs."""
-    return bool(_jax_setting("jax_compilation_cache_dir"))
+def _given_cache_folder() -> Path | None:
+    """The folder that JAX has been given for compiled programs; None if it has none, or an empty text for one."""
+    folder = _jax_setting("jax_compilation_cache_dir")
+    return Path(folder) if folder else None
 
 
 def default_cache_folder() -> Path:

@@ -96,7 +96,7 @@ def default_text(value: object) -> str:
 
 
 def _entry_lines(kind_name: str, kind: registry.Kind, name: str, width: int) -> Iterator[StyledLine]:
-    """All about the entry `name` of a kind, as lines of at most `width` characters."""
+    """All about the entry `name` of a kind; text is wrapped at `width` characters, what can be copied is not."""
     entry = kind.entries[name]
     docstring = inspect.getdoc(entry.factory) or "It has no docstring."
     yield StyledLine(f"{kind_name} {name}, in {entry.factory.__module__}", style="bold")
@@ -112,7 +112,7 @@ def _entry_lines(kind_name: str, kind: registry.Kind, name: str, width: int) -> 
         yield from (StyledLine(f"  {line}") for line in gin_lines.lines(kind_name, name))
     else:
         yield StyledLine("On the command line:", style="bold")
-        yield StyledLine(f"  {_check_command(name, entry)}")
+        yield StyledLine(f"  {_command_line_of_check(name, entry)}")
     yield StyledLine("")
 
 
@@ -146,8 +146,8 @@ def _parameter_text(parameter: inspect.Parameter) -> str:
     return f"{stars}{parameter.name}{type_text}{default}"
 
 
-def _check_command(name: str, entry: registry.Entry) -> str:
-    """The command that checks a specification, with its whole numbers at their defaults."""
+def _command_line_of_check(name: str, entry: registry.Entry) -> str:
+    """The line `gcjax check NAME ...` that checks a specification, with its whole numbers at their defaults."""
     parameters = signature_of(entry.factory).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters if isinstance(parameter.default, int)}
     options = (f"--{parameter.replace('_', '-')} {value}" for parameter, value in defaults.items())
@@ -169,7 +169,10 @@ def _rewrapped_lines(text: str, width: int) -> Iterator[str]:
 
 
 def _continues_paragraph(line: str, paragraph: list[str]) -> bool:
-    """Whether a line belongs to the paragraph of the lines before it, by its indent and its first character."""
+    """Whether a line belongs to the paragraph of the lines before it, by its indent and its first character.
+
+    Nothing continues a line that ends in a colon, as `Args:` does.
+    """
     first_line = paragraph[0]
     if not line.strip() or line.lstrip()[0] in "-*|>`" or first_line.rstrip().endswith(":"):
         return False

@@ -163,15 +163,15 @@ def shifted_exponential_order_seconds(
     return tuple((shift + mean * np.cumsum(1 / np.arange(num_workers, 0, -1.0))).tolist())
 
 
-def _mean_inverse(num_workers: int, rank: int, shift: float, mean: float) -> float:
-    """The mean of one over the `rank`-th smallest of n times.
+def _mean_inverse(num_workers: int, k: int, shift: float, mean: float) -> float:
+    """The mean of one over the k-th smallest of `num_workers` times, each `shift` and an exponential one of this mean.
 
-    Such a time is `shift - mean log u` with u the rank-th largest of n uniform numbers, which is beta distributed.
+    Such a time is `shift - mean log u` with u the k-th largest of as many uniform numbers, which is a beta variable.
     """
     from scipy.integrate import quad
     from scipy.stats import beta
 
-    density = beta(num_workers - rank + 1, rank).pdf
+    density = beta(num_workers - k + 1, k).pdf
     return float(quad(lambda u: density(u) / (shift - mean * np.log(u)), 0, 1, limit=200)[0])
 
 

@@ -62,15 +62,15 @@ def partial(
     """
     _validate.integer("num_blocks", num_blocks, minimum=1)
     chunk_holders = holders(assignment)
-    worker_rows = _decoding_rows(assignment, chunk_holders, num_blocks, rows, rng_key)
+    decoding_rows = _decoding_rows(assignment, chunk_holders, num_blocks, rows, rng_key)
     solve_chunk_systems = min_norm_solver(
-        np.where((chunk_holders.workers >= 0)[..., None], worker_rows[chunk_holders.workers], 0.0)
+        np.where((chunk_holders.workers >= 0)[..., None], decoding_rows[chunk_holders.workers], 0.0)
     )
-    flat_positions = _flat_positions(assignment, chunk_holders)
+    solution_row_of_slot = _solution_row_of_slot(assignment, chunk_holders)
     has_ragged_loads, has_ragged_holders = bool((assignment.chunks < 0).any()), bool((chunk_holders.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
-        """Coefficients of each chunk for its finished holders, and the rows of the workers that have finished any."""
+        """The coding: each chunk is encoded for its finished holders, each worker with a finished chunk is decoded."""
         progress = check_progress(assignment, progress)
         # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
         # with constant indices XLA puts them innermost and then copies all coefficients.
@@ -78,11 +78,11 @@ def partial(
         is_finished = progress[chunk_holders.workers + traced_zero] > chunk_holders.slots
         if has_ragged_holders:
             is_finished = is_finished & (chunk_holders.workers >= 0)
-        solution, squared_distances = solve_chunk_systems(is_finished)
-        encode = solution.reshape(-1, num_blocks)[flat_positions + traced_zero]
+        solution, squared_distances = solve_chunk_systems(is_finished)  # [N, R, L] and [N]
+        encode = solution.reshape(-1, num_blocks)[solution_row_of_slot + traced_zero]
         if has_ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
-        decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(worker_rows[:, None], default_float()), 0)
+        decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(decoding_rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
@@ -104,18 +104,16 @@ def partial(
     )
 
 
-def _flat_positions(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
-    """int32[W, 1, K]: the row of slot k of worker w in the coefficients by chunk, `[N, R, L]` with N and R as one axis.
+def _solution_row_of_slot(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
+    """int32[W, 1, K]: where the coefficients of slot k of worker w stand in those by chunk `[N, R, L]`, as `[N·R, L]`.
 
     The axis of the one message is there from the start: adding it to the result makes XLA copy all coefficients.
     """
-    position_of_slot = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
+    row_of_slot = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
     chunks, holder_ranks = np.nonzero(chunk_holders.workers >= 0)
-    flat_positions = chunks * chunk_holders.workers.shape[1] + holder_ranks
-    position_of_slot[chunk_holders.workers[chunks, holder_ranks], 0, chunk_holders.slots[chunks, holder_ranks]] = (
-        flat_positions
-    )
-    return position_of_slot
+    workers, slots = chunk_holders.workers[chunks, holder_ranks], chunk_holders.slots[chunks, holder_ranks]
+    row_of_slot[workers, 0, slots] = chunks * chunk_holders.workers.shape[1] + holder_ranks
+    return row_of_slot
 
 
 def _decoding_rows(

@@ -125,26 +125,27 @@ def _shares(assignment: Assignment, variances: np.ndarray) -> np.ndarray:
 def _aligned_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
     """float64[W, K], a_wk for gradients that are all alike; of these shares those with the least `_shares` variance.
 
-    Only the sums of the shares of each worker matter then. Where workers are connected by chunks that they share, sums
-    in proportion to the precisions, 1 / variance, are reached, and are the best. That leaves a_wk = (x_k + y_w) times
-    the precision of w, with multipliers x of the chunks and y of the workers, and for x a singular, consistent system
-    of N equations.
+    Only the total share of each worker, the sum over k of a_wk, matters then. Where workers are connected by chunks
+    that they share, totals in proportion to the precisions, 1 / variance, are reached, and are the best. That leaves
+    a_wk = (x_k + y_w) times the precision of w, with multipliers x of the chunks and y of the workers, and for x a
+    singular, consistent system of N equations.
     """
     is_held, chunks, loads = assignment.chunks >= 0, assignment.chunks.clip(0), assignment.loads.clip(1)
-    worker_sums = _proportional_sums(assignment, precisions)
+    total_shares = _total_shares(assignment, precisions)
     held_by_worker = np.zeros((assignment.num_workers, assignment.num_chunks))  # 0/1
     held_by_worker[np.nonzero(is_held)[0], assignment.chunks[is_held]] = 1
     weighted_holding = held_by_worker * precisions[:, None]
     system = np.diag(weighted_holding.sum(axis=0)) - weighted_holding.T @ (held_by_worker / loads[:, None])
-    x = np.linalg.lstsq(system, 1 - held_by_worker.T @ (worker_sums / loads), rcond=None)[0]
-    y = (worker_sums / precisions - held_by_worker @ x) / loads
+    x = np.linalg.lstsq(system, 1 - held_by_worker.T @ (total_shares / loads), rcond=None)[0]
+    y = (total_shares / precisions - held_by_worker @ x) / loads
     return np.where(is_held, (x[chunks] + y[:, None]) * precisions[:, None], 0.0)
 
 
-def _proportional_sums(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
-    """float64[W]: what each worker contributes in all, in proportion to its precision among connected workers.
+def _total_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
+    """float64[W]: the sum over k of a_wk of each worker: its part of the chunks of the workers connected with it.
 
-    A precision is 1 / variance, `precisions float64[W]`.
+    The chunks that workers share connect them; the parts are in proportion to the `precisions float64[W]`, 1 / variance
+    of the worker's message.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components

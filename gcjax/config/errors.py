@@ -28,7 +28,9 @@ _BAD_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<posit
 _UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
 _NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'value'")
 _NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
-_CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
+_CONFIGURABLE_CALL = re.compile(
+    r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)"
+)
 
 _GRAMMAR_HINT = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
 
@@ -57,7 +59,7 @@ def errors_in_words(binding: str = "", file: Path | None = None) -> Iterator[Non
             raise
         raise ValueError((message or _without_gin_suffixes(str(error))) + config_place_text(str(error))) from error
     except RecursionError as error:
-        if _CALL.search(str(error)):  # of what a config has called: a mistake in there
+        if _CONFIGURABLE_CALL.search(str(error)):  # of what a config has called: a mistake in there
             raise
         raise ValueError(
             f"A value of a config must not be nested so deeply. Use fewer brackets.{config_place_text(str(error))}"
@@ -157,7 +159,7 @@ def first_line(error: BaseException) -> str:
 
 def _without_gin_suffixes(message: str) -> str:
     """The message without the lines of the config and the calls of configurables that gin appends."""
-    return _CALL.sub("", PLACE.sub("", message)).strip()
+    return _CONFIGURABLE_CALL.sub("", PLACE.sub("", message)).strip()
 
 
 def config_place_text(message: str) -> str:
@@ -169,7 +171,7 @@ def config_place_text(message: str) -> str:
     for place in PLACE.finditer(message):
         if place["file"]:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
-    for configurable_call in _CALL.finditer(message):
+    for configurable_call in _CONFIGURABLE_CALL.finditer(message):
         if configurable_call["name"] != "run" and not message.startswith(configurable_call["name"]):
             scoped_name = (
                 f"{configurable_call['scope'] + '/' if configurable_call['scope'] else ''}{configurable_call['name']}"

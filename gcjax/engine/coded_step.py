@@ -16,7 +16,7 @@ from gcjax import _validate
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages
-from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, mean, weighted_loss
+from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, mean_from_sums, weighted_loss
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import Losses, loss_forms, weighted_sum
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
@@ -140,7 +140,7 @@ def estimate_on_mesh(
             losses_with_args, params, batch, encode, decode, axis, message_dtype
         )
         loss_and_aux_sums, weight_sum = jax.lax.psum((own_loss_and_aux_sums, own_weight_sum), axis)
-        return gradient, jax.tree.map(lambda x: mean(x, weight_sum.astype(x.dtype)), loss_and_aux_sums)
+        return gradient, jax.tree.map(lambda x: mean_from_sums(x, weight_sum.astype(x.dtype)), loss_and_aux_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
         """The estimate on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""

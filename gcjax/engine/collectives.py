@@ -39,14 +39,14 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     Returns:
       float[L, width], the same on all devices.
     """
-    num_messages, num_blocks, width = messages.shape[0] * messages.shape[1], decode.shape[2], messages.shape[2]
-    sum_moves_less = num_messages >= num_blocks  # fewer numbers than the exchange of messages
-    if sum_moves_less:
+    num_own_messages, num_blocks, width = messages.shape[0] * messages.shape[1], decode.shape[2], messages.shape[2]
+    sum_moves_no_more = num_own_messages >= num_blocks  # numbers than the exchange of messages
+    if sum_moves_no_more:
         return all_sum(decoded_blocks(decode, messages), axis, message_dtype)
     # A device gets its slice of all messages [n, rows, slice], decodes it to [L, slice], and the slices are gathered.
-    message_rows = messages.reshape(num_messages, width)
+    message_rows = messages.reshape(num_own_messages, width)
     own_slices = exchange_slices(message_rows, axis, message_dtype).astype(messages.dtype)
-    decode_of_all = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, rows, L]
+    decode_of_all = jax.lax.all_gather(decode.reshape(num_own_messages, num_blocks), axis)  # [n, rows, L]
     own_slice_of_blocks = decoded_blocks(decode_of_all, own_slices)
     return gather_slices(own_slice_of_blocks, axis, message_dtype)[:, :width].astype(messages.dtype)
 

@@ -26,7 +26,7 @@ from gcjax.engine.gradients import (
     Units,
     chunk_batch,
     coded_gradients,
-    mean,
+    mean_from_sums,
     unit_inputs,
 )
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
@@ -190,7 +190,7 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
         losses, gradients = spread.map_entries(loss_and_gradient, inputs, units)
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         loss_weight = weight.astype(losses.dtype)
-        mean_loss = mean((losses * loss_weight).sum(), loss_weight.sum())
+        mean_loss = mean_from_sums((losses * loss_weight).sum(), loss_weight.sum())
         no_residual = jnp.zeros((), weight.dtype)  # nothing is decoded
         messages = Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None])
         return Contribution(messages, mean_loss, no_residual)
@@ -253,7 +253,7 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
             values, sender=sender, unit=jnp.full_like(sender, round_inputs.round),
             weight=coding.decode.reshape(-1, code.num_blocks),
         )  # fmt: skip
-        return round_messages, mean((losses * loss_weights).sum(), loss_weights.sum())
+        return round_messages, mean_from_sums((losses * loss_weights).sum(), loss_weights.sum())
 
     return messages_and_loss
 

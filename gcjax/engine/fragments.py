@@ -46,14 +46,14 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 
     def init(rng_key: jax.Array, message: Any) -> FragmentMessages:
         """The state before the first message."""
-        parts = [_part(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
+        parts = [_arrays_of_fragment(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
         return FragmentMessages(jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part) for part in parts))
 
     def compress_fragment(
         fragment: int, message: Any, states: tuple[Any, ...], rng_key: jax.Array
     ) -> tuple[Any, tuple[Any, ...]]:
         """The estimate of this fragment of a message, with zeros elsewhere, and the states after it."""
-        part = _part(fragments, fragment, message)
+        part = _arrays_of_fragment(fragments, fragment, message)
         estimate, state = compression.compress(part, states[fragment], rng_key)
         states = (*states[:fragment], state, *states[fragment + 1 :])
         return _with_zeros_elsewhere(fragments, fragment, estimate, message), states
@@ -66,17 +66,18 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
         return estimate, FragmentMessages(state.number + 1, states)
 
     def num_bytes(message: Any) -> int:
-        """The bytes of all fragments."""
+        """The bytes of P messages, one of each fragment."""
         parts = [
-            jax.eval_shape(partial(_part, fragments, fragment), message) for fragment in range(fragments.num_fragments)
+            jax.eval_shape(partial(_arrays_of_fragment, fragments, fragment), message)
+            for fragment in range(fragments.num_fragments)
         ]
         return sum(compression.num_bytes(part) for part in parts)
 
     return compression._replace(init=init, compress=compress, num_bytes=num_bytes)
 
 
-def _part(fragments: Fragments, fragment: int, tree: Any) -> list[jax.Array]:
-    """What a tree has of a fragment: whole arrays, and of those that are in several fragments these numbers, [n]."""
+def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[jax.Array]:
+    """The arrays of a tree that are in a fragment; of those that are in several, the numbers in this one, [n]."""
     parts = []
     for leaf, label in zip(jax.tree.leaves(tree), jax.tree.leaves(fragments.labels(tree)), strict=True):
         is_in = np.broadcast_to(label == fragment, leaf.shape)
@@ -86,7 +87,7 @@ def _part(fragments: Fragments, fragment: int, tree: Any) -> list[jax.Array]:
 
 
 def _with_zeros_elsewhere(fragments: Fragments, fragment: int, parts: list[jax.Array], tree: Any) -> Any:
-    """A tree like the one given that has the parts in this fragment: the opposite of `_part`."""
+    """A tree like the one given that has the parts in this fragment: the opposite of `_arrays_of_fragment`."""
     leaves, structure = jax.tree.flatten(tree)
     remaining, result = iter(parts), []
     for leaf, label in zip(leaves, jax.tree.leaves(fragments.labels(tree)), strict=True):

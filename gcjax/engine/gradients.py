@@ -140,7 +140,7 @@ def unit_gradients(
         else:
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_own_versions, inputs, units)
         no_residual = jnp.zeros((), commits.weight.dtype)  # nothing is decoded
-        return Contribution(gradient_sum, mean(loss_sum, weight_sum), no_residual)
+        return Contribution(gradient_sum, mean_from_sums(loss_sum, weight_sum), no_residual)
 
     return contribution
 
@@ -208,7 +208,7 @@ def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
         all_chunks = jnp.arange(code.assignment.num_chunks)
         batches, keys = jax.vmap(lambda chunk: chunk_batch(task, round_inputs, chunk))(all_chunks)
         loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weights, batches, keys))(params)
-        return gradient_sum, mean(loss_sum, weights.astype(loss_sum.dtype).sum())
+        return gradient_sum, mean_from_sums(loss_sum, weights.astype(loss_sum.dtype).sum())
 
     return estimate
 
@@ -228,7 +228,7 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         gradient_sum = gradient_from_blocks(decoded_blocks(coding.decode, messages), params)
-        return gradient_sum, mean((losses * weights).sum(), weights.sum())
+        return gradient_sum, mean_from_sums((losses * weights).sum(), weights.sum())
 
     return estimate
 
@@ -238,6 +238,6 @@ def _common_entry(entries: jax.Array) -> jax.Array:
     return entries.max().clip(0)
 
 
-def mean(weighted_sum: jax.Array, weight_sum: jax.Array) -> jax.Array:
-    """The mean from a weighted sum and the sum of the weights; 0 if that is 0."""
+def mean_from_sums(weighted_sum: jax.Array, weight_sum: jax.Array) -> jax.Array:
+    """The weighted mean, from the weighted sum and the sum of the weights; 0 if the latter is 0."""
     return jnp.where(weight_sum == 0, 0, weighted_sum / jnp.where(weight_sum == 0, 1, weight_sum))

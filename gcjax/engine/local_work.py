@@ -18,7 +18,7 @@ from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import mean_gradient_after_contribution
-from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
+from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums, unit_inputs, weighted_loss
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
 from gcjax.engine.new_processes import local_state_before_unit
@@ -109,9 +109,9 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
 
 
 def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Array) -> Contribution:
-    """What a commit applies: minus the changes of its steps as a gradient, and the mean of their losses float[C]."""
+    """What a commit applies: minus the sum of the changes as a gradient, and the weighted mean of `losses float[C]`."""
     loss_weights = steps.loss_weight.astype(losses.dtype)
-    mean_loss = mean(jnp.sum(losses * loss_weights), loss_weights.sum())
+    mean_loss = mean_from_sums(jnp.sum(losses * loss_weights), loss_weights.sum())
     server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
     no_residual = jnp.zeros((), steps.weight.dtype)
     return Contribution(server_gradient, mean_loss, no_residual)
@@ -243,7 +243,7 @@ def _changes_side_by_side(
         )
         change_sum = change_of_pass if change_sum is None else jax.tree.map(jnp.add, change_sum, change_of_pass)
         loss_sum += loss_of_pass
-    mean_loss = mean(loss_sum, steps.loss_weight.sum())
+    mean_loss = mean_from_sums(loss_sum, steps.loss_weight.sum())
     return change_sum, local_states, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
 
 

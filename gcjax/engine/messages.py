@@ -53,9 +53,9 @@ def worker_messages(
 def _message_terms_and_loss(
     loss: Callable[[Any, Any], Any], has_aux: bool, dtype: Any, params: Any, chunk: Any, coefficients: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss.
+    """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss, or loss and aux.
 
-    `coefficients`: float[M, L] of the chunk. `has_aux`: see `worker_messages`.
+    `coefficients`: float[M, L] of the chunk. With `has_aux` the second is (loss, aux), see `worker_messages`.
     """
     loss_and_aux, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
     num_blocks = coefficients.shape[1]

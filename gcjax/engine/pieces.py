@@ -13,7 +13,7 @@ from gcjax import interrupts, saved_progress
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
-_NUM_SHORT_PIECES = 100
+_NUM_SHORT_PIECES = 100  # of a run, more or less
 
 
 def advance_in_pieces(
@@ -70,7 +70,7 @@ def _advance_without_checkpoints(
 ) -> _T:
     """What `advance_in_pieces` does without checkpoints: trains `training` to the end, and reports after each piece."""
     for piece_end in _piece_ends(
-        evals_done=0, num_evals=num_evals, every=num_evals, adds_short_pieces=report is not None
+        evals_done=0, num_evals=num_evals, evals_per_checkpoint=num_evals, adds_short_pieces=report is not None
     ):
         training = advance(training, piece_end)
         if report is not None:
@@ -95,9 +95,13 @@ def stop_requested(training: Any) -> bool:
     return bool(np.any(requests_of_processes))
 
 
-def _piece_ends(evals_done: int, num_evals: int, every: int, *, adds_short_pieces: bool) -> list[int]:
-    """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last, 100 more if asked."""
-    at_checkpoints = range(every, num_evals, max(1, every))
+def _piece_ends(evals_done: int, num_evals: int, evals_per_checkpoint: int, *, adds_short_pieces: bool) -> list[int]:
+    """The numbers, above `evals_done`, of the evaluations at which pieces end.
+
+    These are those with a checkpoint, the last one, and `_NUM_SHORT_PIECES` more if asked. `evals_per_checkpoint` is 0
+    where a run has no evaluations.
+    """
+    at_checkpoints = range(evals_per_checkpoint, num_evals, max(1, evals_per_checkpoint))
     piece_ends = {num_evals, *at_checkpoints}
     if adds_short_pieces:
         short_piece = max(1, num_evals // _NUM_SHORT_PIECES)

@@ -78,7 +78,7 @@ def _group_size(line: str, num_devices: int) -> int:
         groups_by_devices = match[1].split(",")
         return int(groups_by_devices[-1])
     if match := _GROUP_MESH_AXES.search(line):
-        sizes_of_mesh, axes_of_group = match[1].split(","), match[2].split(",")
-        size_of_axis = dict(axis_and_size.replace("'", "").split("=") for axis_and_size in sizes_of_mesh)
-        return math.prod(int(size_of_axis[axis.strip().strip("'")]) for axis in axes_of_group)
+        mesh_axes, group_axes = match[1].split(","), match[2].split(",")  # "'x'=2" each, and "'x'" each
+        size_of_axis = dict(axis_and_size.replace("'", "").split("=") for axis_and_size in mesh_axes)
+        return math.prod(int(size_of_axis[axis.strip().strip("'")]) for axis in group_axes)
     raise ValueError(f"a collective does not say which devices take part: {line.strip()[:200]}")

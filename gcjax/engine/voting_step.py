@@ -15,7 +15,7 @@ from gcjax.codes.base import GradientCode, check_progress
 from gcjax.codes.majority import equal_messages, majority_votes
 from gcjax.engine.coded_step import check_batch, pad_workers
 from gcjax.engine.collectives import exchange_slices, gather_slices
-from gcjax.engine.gradients import mean
+from gcjax.engine.gradients import mean_from_sums
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import loss_forms
 from gcjax.engine.messages import gradient_from_blocks, worker_messages
@@ -98,7 +98,7 @@ def voting_value_and_grad(
         gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : coded_sums.shape[1]]
         losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]
         weights = is_winner.reshape(-1, 1).astype(losses.dtype)
-        value = mean(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
+        value = mean_from_sums(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
         return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:

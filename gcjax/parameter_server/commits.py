@@ -84,7 +84,7 @@ class Commits:
           Seconds of the last event in the log; 0 if there is none.
         """
         self._checkpoints = Checkpoints(folder, checkpoint_every)
-        file = folder / written_log.NAME
+        file = folder / written_log.FILE_NAME
         self.log = log = WrittenLog(file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds)
         self._checkpoints.delete_after(self.count)
         if log.commit_times:

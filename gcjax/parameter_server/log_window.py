@@ -50,10 +50,11 @@ class LogWindows:
         # int32[T, W]: the units of the last window that were lost before each of its units.
         self._num_lost_before_unit = np.zeros((1, num_workers), np.int32)
 
-    def decided_time(self) -> float:
-        """Seconds, before which it is decided which units are in which commits; -inf if there is no commit.
+    def end_of_decided_events(self) -> float:
+        """Seconds, up to which all events are decided; -inf if there is no commit.
 
-        The last commit is not: what its event shows of the next one is not known yet.
+        An event is decided if it is known which commit its turn is in, or that it is in none. The last commit is not:
+        what its event shows of the next one is not known yet.
         """
         log = self._log
         for worker, turns in enumerate(log.turns):
@@ -68,11 +69,8 @@ class LogWindows:
         ]
         return min([*begins, log.commit_times[-1]], default=-math.inf) if log.commit_times else -math.inf
 
-    def time_decided_before(self, time: float) -> float:
-        """Seconds: commits before `time` decide all events before that; -inf if there is no such commit.
-
-        An event is decided if it is known which commit its turn is in, or that it is in none.
-        """
+    def end_of_decided_events_at(self, time: float) -> float:
+        """Seconds, up to which the commits before `time` seconds decide all events; -inf if there is no such commit."""
         log = self._log
         num_commits = bisect.bisect_left(log.commit_times, time)
         begins = [

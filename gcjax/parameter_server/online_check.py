@@ -65,14 +65,16 @@ class OnlineCheck:
             )
         specification = setup.protocol.specification(setup.num_workers)
         self.seconds = 0.0
-        self._log, self._has_members = log, specification.members is not None
-        self._specification = with_members(specification) if self._has_members else specification
+        # Whether the specification says what it promises if workers leave and join.
+        self._covers_membership_changes = specification.members is not None
+        self._log = log
+        self._specification = with_members(specification) if self._covers_membership_changes else specification
         self._kinds = kinds_of(self._specification)
         self._validation = Validation(self._specification, block_size=BLOCK_SIZE)
-        self._windows = LogWindows(setup.protocol, setup.rule(), log)
-        self._windows.window(-math.inf, 0.0)  # compiles the record of a window
+        self._log_windows = LogWindows(setup.protocol, setup.rule(), log)
+        self._log_windows.window(-math.inf, 0.0)  # compiles the record of a window
         self._result = Conformance(self._specification, 0)
-        self._checked_until, self._promise_end = -math.inf, math.inf  # seconds
+        self._checked_until, self._checkable_end = -math.inf, math.inf  # seconds
         self._num_checked_commits, self._last_check_time = 0, 0.0
 
     def check_if_due(self, now: float) -> None:
@@ -84,7 +86,7 @@ class OnlineCheck:
         num_commits = len(self._log.commit_times) - self._num_checked_commits
         if num_commits >= MAX_COMMITS or (num_commits and now >= self._last_check_time + MAX_SECONDS):
             self._num_checked_commits, self._last_check_time = len(self._log.commit_times), now
-            self.check_until(self._windows.decided_time(), now)
+            self.check_until(self._log_windows.end_of_decided_events(), now)
 
     def end(self, now: float) -> None:
         """Holds all that has happened against the specification; the run has ended at `now` seconds."""
@@ -92,11 +94,11 @@ class OnlineCheck:
 
     def check_until(self, end: float, now: float) -> None:
         """Holds the events before `end` seconds, which are decided, against the specification."""
-        end = min(end, self._end_of_promise())
+        end = min(end, self._end_of_checkable_events())
         if end <= self._checked_until:
             return
         perf_begin = time.perf_counter()
-        trace = self._events(self._windows.window(self._checked_until, now))
+        trace = self._events(self._log_windows.window(self._checked_until, now))
         begin_event, end_event = (
             int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._checked_until, end)
         )
@@ -108,7 +110,7 @@ class OnlineCheck:
 
     def __str__(self) -> str:
         """In words, whether the events so far kept to the specification, and up to when it promises anything."""
-        end = self._end_of_promise()
+        end = self._end_of_checkable_events()
         change = _first_change(self._log.memberships)
         if end == math.inf or change is None:
             return str(self._result)
@@ -117,16 +119,20 @@ class OnlineCheck:
             f"{change.time:g} s: the specification does not say what it promises if workers leave and join."
         )
 
-    def _end_of_promise(self) -> float:
-        """Seconds, from when on nothing is promised, as a worker leaves or joins; inf if all is promised."""
-        change = None if self._has_members else _first_change(self._log.memberships)
-        if change is not None and math.isinf(self._promise_end):
-            self._promise_end = self._windows.time_decided_before(change.time)
-        return self._promise_end
+    def _end_of_checkable_events(self) -> float:
+        """Seconds, up to which the specification says something of all events; inf if it does throughout.
+
+        If it does not cover leaving and joining, that is up to what was decided before the first worker left or joined.
+        """
+        change = None if self._covers_membership_changes else _first_change(self._log.memberships)
+        is_found_already = math.isfinite(self._checkable_end)
+        if change is not None and not is_found_already:
+            self._checkable_end = self._log_windows.end_of_decided_events_at(change.time)
+        return self._checkable_end
 
     def _events(self, window: Window) -> Events:
         """The events of a part of the log, with commits, versions and units as in the whole log."""
-        if self._has_members:
+        if self._covers_membership_changes:
             trace = events_with_members(window.schedule, self._kinds, self._log.memberships)
         else:
             trace = events(window.schedule, self._kinds)

@@ -89,7 +89,7 @@ def push_message(push: Push, clock_offset: float) -> Message:
         "kind": "push",
         "turn": push.turn,
         "first_on_version": push.first_on_version,
-        **losses_header(push.units),
+        **losses_header(push.unit_results),
         "num_lost": 0,
     }
     times = {
@@ -100,7 +100,7 @@ def push_message(push: Push, clock_offset: float) -> Message:
     return Message({**header, **times}, wire.to_bytes(push.change))
 
 
-def losses_header(units: Any) -> dict[str, Any]:
+def losses_header(unit_results: Any) -> dict[str, Any]:
     """The entries of a push's header about its units: their mean loss, and whether all their numbers are finite."""
-    losses, is_finite = zip(*jax.device_get(units), strict=True)
+    losses, is_finite = zip(*jax.device_get(unit_results), strict=True)
     return {"loss": math.fsum(map(float, losses)) / len(losses), "is_finite": all(map(bool, is_finite))}

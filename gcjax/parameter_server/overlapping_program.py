@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.units import Unit, unit_gradient
+from gcjax.parameter_server.units import UnitResult, unit_gradient
 from gcjax.protocols.base import LocalWork
 
 
@@ -54,7 +54,7 @@ class Push(NamedTuple):
     Attributes:
       turn: the number of the turn that ends with it.
       change: of the parameters.
-      units: what was computed.
+      unit_results: of the units that were computed since the last push.
       first_on_version: the first unit on the version that was read for this turn; behind the last one if none is.
       compute_start: seconds, when the first unit began.
       unit_ends: seconds, when each unit ended.
@@ -62,7 +62,7 @@ class Push(NamedTuple):
 
     turn: int
     change: Any
-    units: tuple[Unit, ...]
+    unit_results: tuple[UnitResult, ...]
     first_on_version: int
     compute_start: float
     unit_ends: tuple[float, ...]
@@ -90,7 +90,7 @@ class OverlappingProgram:
         self._version_params = params  # as they came from the server
         self._pushed_turn = -1  # the turn of the last push
         self._awaited_order: Any = None  # the order whose push is not sent yet
-        self._unit_results: list[Unit] = []  # since the last push
+        self._unit_results: list[UnitResult] = []  # since the last push
         self._unit_ends: list[float] = []  # seconds, of the same units
         self._first_unit, self._first_on_version, self._compute_start = -1, -1, 0.0  # of the next push
         self._job, self.is_going = Job(unit=-1, gradient_params=params, stretch_number=0), False
@@ -112,7 +112,7 @@ class OverlappingProgram:
             self._condition.wait_for(lambda: self.is_going or self._job.stretch_number < 0)
             return self._job if self.is_going else None
 
-    def gradient(self, job: Job) -> tuple[Unit, Any]:
+    def gradient(self, job: Job) -> tuple[UnitResult, Any]:
         """Computes a unit, or begins to."""
         return self._gradient(job.gradient_params, self._task.data, self._batch_key, np.int32(job.unit))
 
@@ -123,14 +123,14 @@ class OverlappingProgram:
                 lambda: job.stretch_number != self._job.stretch_number, max(end - time.monotonic(), 0.0)
             )
 
-    def finish(self, job: Job, unit: Unit, gradient: Any) -> bool:
+    def finish(self, job: Job, result: UnitResult, gradient: Any) -> bool:
         """Takes the step on a unit, and goes on to the next one; False if the unit is not wanted any more."""
         with self._condition:
             if job.stretch_number != self._job.stretch_number:
                 return False
             params, opt_state = self._take_step(self._local.params, self._local.opt_state, gradient)
             self._local = self._local._replace(params=params, opt_state=opt_state)
-            self._unit_results.append(unit)
+            self._unit_results.append(result)
             self._unit_ends.append(time.monotonic())
             self._job = job._replace(unit=job.unit + 1, gradient_params=params)
             return True
@@ -212,7 +212,7 @@ class OverlappingProgram:
         push = Push(
             turn=self._awaited_order.turn,
             change=change,
-            units=tuple(self._unit_results),
+            unit_results=tuple(self._unit_results),
             first_on_version=self._first_on_version,
             compute_start=self._compute_start,
             unit_ends=tuple(self._unit_ends),

@@ -10,22 +10,27 @@ from gcjax.engine.gradients import unit_inputs
 from gcjax.tasks.base import Task
 
 
-class Unit(NamedTuple):
-    """Attributes: loss: float[]; is_finite: bool[], whether all its numbers are. They may still be computed."""
+class UnitResult(NamedTuple):
+    """What is kept of a unit once it is computed; its arrays may still be on their way.
+
+    Attributes:
+      loss: float[].
+      is_finite: bool[], whether loss and gradient are.
+    """
 
     loss: jax.Array
     is_finite: jax.Array
 
 
-def unit_gradient(task: Task, worker: int) -> Callable[..., tuple[Unit, Any]]:
-    """`(params, data, batch_key, unit) -> (unit, gradient)` of a worker, compiled."""
+def unit_gradient(task: Task, worker: int) -> Callable[..., tuple[UnitResult, Any]]:
+    """`(params, data, batch_key, unit int32[]) -> (result, gradient)` of a worker, compiled."""
 
-    def loss_and_gradient(params: Any, data: Any, batch_key: jax.Array, unit: jax.Array) -> tuple[Unit, Any]:
-        """The loss and the gradient on a unit."""
+    def loss_and_gradient(params: Any, data: Any, batch_key: jax.Array, unit: jax.Array) -> tuple[UnitResult, Any]:
+        """What is kept of a unit, and the gradient on it."""
         loss, gradient = jax.value_and_grad(task.loss)(
             params, *unit_inputs(task, data, batch_key, jnp.int32(worker), unit)
         )
-        return Unit(loss, is_finite((loss, gradient))), gradient
+        return UnitResult(loss, is_finite((loss, gradient))), gradient
 
     return jax.jit(loss_and_gradient)
 

@@ -13,7 +13,7 @@ from gcjax.engine.messages import combined_rows, gradient_blocks
 from gcjax.parameter_server.coded_rounds import message_shape
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.units import Unit, is_finite, unit_gradient
+from gcjax.parameter_server.units import UnitResult, is_finite, unit_gradient
 from gcjax.protocols.base import LocalWork
 
 
@@ -32,7 +32,7 @@ class GradientProgram:
         if version_params is not None:
             self._params = version_params
 
-    def compute(self, unit: int) -> Unit:
+    def compute(self, unit: int) -> UnitResult:
         """Computes a unit, or begins to."""
         result, self._last_gradient = self._gradient(self._params, self._task.data, self._batch_key, jnp.int32(unit))
         return result
@@ -61,7 +61,7 @@ class LocalProgram:
         self._task, self._local, self._worker = setup.task, local, jnp.int32(worker)
         self._optimizer: optax.GradientTransformation = local.optimizer or setup.optimizer
         self._batch_key = setup.batch_key
-        self._take_step = jax.jit(self._unit_and_state_after_step)
+        self._take_step = jax.jit(self._result_and_state_after_step)
         self._pull, self._change_and_params = jax.jit(local.pull), jax.jit(local.push)
         params = setup.initial_params()
         self._initial_state = params, jax.jit(self._optimizer.init)(params)
@@ -80,7 +80,7 @@ class LocalProgram:
             self._version_params = version_params
         self._params_before_turn = self._params  # and after reading
 
-    def compute(self, unit: int) -> Unit:
+    def compute(self, unit: int) -> UnitResult:
         """Takes the step on a unit, or begins to."""
         self._state_before_unit = self._params, self._opt_state
         gradient_params = self._version_params if self._local.gradients_at_version else self._params
@@ -110,15 +110,18 @@ class LocalProgram:
         """Gives up the turn: the local parameters are those from before it."""
         self._params, self._opt_state = self._state_before_turn
 
-    def _unit_and_state_after_step(
+    def _result_and_state_after_step(
         self, params: Any, opt_state: Any, gradient_params: Any, data: Any, batch_key: jax.Array, unit: jax.Array
-    ) -> tuple[Unit, Any, Any]:
-        """The unit, and the worker's parameters and optimizer state after its step."""
+    ) -> tuple[UnitResult, Any, Any]:
+        """The result of a unit, and the worker's parameters and optimizer state after the step on it.
+
+        The gradient is taken at `gradient_params`.
+        """
         loss, gradient = jax.value_and_grad(self._task.loss)(
             gradient_params, *unit_inputs(self._task, data, batch_key, self._worker, unit)
         )
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
-        return Unit(loss, is_finite((loss, gradient))), optax.apply_updates(params, updates), opt_state
+        return UnitResult(loss, is_finite((loss, gradient))), optax.apply_updates(params, updates), opt_state
 
 
 class CodedProgram:
@@ -144,7 +147,7 @@ class CodedProgram:
             self._params = version_params
         self._blocks = [self._zeros] * self._code.assignment.load
 
-    def compute(self, unit: int) -> Unit:
+    def compute(self, unit: int) -> UnitResult:
         """Computes a chunk, or begins to: unit r K + k is the k-th chunk of the worker in round r."""
         round_number, slot = divmod(unit, self._code.assignment.load)
         chunk = jnp.int32(max(self._chunks[slot], 0))
@@ -165,11 +168,13 @@ class CodedProgram:
     def cancel(self) -> None:
         """Gives up the round: nothing is kept of it."""
 
-    def _loss_and_blocks(self, params: Any, round_inputs: RoundInputs, chunk: jax.Array) -> tuple[Unit, jax.Array]:
-        """The loss of a chunk, and the blocks float[L, ceil(d / L)] of its gradient."""
+    def _loss_and_blocks(
+        self, params: Any, round_inputs: RoundInputs, chunk: jax.Array
+    ) -> tuple[UnitResult, jax.Array]:
+        """The result of a chunk, and the blocks float[L, ceil(d / L)] of its gradient."""
         loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, round_inputs, chunk))
         blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
-        return Unit(loss, is_finite((loss, gradient))), blocks
+        return UnitResult(loss, is_finite((loss, gradient))), blocks
 
 
 def _combined(blocks: list[jax.Array], encode: jax.Array) -> jax.Array:

@@ -11,7 +11,7 @@ from gcjax.parameter_server import wire
 from gcjax.parameter_server.inbox import Inbox
 from gcjax.parameter_server.overlapping import losses_header
 from gcjax.parameter_server.transport import Connection, Disconnected, Refused
-from gcjax.parameter_server.units import Unit
+from gcjax.parameter_server.units import UnitResult
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, Program
 
@@ -68,7 +68,7 @@ class WorkerTurns:
         """`clock_offset`: seconds to add to our clock to get the server's."""
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
         self._clock_offset = clock_offset
-        self._unit_results: list[Unit] = []
+        self._unit_results: list[UnitResult] = []
         self._unit_ends: list[float] = []
         self._compute_start = 0.0
 
@@ -183,7 +183,7 @@ class WorkerTurns:
         """Seconds by the server's clock."""
         return time.monotonic() + self._clock_offset
 
-    def _is_interrupted(self, result: Unit, earliest_end: float) -> bool:
+    def _is_interrupted(self, result: UnitResult, earliest_end: float) -> bool:
         """Whether a message comes before a unit is computed and `earliest_end` seconds have come; waits for either."""
         while not _is_ready(result.loss) or time.monotonic() < earliest_end:
             if self._inbox.has_next(POLL_SECONDS):

@@ -25,7 +25,7 @@ from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.simulation.rules import View
 
-NAME = "events.jsonl"
+FILE_NAME = "events.jsonl"
 
 
 class WrittenLog(TurnLog):
@@ -143,14 +143,14 @@ class WrittenLog(TurnLog):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         except OSError as error:
-            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", NAME) from error
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", FILE_NAME) from error
 
     def _sync(self) -> None:
         """Forces the file onto the disk."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", NAME) from error
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", FILE_NAME) from error
         self._last_sync = time.monotonic()
 
     def _read(self, file: Path, number: int, text: bytes) -> None:

@@ -163,7 +163,14 @@ def network_of_members(network: Network, member: jax.Array, num_workers: int) ->
 def checked_coded_groups(
     groups: tuple[tuple[int, ...], ...], code: Any, stop: StoppingRule | None, central_seconds: float
 ) -> CodedGroups:
-    """The groups with their codes, if each has one of as many workers, and all are of the same chunks."""
+    """The groups with their codes; raises `ValueError` unless each has one of as many workers, and of the same chunks.
+
+    Args:
+      groups: the workers of each group.
+      code: of all groups, or one for each.
+      stop: when their rounds stop; `decodable()` if None.
+      central_seconds: of an exchange between a group's server and the central one.
+    """
     stopping_rule = decodable() if stop is None else stop
     codes = (code,) * len(groups) if isinstance(code, GradientCode) else code
     if not isinstance(codes, Sequence) or isinstance(codes, str) or len(codes) != len(groups):
@@ -184,4 +191,10 @@ def checked_coded_groups(
             "the codes of all groups must cut the data into the same chunks, since each group has all of them; got "
             f"codes of {nums_chunks} chunks."
         )
-    return CodedGroups(groups, tuple(codes), stopping_rule, float(central_seconds), alternatives(*codes))
+    return CodedGroups(
+        groups=groups,
+        codes=tuple(codes),
+        stopping_rule=stopping_rule,
+        central_seconds=float(central_seconds),
+        joint_code=alternatives(*codes),
+    )

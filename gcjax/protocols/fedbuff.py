@@ -57,7 +57,7 @@ def fedbuff(
         delay = jnp.maximum(staleness, 0).astype(jnp.result_type(float))
         return (1.0 / num_contributions) / jnp.sqrt(1.0 + delay)
 
-    waiting_rule = first_arrivals(num_contributions, one_per_worker=False, cancels_others=False)
+    waiting_rule = first_arrivals(num_contributions, one_push_per_worker=False, cancels_others=False)
     waiting_rule = waiting_rule._replace(num_units=num_local_steps)
     if weigh_staleness:
         waiting_rule = waiting_rule._replace(weight=weight)

@@ -47,7 +47,7 @@ class Fragments(NamedTuple):
             num_bytes += numbers * np.dtype(leaf.dtype).itemsize
         return num_bytes / num_bytes.sum()
 
-    def only(self, fragment: jax.Array, tree: Any) -> Any:
+    def masked(self, fragment: jax.Array, tree: Any) -> Any:
         """A tree like the parameters with zeros in all other fragments; `fragment` is int32[]."""
         return jax.tree.map(lambda x, label: jnp.where(label == fragment, x, 0), tree, self.labels(tree))
 
@@ -178,8 +178,8 @@ class FragmentStates(NamedTuple):
     state: Any
 
 
-_OF_FRAGMENT = object()
-"""Stands for an array of a state that belongs to no parameter."""
+_STACKED = object()
+"""Stands for an array of a state that belongs to no parameter: it has an entry for each fragment."""
 
 
 @comparable
@@ -202,26 +202,26 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
         return FragmentStates(jnp.zeros((), jnp.int32), state)
 
     def update(gradient: Any, state: FragmentStates, params: Any = None) -> tuple[Any, FragmentStates]:
-        """The change of the parameters by a gradient, of which other fragments do not count, and the state after it."""
+        """The change of this step's fragment by its part of a gradient, zeros elsewhere, and the state after it."""
         fragment = state.num_steps % fragments.num_fragments
         labels = fragments.labels(gradient)
         own_state = optax.tree_map_params(
             optimizer, lambda x: x, state.state, transform_non_params=lambda x: x[fragment]
         )
-        updates, new_state = optimizer.update(fragments.only(fragment, gradient), own_state, params)
-        is_of_fragment = optax.tree_map_params(
+        updates, new_state = optimizer.update(fragments.masked(fragment, gradient), own_state, params)
+        is_in_fragment_or_stacked = optax.tree_map_params(
             optimizer,
             lambda x, label: label == fragment,
             state.state,
             labels,
-            transform_non_params=lambda x: _OF_FRAGMENT,
+            transform_non_params=lambda x: _STACKED,
         )
 
-        def changed_in_fragment(is_new: Any, new: jax.Array, old: jax.Array) -> jax.Array:
-            """An array of the state, changed in the fragment only."""
-            return old.at[fragment].set(new) if is_new is _OF_FRAGMENT else jnp.where(is_new, new, old)
+        def changed_in_fragment(is_in_fragment: Any, new: jax.Array, old: jax.Array) -> jax.Array:
+            """An array of the state, changed in the fragment only; `is_in_fragment` is a mask, or `_STACKED`."""
+            return old.at[fragment].set(new) if is_in_fragment is _STACKED else jnp.where(is_in_fragment, new, old)
 
-        new_states = jax.tree.map(changed_in_fragment, is_of_fragment, new_state, state.state)
-        return fragments.only(fragment, updates), FragmentStates(state.num_steps + 1, new_states)
+        new_states = jax.tree.map(changed_in_fragment, is_in_fragment_or_stacked, new_state, state.state)
+        return fragments.masked(fragment, updates), FragmentStates(state.num_steps + 1, new_states)
 
     return optax.GradientTransformation(init, update)

@@ -33,7 +33,7 @@ def k_sync(*, num_contributions: int) -> Protocol:
     """
     return _protocol_of_first_gradients(
         _checked_num_contributions("k_sync", "k_batch_sync", num_contributions),
-        one_per_worker=True,
+        one_push_per_worker=True,
         cancels_others=True,
     )._replace(
         specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions)
@@ -56,7 +56,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
     return _protocol_of_first_gradients(
-        lambda num_workers: num_contributions, one_per_worker=False, cancels_others=True
+        lambda num_workers: num_contributions, one_push_per_worker=False, cancels_others=True
     )._replace(
         specification=lambda num_workers: specifications.k_batch_sync(num_workers, num_contributions=num_contributions)
     )
@@ -77,7 +77,7 @@ def k_async(*, num_contributions: int) -> Protocol:
     """
     return _protocol_of_first_gradients(
         _checked_num_contributions("k_async", "k_batch_async", num_contributions),
-        one_per_worker=True,
+        one_push_per_worker=True,
         cancels_others=False,
     )._replace(
         specification=lambda num_workers: specifications.k_async(num_workers, num_contributions=num_contributions)
@@ -100,7 +100,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
     return _protocol_of_first_gradients(
-        lambda num_workers: num_contributions, one_per_worker=False, cancels_others=False
+        lambda num_workers: num_contributions, one_push_per_worker=False, cancels_others=False
     )._replace(
         specification=lambda num_workers: specifications.k_batch_async(num_workers, num_contributions=num_contributions)
     )
@@ -125,7 +125,7 @@ def backup_workers(*, num_backup: int) -> Protocol:
         hint = "Somebody must be waited for."
         return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
-    return _protocol_of_first_gradients(num_waited, one_per_worker=True, cancels_others=True)._replace(
+    return _protocol_of_first_gradients(num_waited, one_push_per_worker=True, cancels_others=True)._replace(
         specification=lambda num_workers: specifications.backup_workers(num_workers, num_backup=num_backup)
     )
 
@@ -143,11 +143,11 @@ def _checked_num_contributions(name: str, alternative: str, num_contributions: i
 
 
 def _protocol_of_first_gradients(
-    num_gradients: Callable[[int], int], *, one_per_worker: bool, cancels_others: bool
+    num_gradients: Callable[[int], int], *, one_push_per_worker: bool, cancels_others: bool
 ) -> Protocol:
     """The protocol whose commits take the first K gradients, K = `num_gradients(num_workers)`.
 
-    `one_per_worker`: they are of K different workers; `cancels_others`: a commit cuts off who is still computing.
+    `one_push_per_worker`: they are of K different workers; `cancels_others`: a commit cuts off who is still computing.
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
@@ -158,7 +158,9 @@ def _protocol_of_first_gradients(
 
     def rule(num_workers: int) -> Rule:
         """The rule of the first K gradients."""
-        return first_arrivals(num_gradients(num_workers), one_per_worker=one_per_worker, cancels_others=cancels_others)
+        return first_arrivals(
+            num_gradients(num_workers), one_push_per_worker=one_push_per_worker, cancels_others=cancels_others
+        )
 
     return Protocol(
         schedule,
@@ -168,21 +170,21 @@ def _protocol_of_first_gradients(
     )
 
 
-def first_arrivals(num_contributions: int, *, one_per_worker: bool, cancels_others: bool) -> Rule:
+def first_arrivals(num_contributions: int, *, one_push_per_worker: bool, cancels_others: bool) -> Rule:
     """The rule by which a commit takes the first `num_contributions` messages.
 
-    `one_per_worker`: of different workers, who then wait for the commit; `cancels_others`: it cuts off all others.
+    `one_push_per_worker`: of different workers, who then wait for the commit; `cancels_others`: it cuts off all others.
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether so many messages are in no commit yet, or one of everybody alive where these are fewer."""
         del worker
         is_full = num_messages(view) >= num_contributions
-        return is_full | all_have_pushed(view) if one_per_worker else is_full
+        return is_full | all_have_pushed(view) if one_push_per_worker else is_full
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
-        return view.num_uncommitted == 0 if one_per_worker else jnp.ones_like(view.idle)
+        return view.num_uncommitted == 0 if one_push_per_worker else jnp.ones_like(view.idle)
 
     return Rule(
         commits=commits,

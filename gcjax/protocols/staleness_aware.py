@@ -35,7 +35,9 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
 
     def rule(num_workers: int) -> Rule:
         """The rule of K-batch-async, with other weights."""
-        return first_arrivals(num_contributions, one_per_worker=False, cancels_others=False)._replace(weight=weight)
+        return first_arrivals(num_contributions, one_push_per_worker=False, cancels_others=False)._replace(
+            weight=weight
+        )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""

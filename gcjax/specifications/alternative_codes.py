@@ -13,7 +13,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, chec
 from gcjax.specifications.decodable_rounds import Decodable
 from gcjax.specifications.events import BEGIN, COMMIT, Event
 from gcjax.specifications.rounds import (
-    commits_all,
+    commits_pending_units,
     has_read,
     is_commit,
     read_newest,
@@ -61,7 +61,7 @@ def adaptive_coded(
     specification = specification_of_rounds(
         f"adaptive_coded({num_workers} workers, loads {loads})",
         num_workers,
-        max_units_of_worker=max(code.load for code in codes),
+        max_pending_units=max(code.load for code in codes),
         has_enough=program.has_enough,
         further_invariant=program.is_within_load,
         claim="no commit without a set that its round's code decodes, all of it from the version that it replaces",
@@ -144,7 +144,7 @@ class _Program(NamedTuple):
         def matches(before: CodedRounds, after: CodedRounds, event: Event) -> jax.Array:
             """bool[]: whether the step is the commit that the event shows, with the same code in the next one."""
             has_no_next_commit = event.column < 0  # that would show the code
-            return commits_all(before, after, event) & (
+            return commits_pending_units(before, after, event) & (
                 has_no_next_commit | (event.column // self.num_workers == next_code)
             )
 

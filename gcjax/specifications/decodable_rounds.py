@@ -55,7 +55,7 @@ def coded(
     return specification_of_rounds(
         f"coded({num_workers} workers, load {decodable_sets.load})",
         num_workers,
-        max_units_of_worker=decodable_sets.load,
+        max_pending_units=decodable_sets.load,
         has_enough=lambda state: decodable_sets.is_decodable(state.pending_units),
         claim="no commit without a decodable set, all of it from the version that the commit replaces",
     )
@@ -82,7 +82,7 @@ def coded_reduce(
     return specification_of_rounds(
         f"coded_reduce({num_workers} workers, {num_layers} layers)",
         num_workers,
-        max_units_of_worker=decodable_sets.load,
+        max_pending_units=decodable_sets.load,
         has_enough=lambda state: decodable_sets.is_decodable(state.pending_units),
         claim="no commit without a set that decodes from node to node, all of it from the version that it replaces",
     )

@@ -14,7 +14,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import adds_one_unit, commits_all_that_has_arrived, has_read
+from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, has_read
 
 
 class Eager(NamedTuple):
@@ -69,7 +69,7 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
         worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
         claim="a commit takes all gradients that have come, when a worker has made one more than there are commits",
         server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all_that_has_arrived),),
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all_messages_unless_last),),
             frame=lambda server: Eager(True, read=False, busy=False, pending_units=True, is_ahead=True),
             rule=program.server_rule,
             takes_only_actions=True,

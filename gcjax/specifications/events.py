@@ -37,8 +37,9 @@ class Event(NamedTuple):
       version: int32, the version that the worker has read, with which it begins or which it sends.
       size: int32, of a COMMIT: how many units are in it; of a BEGIN: how many workers are in the one its unit is in.
       group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
-      next_max_units: int32, of a COMMIT: the most units of one worker in the next commit; -1 if there is none.
-      num_missing: int32, of a COMMIT: the messages that have arrived since the one before and are in no commit.
+      max_units_in_next_commit: int32, of a COMMIT: the most units of one worker in the commit after it; -1 if it is the
+        last one.
+      num_unused_messages: int32, of a COMMIT: the messages that have arrived since the one before and are in no commit.
       waited: bool, of a BEGIN: whether the worker's last message had arrived before.
       column: int32, of a BEGIN: the column of the contribution that its unit is in; of a COMMIT: the first column in
         use in the next commit, -1 if there is none.
@@ -51,7 +52,12 @@ class Event(NamedTuple):
     version: Any
     size: Any
     group: Any
-    next_max_units: Any
-    num_missing: Any
+    max_units_in_next_commit: Any
+    num_unused_messages: Any
     waited: Any
     column: Any
+
+    @property
+    def is_last_commit(self) -> Any:
+        """bool: of a COMMIT, whether the record has none after it."""
+        return self.max_units_in_next_commit < 0

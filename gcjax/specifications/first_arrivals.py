@@ -22,7 +22,7 @@ def k_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specification
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _specification_with_cancelling("k_sync", num_workers, num_contributions, one_per_worker=True)
+    return _specification_with_cancelling("k_sync", num_workers, num_contributions, one_push_per_worker=True)
 
 
 @comparable
@@ -33,7 +33,7 @@ def k_batch_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specifi
       num_workers: W.
       num_contributions: K.
     """
-    return _specification_with_cancelling("k_batch_sync", num_workers, num_contributions, one_per_worker=False)
+    return _specification_with_cancelling("k_batch_sync", num_workers, num_contributions, one_push_per_worker=False)
 
 
 @comparable
@@ -46,50 +46,52 @@ def backup_workers(num_workers: int = 3, *, num_backup: int = 1) -> Specificatio
     """
     check_num_workers(num_workers)
     _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for.")
-    return _specification_with_cancelling("backup_workers", num_workers, num_workers - num_backup, one_per_worker=True)
+    return _specification_with_cancelling(
+        "backup_workers", num_workers, num_workers - num_backup, one_push_per_worker=True
+    )
 
 
-def check_num_contributions(num_workers: int, num_contributions: int, one_per_worker: bool) -> int:
+def check_num_contributions(num_workers: int, num_contributions: int, one_push_per_worker: bool) -> int:
     """K, if it is in its range: at most W if a commit takes one push of each worker."""
     check_num_workers(num_workers)
     return _validate.integer(
-        "num_contributions", num_contributions, minimum=1, maximum=num_workers if one_per_worker else None
+        "num_contributions", num_contributions, minimum=1, maximum=num_workers if one_push_per_worker else None
     )
 
 
 def _specification_with_cancelling(
-    name: str, num_workers: int, num_contributions: int, *, one_per_worker: bool
+    name: str, num_workers: int, num_contributions: int, *, one_push_per_worker: bool
 ) -> Specification:
     """A commit takes K = `num_contributions` pushes and cuts off all other units, so that all are in rounds.
 
-    `one_per_worker`: whether the K pushes are of K different workers.
+    `one_push_per_worker`: whether the K pushes are of K different workers.
     """
-    check_num_contributions(num_workers, num_contributions, one_per_worker)
-    members = partial(_cancelling_with_members, name, num_workers, num_contributions, one_per_worker)
+    check_num_contributions(num_workers, num_contributions, one_push_per_worker)
+    members = partial(_cancelling_with_members, name, num_workers, num_contributions, one_push_per_worker)
     all_alive = np.ones(num_workers, bool)
     return members(all_alive)._replace(members=members)
 
 
 def _cancelling_with_members(
-    name: str, num_workers: int, num_contributions: int, one_per_worker: bool, alive: Any
+    name: str, num_workers: int, num_contributions: int, one_push_per_worker: bool, alive: Any
 ) -> Specification:
     """Commits of K pushes that cut off all other units, if the workers `alive bool[W]` take part."""
     contents = (
         f"one gradient each of {num_contributions} workers"
-        if one_per_worker
+        if one_push_per_worker
         else f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
     )
     return specification_of_rounds(
         f"{name}({num_workers} workers, takes {num_contributions})",
         num_workers,
-        max_units_of_worker=1 if one_per_worker else num_contributions,
+        max_pending_units=1 if one_push_per_worker else num_contributions,
         has_room=lambda state: state.pending_units.sum() < num_contributions,
         has_enough=lambda state: (
-            (state.pending_units.sum() == num_contributions) | (one_per_worker & all_have_pushed(state, alive))
+            (state.pending_units.sum() == num_contributions) | (one_push_per_worker & all_have_pushed(state, alive))
         ),
         further_invariant=lambda state: (
             (state.pending_units.sum() <= num_contributions)
-            & (~np.bool_(one_per_worker) | (state.pending_units <= 1).all())
+            & (~np.bool_(one_push_per_worker) | (state.pending_units <= 1).all())
         ),
         claim=f"a commit takes {contents}, on the version that it replaces",
     )

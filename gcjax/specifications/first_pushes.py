@@ -19,7 +19,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
-from gcjax.specifications.rounds import adds_one_unit, commits_all, commits_all_that_has_arrived, has_read
+from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, commits_pending_units, has_read
 
 
 class Arrivals(NamedTuple):
@@ -28,7 +28,7 @@ class Arrivals(NamedTuple):
     Attributes:
       version: int[], the commits so far.
       read: int[W], the version that each worker has read last; -1 at first.
-      remaining_units: int[W], the units that each still has to do before it pushes; 0 if it has begun none.
+      remaining_units: int[W], the units of each worker's push that have not arrived yet; 0 if it has begun none.
       pending_units: int[W], the units of each that are in no commit yet.
     """
 
@@ -46,7 +46,7 @@ def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _specification_without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
+    return _specification_without_cancelling("k_async", num_workers, num_contributions, one_push_per_worker=True)
 
 
 @comparable
@@ -59,7 +59,7 @@ def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2, may_wait:
       may_wait: whether workers may wait all the same before they begin, as under a rule that bounds the staleness.
     """
     return _specification_without_cancelling(
-        "k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait
+        "k_batch_async", num_workers, num_contributions, one_push_per_worker=False, may_wait=may_wait
     )
 
 
@@ -71,7 +71,9 @@ def staleness_aware(num_workers: int = 3, *, num_contributions: int = 1) -> Spec
       num_workers: W.
       num_contributions: K.
     """
-    return _specification_without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
+    return _specification_without_cancelling(
+        "staleness_aware", num_workers, num_contributions, one_push_per_worker=False
+    )
 
 
 @comparable
@@ -81,7 +83,7 @@ def delay_adaptive(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _specification_without_cancelling("delay_adaptive", num_workers, 1, one_per_worker=False)
+    return _specification_without_cancelling("delay_adaptive", num_workers, 1, one_push_per_worker=False)
 
 
 @comparable
@@ -97,7 +99,7 @@ def fedbuff(num_workers: int = 3, *, num_local_steps: int = 2, num_contributions
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     return _specification_without_cancelling(
-        "fedbuff", num_workers, num_contributions, one_per_worker=False, units_of_push=num_local_steps
+        "fedbuff", num_workers, num_contributions, one_push_per_worker=False, units_per_push=num_local_steps
     )
 
 
@@ -117,10 +119,14 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
     _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
     program = _QuorumProgram(
-        num_contributions=min_quorum, one_per_worker=False, may_wait=False, units_of_push=num_local_steps, alive=None
+        num_contributions=min_quorum,
+        one_push_per_worker=False,
+        may_wait=False,
+        units_per_push=num_local_steps,
+        alive=None,
     )
     claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"
-    return _with_all_members(name, num_workers, program, claim, commit_matches=commits_all_that_has_arrived)
+    return _with_all_members(name, num_workers, program, claim, commit_matches=commits_all_messages_unless_last)
 
 
 def _specification_without_cancelling(
@@ -128,28 +134,28 @@ def _specification_without_cancelling(
     num_workers: int,
     num_contributions: int,
     *,
-    one_per_worker: bool,
+    one_push_per_worker: bool,
     may_wait: bool = False,
-    units_of_push: int = 1,
+    units_per_push: int = 1,
 ) -> Specification:
     """A commit takes K = `num_contributions` pushes; the other workers go on with the version that they have read.
 
-    `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit;
-    `units_of_push`: the units of each push.
+    `one_push_per_worker`: whether the K pushes are of K different workers, who then wait for the commit;
+    `units_per_push`: the units of each push.
     """
-    check_num_contributions(num_workers, num_contributions, one_per_worker)
+    check_num_contributions(num_workers, num_contributions, one_push_per_worker)
     program = _Program(
         num_contributions=num_contributions,
-        one_per_worker=one_per_worker,
-        may_wait=may_wait or one_per_worker,
-        units_of_push=units_of_push,
+        one_push_per_worker=one_push_per_worker,
+        may_wait=may_wait or one_push_per_worker,
+        units_per_push=units_per_push,
         alive=None,
     )
     contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
-    if one_per_worker:
+    if one_push_per_worker:
         contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
-    elif units_of_push > 1:
-        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {units_of_push} steps"
+    elif units_per_push > 1:
+        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {units_per_push} steps"
     name = f"{name}({num_workers} workers, takes {num_contributions})"
     return _with_all_members(name, num_workers, program, claim=f"a commit takes {contents}")
 
@@ -159,7 +165,7 @@ def _with_all_members(
     num_workers: int,
     program: "_Program",
     claim: str,
-    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_pending_units,
 ) -> Specification:
     """The specification if all workers take part, with `members` for those who do."""
     members = partial(_not_cancelling_with_members, name, num_workers, program, claim, commit_matches)
@@ -179,7 +185,7 @@ def _not_cancelling_with_members(
     program = program._replace(alive=alive)
     zero, two_values = zeros(num_workers), zeros(num_workers) + 2
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
-    push = Action("push", program.push, event=UNIT, matches=adds_one_unit)
+    push = Action("push", program.add_unit, event=UNIT, matches=adds_one_unit)
 
     def own_entries(worker: Any) -> Arrivals:
         """What the worker may change."""
@@ -193,7 +199,7 @@ def _not_cancelling_with_members(
         sizes=Arrivals(
             version=2,
             read=two_values,
-            remaining_units=zero + program.units_of_push + 1,
+            remaining_units=zero + program.units_per_push + 1,
             pending_units=zero + program.num_pending_values,
         ),
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
@@ -205,79 +211,85 @@ def _not_cancelling_with_members(
             takes_only_actions=True,
         ),
         num_servers=1,
-        invariant=lambda state: program.has_room(state) & (state.read <= state.version).all(),
+        invariant=lambda state: program.fits_into_commit(state) & (state.read <= state.version).all(),
         step_property=program.step_property,
         canonicalise=program.canonicalise,
     )
 
 
 class _Program(NamedTuple):
-    """Workers and a server that commits K pushes, if `one_per_worker` of K different workers; nobody is cut off.
+    """Workers and a server that commits K pushes, if `one_push_per_worker` of K different workers; nobody is cut off.
 
-    Of different workers it takes fewer pushes once all who take part, `alive bool[W]`, have pushed.
+    Of different workers it takes fewer pushes once all who take part, `alive bool[W]`, have pushed. A push is of
+    `units_per_push` units, which arrive one after the other.
     """
 
     num_contributions: int
-    one_per_worker: bool
+    one_push_per_worker: bool
     may_wait: bool
-    units_of_push: int
+    units_per_push: int
     alive: Any
 
     def may_commit(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are as many pushes as a commit takes."""
-        has_k_pushes = (state.pending_units // self.units_of_push).sum() == self.num_contributions
-        return has_k_pushes | (self.one_per_worker & all_have_pushed(state, self.alive))
+        has_k_pushes = (state.pending_units // self.units_per_push).sum() == self.num_contributions
+        return has_k_pushes | (self.one_push_per_worker & all_have_pushed(state, self.alive))
 
-    def has_room(self, state: Arrivals) -> jax.Array:
-        """bool[]: whether there are no more pushes, counting those that have begun to arrive, than a commit takes."""
-        num_begun_pushes = -(-state.pending_units // self.units_of_push)  # rounded up
+    def fits_into_commit(self, state: Arrivals) -> jax.Array:
+        """bool[]: whether a commit takes all pending pushes: there are at most K, with those that arrive just now."""
+        num_begun_pushes = -(-state.pending_units // self.units_per_push)  # rounded up
         return num_begun_pushes.sum() <= self.num_contributions
 
     @property
-    def max_units_of_worker(self) -> int:
-        """The most units of a worker in a commit."""
-        return (1 if self.one_per_worker else self.num_contributions) * self.units_of_push
+    def max_pending_units(self) -> int:
+        """The most pending units of one worker: those of all its pushes to one commit."""
+        return (1 if self.one_push_per_worker else self.num_contributions) * self.units_per_push
 
     @property
     def num_pending_values(self) -> int:
         """How many values the canonical units of a worker have."""
-        return self.max_units_of_worker + 1
+        return self.max_pending_units + 1
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
-        remaining_units = state.remaining_units.at[worker].set(self.units_of_push)
+        remaining_units = state.remaining_units.at[worker].set(self.units_per_push)
         after = state._replace(read=state.read.at[worker].set(state.version), remaining_units=remaining_units)
         # With one push per worker, who has pushed waits for the commit.
-        return after, (state.remaining_units[worker] == 0) & (
-            ~np.bool_(self.one_per_worker) | (state.pending_units[worker] == 0)
-        )
+        waits_for_commit = np.bool_(self.one_push_per_worker) & (state.pending_units[worker] > 0)
+        return after, (state.remaining_units[worker] == 0) & ~waits_for_commit
 
-    def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state with one unit more of a push, and whether it may be: the next commit has room for the push."""
+    def add_unit(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state in which one unit more of the worker's push has arrived, and whether it may arrive."""
         after = state._replace(
             remaining_units=state.remaining_units.at[worker].add(-1),
             pending_units=state.pending_units.at[worker].add(1),
         )
-        return after, (state.remaining_units[worker] > 0) & self.has_room(after)
+        return after, (state.remaining_units[worker] > 0) & self.fits_into_commit(after)
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes what it has begun, or begins with the newest version."""
-        num_new_units = after.pending_units[worker] - before.pending_units[worker]
+        """bool[]: whether one unit more of the worker's push arrives, or it begins a push with the newest version."""
+        num_new_pending = after.pending_units[worker] - before.pending_units[worker]
         remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
-        has_room = (after.pending_units[worker] <= self.max_units_of_worker) & self.has_room(after)
         same_read = after.read[worker] == before.read[worker]
-        does_unit = (remaining_before > 0) & (remaining_after == remaining_before - 1)
-        pushes = does_unit & (num_new_units == 1) & has_room & same_read
-        may_begin = (before.pending_units[worker] == 0) if self.one_per_worker else True
-        reads_newest = after.read[worker] == before.version
-        begins = (
-            (remaining_before == 0)
-            & (remaining_after == self.units_of_push)
-            & (num_new_units == 0)
-            & may_begin
-            & reads_newest
+        one_less_remains = (remaining_before > 0) & (remaining_after == remaining_before - 1)
+        adds_unit = (
+            one_less_remains
+            & (num_new_pending == 1)
+            & same_read
+            & (after.pending_units[worker] <= self.max_pending_units)
+            & self.fits_into_commit(after)
         )
-        return pushes | begins
+        # With one push per worker, who has pushed waits for the commit.
+        waits_for_commit = np.bool_(self.one_push_per_worker) & (before.pending_units[worker] > 0)
+        reads_newest = after.read[worker] == before.version
+        begins_push = (
+            (remaining_before == 0)
+            & (remaining_after == self.units_per_push)
+            & (num_new_pending == 0)
+            & reads_newest
+            & ~waits_for_commit
+        )
+        return adds_unit | begins_push
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of all pushes, and whether there are K."""
@@ -290,10 +302,10 @@ class _Program(NamedTuple):
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
-        is_complete = self.may_commit(before) & (before.pending_units <= self.max_units_of_worker).all()
+        is_complete = self.may_commit(before) & (before.pending_units <= self.max_pending_units).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.remaining_units > before.remaining_units
-        if not self.one_per_worker:
+        if not self.one_push_per_worker:
             return commits_k
         begins_on_newer_version = ~begins | (after.read > before.read)
         return commits_k & begins_on_newer_version.all()
@@ -305,7 +317,7 @@ class _Program(NamedTuple):
 
     def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
         """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_of_push)
+        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_per_push)
         return reads & (np.bool_(self.may_wait) | ~event.waited)
 
 
@@ -316,28 +328,28 @@ class _QuorumProgram(_Program):
 
     def may_commit(self, state: Arrivals) -> jax.Array:
         """bool[]: whether K workers have pushed, or all who take part, and no push is arriving."""
-        has_pushed = state.pending_units >= self.units_of_push
+        has_pushed = state.pending_units >= self.units_per_push
         all_alive_have_pushed = (has_pushed | ~self.alive).all() & has_pushed.any()
         has_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive_have_pushed
-        return has_quorum & (state.pending_units % self.units_of_push == 0).all()
+        return has_quorum & (state.pending_units % self.units_per_push == 0).all()
 
-    def has_room(self, state: Arrivals) -> jax.Array:
+    def fits_into_commit(self, state: Arrivals) -> jax.Array:
         """bool[], true: there can be any number of pushes."""
         return jnp.ones_like(state.version, bool)
 
     @property
-    def max_units_of_worker(self) -> int:
-        """The most units of a worker in a commit: any number."""
+    def max_pending_units(self) -> int:
+        """The most pending units of one worker: any number."""
         return np.iinfo(np.int32).max
 
     @property
     def num_pending_values(self) -> int:
         """How many values the canonical units of a worker have: less than those of two pushes."""
-        return 2 * self.units_of_push
+        return 2 * self.units_per_push
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
         """As for all programs, and of the whole pushes of a worker the first one only."""
-        num_more_pushes = (state.pending_units // self.units_of_push - 1).clip(0)
+        num_more_pushes = (state.pending_units // self.units_per_push - 1).clip(0)
         return super().canonicalise(
-            state._replace(pending_units=state.pending_units - num_more_pushes * self.units_of_push)
+            state._replace(pending_units=state.pending_units - num_more_pushes * self.units_per_push)
         )

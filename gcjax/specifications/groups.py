@@ -20,7 +20,7 @@ def asp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _groups_of_one("asp", num_workers)
+    return _single_workers("asp", num_workers)
 
 
 @comparable
@@ -32,7 +32,7 @@ def ad_psgd(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _groups_of_one("ad_psgd", num_workers)
+    return _single_workers("ad_psgd", num_workers)
 
 
 @comparable
@@ -44,7 +44,7 @@ def adsp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _groups_of_one("adsp", num_workers, any_num_steps=True)
+    return _single_workers("adsp", num_workers, any_num_steps=True)
 
 
 @comparable
@@ -57,7 +57,7 @@ def async_local_sgd(num_workers: int = 3, *, num_local_steps: int = 2, dynamic: 
       dynamic: whether a push can have any number of steps, one or more (Liu et al. 2024).
     """
     steps = 1 if dynamic else num_local_steps
-    return _groups_of_one("async_local_sgd", num_workers, any_num_steps=dynamic, num_local_steps=steps)
+    return _single_workers("async_local_sgd", num_workers, any_num_steps=dynamic, num_local_steps=steps)
 
 
 @comparable
@@ -117,10 +117,13 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
 
 
-def _groups_of_one(
+def _single_workers(
     name: str, num_workers: int, *, any_num_steps: bool = False, num_local_steps: int = 1
 ) -> Specification:
-    """The specification of groups of one worker each, which push after so many units, or more with `any_num_steps`."""
+    """The specification of workers that are a group each: nobody waits, a push is stale by at most those of others.
+
+    A worker pushes after `num_local_steps` units, or after any number from that on with `any_num_steps`.
+    """
     check_num_workers(num_workers)
     levels = np.arange(num_workers)[None]
     grouping = Grouping(levels=levels, num_local_steps=num_local_steps, any_num_steps=any_num_steps, may_wait=False)

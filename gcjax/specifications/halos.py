@@ -20,7 +20,7 @@ from gcjax.specifications.groups import contiguous_groups
 from gcjax.specifications.rounds import adds_one_unit, has_read
 
 
-class Regions(NamedTuple):
+class GroupVersions(NamedTuple):
     """The state; G groups.
 
     Attributes:
@@ -76,10 +76,10 @@ def halos(
     return Specification(
         f"halos({num_workers} workers, {program.num_groups} groups, {steps}, K={num_contributions})",
         num_workers,
-        initial=Regions(
+        initial=GroupVersions(
             np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero
         ),
-        sizes=Regions(
+        sizes=GroupVersions(
             version=3, made_version=zero_per_group + 3, merged_version=zero_per_group + 3, read=zero + 3,
             remaining_units=zero + program.remaining_units_at_begin + 1,
             pending_units=zero + program.max_pending_units + 1,
@@ -96,9 +96,15 @@ def halos(
         claim=f"a commit takes all pushes of one group since its last one, {num_contributions} at least; nobody waits",
         server=Role(
             actions=(
-                Action("commit", program.commit, COMMIT, matches=program.commits_all, actor=program.server_of_event),
+                Action(
+                    "commit",
+                    program.commit,
+                    event=COMMIT,
+                    matches=program.commits_units_of_group,
+                    actor=program.server_of_event,
+                ),
             ),
-            frame=lambda server: Regions(True, True, True, read=False, remaining_units=False, pending_units=True),
+            frame=lambda server: GroupVersions(True, True, True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
             takes_only_actions=True,
         ),
@@ -137,14 +143,14 @@ class _Program(NamedTuple):
         return 2 if self.any_num_steps else self.num_local_steps
 
     @property
-    def min_units(self) -> int:
-        """The units that a commit must have."""
+    def min_units_of_commit(self) -> int:
+        """The units that a commit must have: those of K pushes, or K where a push can have any number of units."""
         return self.num_contributions * (1 if self.any_num_steps else self.num_local_steps)
 
     @property
     def max_pending_units(self) -> int:
         """The most units of a worker in canonical states."""
-        return self.min_units + (0 if self.any_num_steps else self.num_local_steps - 1)
+        return self.min_units_of_commit + (0 if self.any_num_steps else self.num_local_steps - 1)
 
     def group_of(self, worker: Any) -> Any:
         """int[]: the group of a worker; a NumPy number if the worker is one."""
@@ -154,17 +160,17 @@ class _Program(NamedTuple):
         """bool[W]: who is in the group."""
         return jnp.asarray(self.group_of_worker) == group
 
-    def own_entries(self, worker: Any) -> Regions:
+    def own_entries(self, worker: Any) -> GroupVersions:
         """What a worker may change: its own entries, and what is known of its group."""
         is_own = is_own_entry(len(self.group_of_worker), worker)
         is_own_group = is_own_entry(self.num_groups, self.group_of(worker))
-        return Regions(False, False, is_own_group, is_own, is_own, is_own)
+        return GroupVersions(False, False, is_own_group, is_own, is_own, is_own)
 
     def is_idle(self, remaining_units: jax.Array) -> jax.Array:
         """bool[]: whether a worker's last push has arrived."""
         return remaining_units <= (1 if self.any_num_steps else 0)
 
-    def begin(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
+    def begin(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
         """The state in which the worker goes on from what its group has, and whether it may."""
         after = state._replace(
             read=state.read.at[worker].set(state.merged_version[self.group_of(worker)]),
@@ -172,7 +178,7 @@ class _Program(NamedTuple):
         )
         return after, self.is_idle(state.remaining_units[worker])
 
-    def begin_with_answer(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
+    def begin_with_answer(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
         """As `begin`, where the group has just merged the answer to its last message; there must be one."""
         group = self.group_of(worker)
         has_answer = state.made_version[group] > state.merged_version[group]
@@ -180,7 +186,7 @@ class _Program(NamedTuple):
         after, enabled = self.begin(state, worker)
         return after, enabled & has_answer
 
-    def begins(self, before: Regions, after: Regions, event: Event) -> jax.Array:
+    def begins(self, before: GroupVersions, after: GroupVersions, event: Event) -> jax.Array:
         """bool[]: whether the worker begins, at once, with the version that the event shows."""
         return (
             has_read(before, after, event)
@@ -188,7 +194,7 @@ class _Program(NamedTuple):
             & ~event.waited
         )
 
-    def unit(self, state: Regions, worker: jax.Array) -> tuple[Regions, jax.Array]:
+    def unit(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
         """The state in which one unit more of the worker has arrived, and whether there is one under way."""
         remaining_units = (
             jnp.ones_like(state.remaining_units[worker]) if self.any_num_steps else state.remaining_units[worker] - 1
@@ -199,7 +205,7 @@ class _Program(NamedTuple):
         )
         return after, state.remaining_units[worker] > 0
 
-    def worker_rule(self, before: Regions, after: Regions, worker: jax.Array) -> jax.Array:
+    def worker_rule(self, before: GroupVersions, after: GroupVersions, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker begins with what its group has, or a unit of its push arrives."""
         group = self.group_of(worker)
         remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
@@ -227,22 +233,22 @@ class _Program(NamedTuple):
         )
         return begins | arrives
 
-    def server_of_event(self, state: Regions, event: Event) -> jax.Array:
+    def server_of_event(self, state: GroupVersions, event: Event) -> jax.Array:
         """int[]: the server of the commit's group, as a component."""
         return len(self.group_of_worker) + self.group_of(event.worker)
 
-    def commits_all(self, before: Regions, after: Regions, event: Event) -> jax.Array:
+    def commits_units_of_group(self, before: GroupVersions, after: GroupVersions, event: Event) -> jax.Array:
         """bool[]: whether the commit makes the version that the event shows, of all that its group has pushed."""
         num_units = jnp.sum(jnp.where(self.members(self.group_of(event.worker)), before.pending_units, 0))
         return (after.version == event.commit + 1) & (num_units == event.size)
 
-    def may_commit(self, state: Regions, group: jax.Array) -> jax.Array:
+    def may_commit(self, state: GroupVersions, group: jax.Array) -> jax.Array:
         """bool[]: whether a group has K pushes or more, all of them whole."""
         pending_units = jnp.where(self.members(group), state.pending_units, 0)
         is_whole = self.any_num_steps | (pending_units % self.num_local_steps == 0).all()
-        return is_whole & (pending_units.sum() >= self.min_units)
+        return is_whole & (pending_units.sum() >= self.min_units_of_commit)
 
-    def commit(self, state: Regions, server: jax.Array) -> tuple[Regions, jax.Array]:
+    def commit(self, state: GroupVersions, server: jax.Array) -> tuple[GroupVersions, jax.Array]:
         """The state after a commit of all that the server's group has pushed, and whether there may be one."""
         group = server - len(self.group_of_worker)
         version = state.version + 1
@@ -254,7 +260,7 @@ class _Program(NamedTuple):
         )
         return after, self.may_commit(state, group)
 
-    def server_rule(self, before: Regions, after: Regions, server: jax.Array) -> jax.Array:
+    def server_rule(self, before: GroupVersions, after: GroupVersions, server: jax.Array) -> jax.Array:
         """bool[]: whether the server's group commits what it has, and has merged the answer before; none else does."""
         group = server - len(self.group_of_worker)
         is_own, is_member = is_own_entry(self.num_groups, group), self.members(group)
@@ -272,7 +278,7 @@ class _Program(NamedTuple):
             & self.may_commit(before, group)
         )
 
-    def invariant(self, state: Regions) -> jax.Array:
+    def invariant(self, state: GroupVersions) -> jax.Array:
         """bool[]: whether nobody has read what its group has not merged, and no group merged what is not made."""
         read_is_merged = state.read <= state.merged_version[jnp.asarray(self.group_of_worker)]
         return (
@@ -281,17 +287,21 @@ class _Program(NamedTuple):
             & (state.made_version <= state.version).all()
         )
 
-    def step_property(self, before: Regions, after: Regions, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes K pushes of one group, and versions that are read or merged never go back."""
+    def step_property(self, before: GroupVersions, after: GroupVersions, component: jax.Array) -> jax.Array:
+        """bool[]: whether a commit takes the units of K pushes, or more, all of one group, and no version goes back.
+
+        That is neither the one that a worker has read, nor the one that a group has merged.
+        """
         is_commit, is_taken = after.version > before.version, after.pending_units < before.pending_units
         group = jnp.asarray(self.group_of_worker)
         taken_group = group[jnp.argmax(is_taken)]
         takes_one_group = (~is_taken | (group == taken_group)).all()
-        num_taken = jnp.sum(jnp.where(is_taken, before.pending_units, 0))
+        num_taken_units = jnp.sum(jnp.where(is_taken, before.pending_units, 0))
+        has_enough_units = num_taken_units >= self.min_units_of_commit
         never_goes_back = (after.read >= before.read).all() & (after.merged_version >= before.merged_version).all()
-        return never_goes_back & (~is_commit | (takes_one_group & (num_taken >= self.min_units)))
+        return never_goes_back & (~is_commit | (takes_one_group & has_enough_units))
 
-    def canonicalise(self, state: Regions) -> Regions:
+    def canonicalise(self, state: GroupVersions) -> GroupVersions:
         """The state in which 2 stands for the version that a group has made last, 1 for the one that it had before.
 
         0 stands for older ones, and many pushes of a worker for K.
@@ -303,11 +313,11 @@ class _Program(NamedTuple):
         group = jnp.asarray(self.group_of_worker)
         is_merged = state.read == state.merged_version[group]
         read = jnp.where(is_merged, merged_version[group], 0)
-        pending_units = jnp.minimum(state.pending_units, self.min_units)
+        pending_units = jnp.minimum(state.pending_units, self.min_units_of_commit)
         if not self.any_num_steps:
             pending_units = jnp.minimum(
-                state.pending_units, self.min_units + state.pending_units % self.num_local_steps
+                state.pending_units, self.min_units_of_commit + state.pending_units % self.num_local_steps
             )
-        return Regions(
+        return GroupVersions(
             jnp.full_like(state.version, 2), made_version, merged_version, read, state.remaining_units, pending_units
         )

@@ -15,7 +15,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.first_pushes import Arrivals
-from gcjax.specifications.rounds import adds_one_unit, commits_all, has_read, specification_of_rounds
+from gcjax.specifications.rounds import adds_one_unit, commits_pending_units, has_read, specification_of_rounds
 
 
 @comparable
@@ -30,7 +30,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
     specification = specification_of_rounds(
         f"rennala({num_workers} workers, takes {num_contributions})",
         num_workers,
-        max_units_of_worker=num_contributions,
+        max_pending_units=num_contributions,
         has_room=lambda state: state.pending_units.sum() < num_contributions,
         has_enough=lambda state: state.pending_units.sum() == num_contributions,
         further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
@@ -72,7 +72,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
         worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
         claim=f"a commit takes one gradient, of a version that fewer than {delay_threshold} commits have replaced",
         server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_pending_units),),
             frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
             rule=program.server_rule,
             takes_only_actions=True,

@@ -14,7 +14,7 @@ import numpy as np
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import commits_all, has_read
+from gcjax.specifications.rounds import commits_pending_units, has_read
 
 
 class Table(NamedTuple):
@@ -79,7 +79,7 @@ def ringleader(num_workers: int = 3) -> Specification:
         worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
         claim=f"each worker brings one commit in a round; no gradient has a delay above {program.max_delay}",
         server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all),),
+            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_pending_units),),
             frame=lambda server: Table(
                 version=True, read=False, busy=False, pending_units=True, next_round_units=True, brought_commit=True,
                 must_read=True, first_bringer_unknown=True,

@@ -56,25 +56,23 @@ WorkerCondition = Callable[[Any, jax.Array], jax.Array]
 """`(state, worker) -> bool[]`."""
 
 
-def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether a commit makes the version that the event shows, of as many units, which is all there are."""
+def commits_pending_units(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether a commit takes all pending units, as many as the event shows, and makes its version."""
     return (after.version == event.commit + 1) & (before.pending_units.sum(dtype=jnp.int32) == event.size)
 
 
-def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: as `commits_all`, and no message has arrived that is in no commit."""
-    return commits_all(before, after, event) & (event.num_missing == 0)
+def commits_all_messages(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: as `commits_pending_units`, and every message that has arrived is in a commit."""
+    return commits_pending_units(before, after, event) & (event.num_unused_messages == 0)
 
 
-def commits_all_that_has_arrived(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: as `commits_all`, and no push that has arrived is in no commit.
+def commits_all_messages_unless_last(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: as `commits_all_messages`; the last commit of a record may leave out messages.
 
-    Behind the last commit of a record, pushes of its very moment may be for the next one.
+    Those that arrive at its very moment may be for a next commit, which the record does not have any more.
     """
-    takes_all_it_has = commits_all(before, after, event)
-    no_push_is_missing = event.num_missing == 0
-    is_last_commit = event.next_max_units < 0
-    return takes_all_it_has & (no_push_is_missing | is_last_commit)
+    is_commit = commits_pending_units(before, after, event)
+    return is_commit & ((event.num_unused_messages == 0) | event.is_last_commit)
 
 
 @comparable
@@ -122,7 +120,7 @@ def averaging_with_members(name: str, num_workers: int, num_local_steps: int, al
     return specification_of_rounds(
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
-        max_units_of_worker=num_local_steps,
+        max_pending_units=num_local_steps,
         has_enough=has_enough,
         claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
@@ -154,7 +152,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     specification = specification_of_rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
-        max_units_of_worker=num_local_steps,
+        max_pending_units=num_local_steps,
         has_enough=lambda state: (state.pending_units == state.round_units).all(),
         further_invariant=lambda state: (state.pending_units <= state.round_units).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
@@ -195,9 +193,9 @@ def _commit_action(units_of_next_round: int) -> Action:
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
         """bool[]: whether the step is the event's commit, with the same number of units in the next round."""
-        is_commit = commits_all(before, after, event)
-        has_no_next_commit = event.next_max_units < 0  # that would show how long the next round is
-        return is_commit & (has_no_next_commit | (event.next_max_units == units_of_next_round))
+        is_commit = commits_pending_units(before, after, event)
+        shows_same_units = event.max_units_in_next_commit == units_of_next_round
+        return is_commit & (event.is_last_commit | shows_same_units)
 
     return Action(f"commit, next {units_of_next_round}", move, COMMIT, matches)
 
@@ -206,29 +204,29 @@ def specification_of_rounds(
     name: str,
     num_workers: int,
     *,
-    max_units_of_worker: int | np.ndarray,
+    max_pending_units: int | np.ndarray,
     has_enough: Condition,
     claim: str,
     has_room: Condition = lambda state: jnp.ones((), bool),
     further_invariant: Condition = lambda state: jnp.ones((), bool),
     goes_on_beyond_max: bool = False,
-    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_pending_units,
 ) -> Specification:
     """A protocol of rounds.
 
     Args:
       name: of the protocol.
       num_workers: W.
-      max_units_of_worker: int or int[W], the most units of a worker in a round.
+      max_pending_units: int or int[W], the most units of a worker in a round.
       has_enough: whether there is enough for a commit.
       claim: the property, in words.
       has_room: whether workers may do more units in this round.
       further_invariant: what else must hold in every state.
-      goes_on_beyond_max: whether workers may do more units, which count as `max_units_of_worker`.
+      goes_on_beyond_max: whether workers may do more units, which count as `max_pending_units`.
       commit_matches: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
     """
     check_num_workers(num_workers)
-    max_units_of_worker = np.broadcast_to(np.asarray(max_units_of_worker, np.int32), (num_workers,))
+    max_pending_units = np.broadcast_to(np.asarray(max_pending_units, np.int32), (num_workers,))
 
     two_values = zeros(num_workers) + 2
 
@@ -238,7 +236,7 @@ def specification_of_rounds(
         return Rounds(version=False, read=is_own, pending_units=is_own)
 
     program = _Program(
-        max_units_of_worker=max_units_of_worker,
+        max_pending_units=max_pending_units,
         has_enough=has_enough,
         has_room=has_room,
         further_invariant=further_invariant,
@@ -248,7 +246,7 @@ def specification_of_rounds(
         name,
         num_workers,
         initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, pending_units=zeros(num_workers)),
-        sizes=Rounds(version=2, read=two_values, pending_units=max_units_of_worker + 1),
+        sizes=Rounds(version=2, read=two_values, pending_units=max_pending_units + 1),
         worker=Role(
             actions=(_READ, unit_action(program.may_do_unit)),
             frame=own_entries,
@@ -269,9 +267,9 @@ def specification_of_rounds(
 
 
 class _Program(NamedTuple):
-    """What workers and the server do, by the arguments of `specification_of_rounds`; `max_units_of_worker int[W]`."""
+    """What workers and the server do, by the arguments of `specification_of_rounds`; `max_pending_units int[W]`."""
 
-    max_units_of_worker: np.ndarray
+    max_pending_units: np.ndarray
     has_enough: Condition
     has_room: Condition
     further_invariant: Condition
@@ -279,9 +277,9 @@ class _Program(NamedTuple):
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has read the newest version may do a unit."""
-        # Units above `max_units_of_worker` are counted as `max_units_of_worker` by `canonicalise`.
+        # Units above `max_pending_units` are counted as `max_pending_units` by `canonicalise`.
         may_do_another = self.goes_on_beyond_max | (
-            state.pending_units[worker] < jnp.asarray(self.max_units_of_worker)[worker]
+            state.pending_units[worker] < jnp.asarray(self.max_pending_units)[worker]
         )
         return may_do_another & self.has_room(state)
 
@@ -304,10 +302,10 @@ class _Program(NamedTuple):
         return (after.version == before.version) | self.has_enough(before)
 
     def canonicalise(self, state: Any) -> Any:
-        """The state with version 1, reads as newest (1) or older (0), and work up to `max_units_of_worker`."""
+        """The state with version 1, reads as newest (1) or older (0), and work up to `max_pending_units`."""
         read = (state.read >= state.version).astype(jnp.int32)
         pending_units = (
-            jnp.minimum(state.pending_units, jnp.asarray(self.max_units_of_worker))
+            jnp.minimum(state.pending_units, jnp.asarray(self.max_pending_units))
             if self.goes_on_beyond_max
             else state.pending_units
         )

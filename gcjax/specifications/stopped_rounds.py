@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Specification, check_num_workers
-from gcjax.specifications.rounds import Condition, Rounds, commits_everything, specification_of_rounds
+from gcjax.specifications.rounds import Condition, Rounds, commits_all_messages, specification_of_rounds
 
 
 @comparable
@@ -26,9 +26,9 @@ def anytime_minibatch(num_workers: int = 3) -> Specification:
     return specification_of_rounds(
         f"anytime_minibatch({num_workers} workers)",
         num_workers,
-        max_units_of_worker=1,
+        max_pending_units=1,
         goes_on_beyond_max=True,
-        commit_matches=commits_everything,
+        commit_matches=commits_all_messages,
         has_enough=lambda state: jnp.ones((), bool),
         claim="whatever is in a commit was computed on the version that it replaces",
     )
@@ -93,7 +93,7 @@ def _stsyn_rounds(
     return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
-        max_units_of_worker=num_local_steps,
+        max_pending_units=num_local_steps,
         goes_on_beyond_max=True,
         has_enough=has_enough,
         claim=f"{claim}, all from the version that it replaces",

@@ -21,7 +21,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
-from gcjax.specifications.rounds import adds_one_unit, commits_all_that_has_arrived, has_read
+from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, has_read
 
 MAX_PENDING_PUSHES = 2
 """More pushes of a worker before a commit count as these."""
@@ -95,7 +95,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         return state._replace(busy=state.busy.at[worker].set(0))
 
     server = Role(
-        actions=(Action("commit", commit, event=COMMIT, matches=commits_all_that_has_arrived),),
+        actions=(Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last),),
         frame=lambda server: Busy(
             version=True, round_version=True, pending_units=True, read=False, busy=False, next_read=False
         ),

@@ -71,7 +71,7 @@ class _Failing:
 def failing(
     model: StragglerModel,
     who_fails: Callable[[FailureState, jax.Array], jax.Array],
-    failure_parameters: Callable[[int], jax.Array],
+    failure_parameters_for: Callable[[int], jax.Array],
     forever: bool,
     onset: Count,
     latest_onset: Count | None,
@@ -82,7 +82,7 @@ def failing(
     Args:
       model: the times of units without failures.
       who_fails: `(state, failure_parameters) -> bool[W]`, who fails in the round of the next unit, from its onset on.
-      failure_parameters: `(num_workers) -> array`, what `who_fails` goes by: a mask, a range of counts, or
+      failure_parameters_for: `(num_workers) -> array`, what `who_fails` goes by: a mask, a range of counts, or
         probabilities.
       forever: whether a worker that has failed stays so.
       onset: the first unit that may fail, or the earliest one that is drawn.
@@ -102,7 +102,7 @@ def failing(
         )
         return FailureState(
             model_state=model.init(model_key, num_workers),
-            failure_parameters=failure_parameters(num_workers),
+            failure_parameters=failure_parameters_for(num_workers),
             rng_key=rng_key,
             unit=jnp.zeros((), jnp.int32),
             onset=jax.random.randint(onset_key, (num_workers,), earliest_of_worker, latest_of_worker + 1, jnp.int32),

@@ -26,7 +26,7 @@ def failed_workers(
     latest_onset: Count | None = None,
     period: Count = 1,
 ) -> StragglerModel:
-    """Given workers fail, at the onset.
+    """The model in which given workers fail, at the onset.
 
     Args:
       model: the times of the workers that have not failed.
@@ -42,7 +42,7 @@ def failed_workers(
     return failing(
         model,
         who_fails=_given_workers_fail,
-        failure_parameters=lambda num_workers: worker_mask(workers, num_workers),
+        failure_parameters_for=lambda num_workers: worker_mask(workers, num_workers),
         forever=forever,
         onset=onset,
         latest_onset=latest_onset,
@@ -61,7 +61,7 @@ def failed_count(
     latest_onset: Count | None = None,
     period: Count = 1,
 ) -> StragglerModel:
-    """As many random workers fail, others in each round (simulations of Ramamoorthy et al. 2024).
+    """The model in which so many random workers fail in each round (simulations of Ramamoorthy et al. 2024).
 
     Args:
       model: the times of the workers that have not failed.
@@ -86,7 +86,7 @@ def failed_count(
     return failing(
         model,
         who_fails=_random_workers_fail,
-        failure_parameters=count_range,
+        failure_parameters_for=count_range,
         forever=forever,
         onset=onset,
         latest_onset=latest_onset,
@@ -104,7 +104,7 @@ def failed_probability(
     latest_onset: Count | None = None,
     period: Count = 1,
 ) -> StragglerModel:
-    """Each worker fails in each round with a probability.
+    """The model in which each worker fails in each round with a probability.
 
     Args:
       model: the times of the workers that have not failed.
@@ -127,7 +127,7 @@ def failed_probability(
     return failing(
         model,
         who_fails=_workers_fail_independently,
-        failure_parameters=probabilities,
+        failure_parameters_for=probabilities,
         forever=forever,
         onset=onset,
         latest_onset=latest_onset,

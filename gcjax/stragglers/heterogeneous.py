@@ -104,7 +104,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
     Raises:
       ValueError: if the delay is negative or not finite, or there is no such worker.
     """
-    _validate.number("seconds", seconds, finite=True)
+    _validate.number("seconds", seconds, minimum=0.0, finite=True)
     return _with_operation(model, jnp.add, name="seconds", value=seconds, neutral=0.0, workers=workers)
 
 

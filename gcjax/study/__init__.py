@@ -7,7 +7,7 @@ from gcjax.study.inputs import Condition, Inputs, draw
 from gcjax.study.results import Plan, StudyResults, final_rows, seed_values
 from gcjax.study.runner import plan, run
 from gcjax.study.training import SchemeRuns
-from gcjax.study.tuning import Trial, Tuning, best_trial, rate_grid, runs_of, trials
+from gcjax.study.tuning import Trial, Tuning, best_trial, rate_grid, select_runs, trial_plan
 
 __all__ = [
     "EXPERIMENTS",
@@ -27,9 +27,9 @@ __all__ = [
     "plan",
     "rate_grid",
     "run",
-    "runs_of",
     "seed_values",
-    "trials",
+    "select_runs",
+    "trial_plan",
 ]
 
 TABLE = {"study": Entry(Study), "tuning": Entry(Tuning)}

@@ -94,8 +94,8 @@ def _check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:
     """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
     earliest_horizon = float(np.min(schedule.horizon))
     if study.seconds is not None and earliest_horizon < study.seconds:
-        units_and_spare = 1.1 * study.num_units
-        enough_units = int(units_and_spare * study.seconds / max(earliest_horizon, 1e-9)) + 1
+        units_and_a_tenth = 1.1 * study.num_units  # to spare
+        enough_units = int(units_and_a_tenth * study.seconds / max(earliest_horizon, 1e-9)) + 1
         raise ValueError(
             f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
             f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "

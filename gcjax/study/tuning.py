@@ -99,8 +99,8 @@ def rate_grid(lowest: float, highest: float, num_rates: int) -> np.ndarray:
     return np.geomspace(lowest, highest, num_rates)
 
 
-def trials(plan: Plan, rates: Sequence[float]) -> Plan:
-    """The runs of a plan once for each learning rate; `labels` say the `rate` of each run.
+def trial_plan(plan: Plan, rates: Sequence[float]) -> Plan:
+    """The plan of trials: the runs of a plan once for each learning rate; its `labels` say the `rate` of each run.
 
     Args:
       plan: without rates.
@@ -113,13 +113,13 @@ def trials(plan: Plan, rates: Sequence[float]) -> Plan:
         "Take fewer trials, units or seeds.",
     )
     which_runs = np.tile(np.arange(num_runs), num_trials)
-    repeated = runs_of(plan, which_runs)
+    repeated = select_runs(plan, which_runs)
     rate_of_run = np.repeat(np.asarray(rates, np.float64), num_runs)
     return repeated._replace(labels={**repeated.labels, "rate": rate_of_run}, rates=rate_of_run)
 
 
-def runs_of(plan: Plan, which_runs: np.ndarray) -> Plan:
-    """A plan of these runs of another one, int[runs], in their order; a run may be there several times."""
+def select_runs(plan: Plan, which_runs: np.ndarray) -> Plan:
+    """The plan of the runs `which_runs int[runs]` of a plan, in their order; a run may be there several times."""
 
     def picked(x: jax.Array) -> jax.Array:
         """An array of these runs."""

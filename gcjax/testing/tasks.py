@@ -127,33 +127,36 @@ def _check_batches(
 
     Args:
       name: of the function, for errors.
-      draw: `(data, rng_key, first, second) -> batch`.
+      draw: `(data, rng_key, *index_pair) -> batch`.
       draw_program: the same as a program.
       data: of the task.
       key: of the batches.
-      index_pairs: (first, second), as (worker, unit) or (chunk, round).
+      index_pairs: whose batches are drawn: (worker, unit) or (chunk, round).
       quick: leaves out what needs operations to be compiled one by one.
     """
-    first_indices, second_indices = (jnp.asarray(indices, jnp.int32) for indices in zip(*index_pairs, strict=True))
-    batches_under_vmap = call_or_fail(
-        name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first_indices, second_indices
-    )
+
+    def case(index_pair: tuple[int, int]) -> str:
+        """The call that draws the batch of a pair, in words."""
+        return f"{name}(data, rng_key, {index_pair[0]}, {index_pair[1]})"
+
+    mapped_indices = [jnp.asarray(indices, jnp.int32) for indices in zip(*index_pairs, strict=True)]
+    batches_under_vmap = call_or_fail(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, *mapped_indices)
     previous_shapes = None
-    for row, index_pair in enumerate(index_pairs):
-        single_batch = call_or_fail(name, draw_program, data, key, *index_pair)
-        case = f"{name}(data, rng_key, {index_pair[0]}, {index_pair[1]})"
-        is_same = same(single_batch, draw_program(data, key, *index_pair))
-        require(is_same, "a batch must be the same when it is drawn again", case)
+    for row, pair in enumerate(index_pairs):
+        single_batch = call_or_fail(name, draw_program, data, key, *pair)
+        is_same = same(single_batch, draw_program(data, key, *pair))
+        require(is_same, "a batch must be the same when it is drawn again", case(pair))
         vmapped_batch = jax.tree.map(lambda x, row=row: x[row], batches_under_vmap)
-        require(same(single_batch, vmapped_batch), "a batch must be the same alone and among others", case)
+        require(same(single_batch, vmapped_batch), "a batch must be the same alone and among others", case(pair))
         shapes = jax.tree.map(lambda x: (x.shape, x.dtype), single_batch)
-        require(previous_shapes in (None, shapes), "all batches must have the same shapes and types", case)
+        require(previous_shapes in (None, shapes), "all batches must have the same shapes and types", case(pair))
         previous_shapes = shapes
     if not quick:
-        first_pair = tuple(jnp.asarray(index, jnp.int32) for index in index_pairs[0])
-        batch_without_jit = call_or_fail(name, draw, data, key, *first_pair)
-        single_batch = draw_program(data, key, *index_pairs[0])
-        require(close(batch_without_jit, single_batch, 1e-6), "a batch must be the same with and without jit", case)
+        pair = index_pairs[0]
+        pair_of_arrays = tuple(jnp.asarray(index, jnp.int32) for index in pair)
+        batch_without_jit = call_or_fail(name, draw, data, key, *pair_of_arrays)
+        is_close = close(batch_without_jit, draw_program(data, key, *pair), 1e-6)
+        require(is_close, "a batch must be the same with and without jit", case(pair))
 
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:

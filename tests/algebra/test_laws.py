@@ -25,7 +25,7 @@ def instances():
 
 
 def surprises(results):
-    return "\n\n".join(f"{x.law.title}: {x.outcome}\n{x.counterexample}" for x in results if not x.expected)
+    return "\n\n".join(f"{x.law.title}: {x.outcome}\n{x.counterexample}" for x in results if not x.is_expected)
 
 
 @pytest.mark.parametrize(("num_states", "max_steps", "num_instances"), one_in(2, [(2, 4, NUMBER), (3, 3, NUMBER)]))
@@ -94,7 +94,7 @@ def test_every_mistake_makes_a_law_fail(name, mistake, function, instances):
     operators = {**laws.OPERATORS, name: function}
     wrong = {space: drawn.by(operators) for space, drawn in instances.items()}
     about = [law for law in laws.LAWS if law.claims and any(name in names(claim) for claim in law.claims)]
-    assert any(not laws.check(law, wrong[law.space]).expected for law in about)
+    assert any(not laws.check(law, wrong[law.space]).is_expected for law in about)
 
 
 def names(part):
@@ -120,7 +120,7 @@ def test_a_false_law_is_printed_with_its_counterexample(instances):
     c, d = terms.variables(terms.COMMAND, "c d")
     law = laws.Law("mine", "commutes", (c >> d == d >> c,))
     result = laws.check(law, instances["states"])
-    assert not result.expected and result.outcome == "refuted"
+    assert not result.is_expected and result.outcome == "refuted"
     lines = str(result.counterexample).splitlines()
     assert lines[0] == "c;d = d;c" and lines[1].startswith("only the ") and lines[2].startswith("start in state ")
     assert lines[-1] in ("terminated", "incomplete", "aborted")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -73,7 +74,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = {}
     monkeypatch.setattr(jax.config, "update", lambda name, value: settings.update({name: value}))
-    monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: False)
+    monkeypatch.setattr(cached_programs, "_given_cache_folder", lambda: None)
     return tmp_path, settings
 
 
@@ -97,6 +98,13 @@ def test_a_folder_that_cannot_be_made_is_said_and_does_no_harm(home, capsys):
 
 
 def test_what_the_user_has_set_stays(monkeypatch):
-    monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: True)
+    monkeypatch.setattr(cached_programs, "_jax_setting", lambda name: "a folder")
     monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("changed"))
-    cached_programs.use_cache_folder()
+    assert cached_programs.use_cache_folder() == Path("a folder")
+
+
+def test_an_empty_setting_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cached_programs, "_jax_setting", lambda name: "")
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    assert cached_programs.use_cache_folder() == tmp_path / "gcjax" / "programs"

@@ -34,7 +34,7 @@ def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path
     assert status == 0
     assert out.startswith(fits.verdict)
     assert "Fitted to the first 140 steps, ranked on the 60 after them." in out
-    assert all(fit.name in out for fit in (*fits.time_fits, *fits.pattern_fits, *fits.unranked_fits))
+    assert all(fit.name in out for fit in (*fits.duration_fits, *fits.pattern_fits, *fits.unranked_fits))
     assert "failed_count is not fitted: nobody failed." in out and "measured" in out
     assert out.strip().endswith(fits.best.gin)
     assert (tmp_path / "fit.gin").read_text() == fits.gin
@@ -48,7 +48,7 @@ def test_scripts_get_one_object(trace, capsys):
     fits = stragglers.fit(trace, held_out=0.5, seed=3, num_simulated_models=0)
     assert status == 0 and (result["command"], result["file"]) == ("trace fit", str(trace))
     assert result["steps"] == {"fitted": 100, "held_out": 100}
-    assert [fit["name"] for fit in result["times"]] == [fit.name for fit in fits.time_fits]
+    assert [fit["name"] for fit in result["times"]] == [fit.name for fit in fits.duration_fits]
     assert result["times"][0]["held_out"] == fits.best.held_out_score._asdict()
     assert result["times"][0]["gin"] == fits.best.gin
     assert result["times"][0]["simulated"]["median"] > 0 and result["times"][-1]["simulated"] is None

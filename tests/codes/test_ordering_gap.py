@@ -8,7 +8,7 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
-from gcjax.codes.ordering.slack import INFINITE, remaining_work, slack, slack_terms
+from gcjax.codes.ordering.slack import INFINITE, remaining_work, slack, slack_and_largest_term
 from gcjax.codes.ordering.worst_case_search import (
     _candidate_groups,
     _reorder_chunks,
@@ -90,17 +90,17 @@ def test_a_turn_finds_the_best_order_of_the_worker(num_blocks):
     assignment = assignments.random_order(irregular(15, 12, holders=3), rng_key=KEY)
     for worker in np.flatnonzero(assignment.loads <= 6):
         work = remaining_work(assignment, codes.holders(assignment), num_blocks)
-        state = np.append(slack_terms(work), np.full((3, 1), INFINITE), axis=1)
+        state = np.append(slack_and_largest_term(work), np.full((3, 1), INFINITE), axis=1)
         held = slice(worker * assignment.load, worker * assignment.load + assignment.loads[worker])
         chunks = work.chunks[worker, : assignment.loads[worker]]
         smallest = []
         for order in itertools.permutations(range(1, assignment.loads[worker] + 1)):
-            values = work.flat_works.copy()
+            values = work.flat_remaining_work.copy()
             values[held] = order
-            smallest.append(slack(work._replace(flat_works=values), chunks).min())
+            smallest.append(slack(work._replace(flat_remaining_work=values), chunks).min())
         _reorder_chunks(work, state, np.array([worker]), np.random.default_rng(0))
         assert state[0, chunks].min() == max(smallest) >= smallest[-1]
-        np.testing.assert_array_equal(state[:, :-1], slack_terms(work))
+        np.testing.assert_array_equal(state[:, :-1], slack_and_largest_term(work))
 
 
 def test_workers_that_take_their_turns_together_have_no_chunk_in_common():

@@ -10,7 +10,7 @@ from gcjax.codes import assignments
 from gcjax.parameter_server import ViolationError, online_check
 from gcjax.parameter_server.recovery import FOLDER
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.written_log import NAME
+from gcjax.parameter_server.written_log import FILE_NAME
 from gcjax.protocols.conformance.events import events
 from gcjax.protocols.conformance.memberships import events_with_members
 from gcjax.protocols.conformance.trace_validation import Validation, kinds_of
@@ -122,7 +122,7 @@ def test_a_violation_ends_the_run_and_the_folder_stays(monkeypatch, tmp_path):
     with pytest.raises(ViolationError, match=r"worker \d: .* is not a step that the worker guarantees") as raised:
         live_run(PROTOCOLS["ssp"], 200, checkpoints=tmp_path, check=True)
     assert raised.value.conformance.violated == "guarantee"
-    log = (tmp_path / NAME).read_text()
+    log = (tmp_path / FILE_NAME).read_text()
     commits = log.count('{"commit"')
     assert 1 <= commits < 200 and (tmp_path / FOLDER / str(commits)).is_dir()
 

@@ -19,7 +19,7 @@ from gcjax.codes import assignments
 from gcjax.parameter_server import recovery
 from gcjax.parameter_server.rule_state import first_view
 from gcjax.parameter_server.turn_log import Turn
-from gcjax.parameter_server.written_log import NAME, WrittenLog
+from gcjax.parameter_server.written_log import FILE_NAME, WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server.driven import Driven, problems
@@ -32,7 +32,7 @@ FINGERPRINT = {"gcjax": "1", "data": "a"}
 
 def written_log(folder, fingerprint=FINGERPRINT):
     rule = PROTOCOLS["bsp"].rule(2)
-    return WrittenLog(folder / NAME, 2, fingerprint, lambda: first_view(rule, 2))
+    return WrittenLog(folder / FILE_NAME, 2, fingerprint, lambda: first_view(rule, 2))
 
 
 def filled_log(folder):
@@ -69,7 +69,7 @@ def test_a_log_is_read_again_without_what_is_in_no_commit(tmp_path):
 
 def test_a_last_line_that_is_not_whole_is_dropped(tmp_path):
     filled_log(tmp_path)
-    file = tmp_path / NAME
+    file = tmp_path / FILE_NAME
     whole = file.read_bytes()
     for damaged in (whole[:-5], whole + b'{"turn": [0, 1', whole + b"garbage\n"):
         file.write_bytes(damaged)
@@ -82,7 +82,7 @@ def test_another_line_that_is_damaged_and_a_log_of_another_setup_are_refused(tmp
     filled_log(tmp_path)
     with pytest.raises(ValueError, match=r"data: b at the server, a in the log"):
         written_log(tmp_path, {"gcjax": "1", "data": "b"})
-    file = tmp_path / NAME
+    file = tmp_path / FILE_NAME
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines[:2], "garbage", *lines[3:]]) + "\n")
     with pytest.raises(ValueError, match="line 3 is not"):
@@ -192,9 +192,9 @@ def test_a_log_that_lost_its_end_goes_on_without_later_checkpoints(tmp_path, mon
     protocol = PROTOCOLS["ssp"]
     with jax.enable_x64(True):
         run = ended_run(protocol, tmp_path)
-        lines = (tmp_path / NAME).read_text().splitlines(keepends=True)
+        lines = (tmp_path / FILE_NAME).read_text().splitlines(keepends=True)
         last = next(number for number, line in enumerate(lines) if line.startswith('{"commit": 10,'))
-        (tmp_path / NAME).write_text("".join(lines[:last]))
+        (tmp_path / FILE_NAME).write_text("".join(lines[:last]))
         params, starts = started_again(protocol, tmp_path, monkeypatch)
         assert starts == [9] and not (tmp_path / recovery.FOLDER / "11").exists()
         expected = engine.replay(setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY, num_commits=10)
@@ -204,10 +204,10 @@ def test_a_log_that_lost_its_end_goes_on_without_later_checkpoints(tmp_path, mon
 @pytest.mark.parametrize(("sync_seconds", "num_syncs"), [(0.0, 3), (1e6, 1), (float("inf"), 0)])
 def test_the_log_is_forced_onto_the_disk_at_commits(sync_seconds, num_syncs, tmp_path, monkeypatch):
     syncs = []
-    monkeypatch.setattr(os, "fsync", lambda number: syncs.append((tmp_path / NAME).read_text().count('{"commit"')))
+    monkeypatch.setattr(os, "fsync", lambda number: syncs.append((tmp_path / FILE_NAME).read_text().count('{"commit"')))
     rule = PROTOCOLS["bsp"].rule(1)
     view = lambda: first_view(rule, 1)  # noqa: E731
-    log = WrittenLog(tmp_path / NAME, 1, FINGERPRINT, view, sync_seconds=sync_seconds)
+    log = WrittenLog(tmp_path / FILE_NAME, 1, FINGERPRINT, view, sync_seconds=sync_seconds)
     log.add_membership(Membership(0.0, 0, "joined"), "process")
     for commit in range(3):
         log.add_turn(0, Turn(first_unit=commit, version=commit, begin=float(commit)))
@@ -258,7 +258,7 @@ def test_a_killed_server_is_started_again_and_the_workers_come_back(name, tmp_pa
     queue = context.Queue()
 
     def num_commits():
-        file = tmp_path / NAME
+        file = tmp_path / FILE_NAME
         return file.read_bytes().count(b'"commit": ') if file.is_file() else 0
 
     def start():
@@ -277,11 +277,11 @@ def test_a_killed_server_is_started_again_and_the_workers_come_back(name, tmp_pa
                 time.sleep(0.02)
             os.kill(server.pid, signal.SIGKILL)
             server.join(10)
-            lines = (tmp_path / NAME).read_text().splitlines()
+            lines = (tmp_path / FILE_NAME).read_text().splitlines()
             committed += [line for line in lines if line.startswith('{"commit"') and line not in committed]
             server = start()
         params, schedule, memberships, loss = queue.get(timeout=90)
-    protocol, lines = PROTOCOLS[name], (tmp_path / NAME).read_text().splitlines()
+    protocol, lines = PROTOCOLS[name], (tmp_path / FILE_NAME).read_text().splitlines()
     assert len(loss) == 60 and set(committed) <= set(lines)
     check_structure(schedule, protocol)
     kept = protocols.check(schedule, protocol.specification(4), memberships=memberships)

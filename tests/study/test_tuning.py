@@ -19,9 +19,9 @@ from gcjax.study import (
     plan,
     rate_grid,
     run,
-    runs_of,
     seed_values,
-    trials,
+    select_runs,
+    trial_plan,
 )
 from gcjax.study.rates import RateState, set_rates, with_rate
 
@@ -57,7 +57,9 @@ def table(reach):
 @pytest.mark.parametrize("scheme", [pytest.param(s, marks=[pytest.mark.slow] * (s != "BSP")) for s in SCHEMES])
 def test_a_run_of_the_trials_is_the_run_with_that_learning_rate(scheme, tmp_path):
     schemes = {scheme: SCHEMES[scheme]}
-    tried = final_rows(run(trials(plan(STUDY, schemes, CONDITIONS), RATES), out=tmp_path, progress=progress.silent()))
+    tried = final_rows(
+        run(trial_plan(plan(STUDY, schemes, CONDITIONS), RATES), out=tmp_path, progress=progress.silent())
+    )
     assert tried["rate"].tolist() == np.repeat(RATES, 4).tolist()
     for rate in RATES[1:]:
         study = dataclasses.replace(STUDY, optimizer=comparable(optax.sgd)(rate))
@@ -72,8 +74,8 @@ def test_a_run_of_the_trials_is_the_run_with_that_learning_rate(scheme, tmp_path
 
 
 def test_runs_are_picked_with_all_that_is_theirs(tmp_path):
-    whole = trials(plan(STUDY, {"BSP": SCHEMES["BSP"]}, CONDITIONS), RATES)
-    picked = runs_of(whole, np.array([5, 2, 2]))
+    whole = trial_plan(plan(STUDY, {"BSP": SCHEMES["BSP"]}, CONDITIONS), RATES)
+    picked = select_runs(whole, np.array([5, 2, 2]))
     assert picked.rates.tolist() == [RATES[1], RATES[0], RATES[0]]
     assert picked.labels["condition"].tolist() == ["a", "b", "b"] and picked.labels["seed"].tolist() == [1, 0, 0]
     np.testing.assert_array_equal(picked.inputs.durations[0], whole.inputs.durations[1])

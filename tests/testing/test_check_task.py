@@ -59,6 +59,11 @@ BROKEN = {
         {},
         "unit_batch must be a pure function",
     ),
+    "another batch without jit": (
+        with_batch("unit_batch", lambda b, i, j: heavier(b, 1.0 if isinstance(i, jax.core.Tracer) else 2.0)),
+        {},
+        r"the same with and without jit\. Smallest case: unit_batch\(data, rng_key, 0, 0\)",
+    ),
     "not mergeable": (
         with_loss(lambda x, p, k: x + 1)._replace(mergeable=True),
         {},

@@ -47,17 +47,17 @@ def _cells(law: Law) -> tuple[str, ...]:
 
 def table(results: Sequence[Result]) -> RichTable:
     """For the terminal: what became of each law."""
-    headings = ("Law", "Outcome", "", "Source")
+    headings = ("Law", "Outcome", "", "Source")  # the third column is what the law claims
     rows: list[list[str | Text]] = []
     for result in results:
         law = result.law
         claims_or_condition = "\n".join(map(str, law.claims)) or law.condition
-        outcome_style = "" if result.expected else "bold red"
+        outcome_style = "" if result.is_expected else "bold red"
         rows.append([law.title, Text(result.outcome, style=outcome_style), claims_or_condition, law.source])
-    return rich_table("", headings, rows, left_heads=headings)
+    return rich_table(title="", heads=headings, rows=rows, left_heads=headings)
 
 
-def counterexamples(results: Sequence[Result], *, expected: bool) -> str:
+def counterexamples(results: Sequence[Result], *, is_expected: bool) -> str:
     """The counterexamples of the laws that came out as the table says, or otherwise."""
-    refuted = [x for x in results if x.expected == expected and x.counterexample]
+    refuted = [x for x in results if x.is_expected == is_expected and x.counterexample]
     return "\n\n".join(f"{x.law.title}\n{x.counterexample}" for x in refuted)

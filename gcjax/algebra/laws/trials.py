@@ -55,7 +55,7 @@ class Result(NamedTuple):
     counterexample: Counterexample | None = None
 
     @property
-    def expected(self) -> bool:
+    def is_expected(self) -> bool:
         """Whether it came out as the table says."""
         return self.outcome == {"axiom": "holds", "law": "holds"}.get(self.law.kind, self.law.kind)
 

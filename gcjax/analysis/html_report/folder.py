@@ -41,10 +41,11 @@ def write_html(folder: str | Path, path: str | Path | None = None) -> Path:
 
 
 def _comparison_page(folder: Path) -> str:
-    """The page of a comparison."""
+    """The page of a comparison; schemes of which no unit was done have no timeline."""
     results = load(folder)
     schemes = [row.scheme for row in summary.rows(results)]
-    activities = [activity for activity in timelines.activities(folder, schemes=schemes) if len(activity.units["unit"])]
+    all_activities = timelines.activities(folder, schemes=schemes)
+    activities = [activity for activity in all_activities if len(activity.units["unit"])]  # a row a unit
     page_sections = [
         sections.results_section(results),
         sections.curves_section(results),

@@ -17,7 +17,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
         "zeros_left_out": fits.num_zero_times,
         "is_relative": fits.is_relative,
         "measured": _statistics_json(fits.measured_statistics),
-        "times": list(map(_fit_json, fits.time_fits)),
+        "times": list(map(_fit_json, fits.duration_fits)),
         "patterns": list(map(_fit_json, fits.pattern_fits)),
         "others": list(map(_fit_json, fits.unranked_fits)),
         "not_fitted": fits.not_fitted,

@@ -23,7 +23,7 @@ def printed_parts(fits: Fits) -> Iterator[Any]:
     if fits.num_zero_times:
         yield Text(f"{fits.num_zero_times:,} times of 0 s are left out.")
     yield Text()
-    yield _ranking_table("Times: log-likelihood of the held-out times", fits.time_fits)
+    yield _ranking_table("Times: log-likelihood of the held-out times", fits.duration_fits)
     yield Text()
     yield _ranking_table(
         "Patterns: log-likelihood of who is slow when, of models whose times are one of two", fits.pattern_fits
@@ -51,7 +51,7 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
 
 def _statistics_table(fits: Fits) -> RichTable:
     """The statistics of the trace, and below it those of the models."""
-    models = [*fits.time_fits, *fits.pattern_fits, *fits.unranked_fits]
+    models = [*fits.duration_fits, *fits.pattern_fits, *fits.unranked_fits]
     rows = [["measured", *_statistics_cells(fits.measured_statistics)]]
     rows += [
         [fit.name, *_statistics_cells(fit.simulated_statistics)]

@@ -42,7 +42,8 @@ def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
     Raises:
       ValueError: if a worker holds another number of chunks.
     """
-    if (assignment.loads != 2).any() or assignment.load != 2:
+    has_further_slots = assignment.load != 2  # the largest load that the table of chunks has room for
+    if (assignment.loads != 2).any() or has_further_slots:
         raise ValueError(f"graph_error needs workers that hold two chunks; got loads {set(assignment.loads.tolist())}.")
     num_vertices = assignment.num_chunks
     left_ends, right_ends = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)

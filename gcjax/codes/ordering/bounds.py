@@ -17,7 +17,9 @@ def min_slack_bound(assignment: Assignment, chunk_holders: Holders, num_blocks: 
     """No order has a smallest slack above this: the least of three bounds."""
     work = remaining_work(assignment, chunk_holders, num_blocks)
     # Every chunk as if all its holders processed it first: no order gives it more slack.
-    as_if_first_everywhere = work._replace(flat_works=np.append(np.repeat(work.loads, assignment.load), INFINITE))
+    as_if_first_everywhere = work._replace(
+        flat_remaining_work=np.append(np.repeat(work.loads, assignment.load), INFINITE)
+    )
     first_bound = int(slack(as_if_first_everywhere).min())
     mean_bound, weights = weighted_mean_bound(assignment, work)
     all_chunks = np.ones(weights.size, dtype=bool)
@@ -38,9 +40,9 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     Returns:
       The bound, and the weights float[N] that give it.
     """
-    is_held = work.chunks < work.num_in_slack.size
-    num_holders = np.bincount(work.chunks[is_held], minlength=work.num_in_slack.size)
-    counted_share = work.num_in_slack / num_holders
+    is_held = work.chunks < work.num_slack_terms.size
+    num_holders = np.bincount(work.chunks[is_held], minlength=work.num_slack_terms.size)
+    counted_share = work.num_slack_terms / num_holders
     positions = np.arange(1, assignment.load + 1)
     worker_ids = np.arange(work.loads.size)[:, None]
 
@@ -76,23 +78,23 @@ def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, b
 
     Only the chunks `selected` (bool[N]) are looked at. Of k remaining works that they have at a worker, the i-th
     largest is at most the load + 1 - i, and larger ones do no harm: so let them be these. A chunk with the slack t
-    takes remaining works of which the `num_in_slack` smallest add up to at least t. Put a price on every remaining
+    takes remaining works of which the `num_slack_terms` smallest add up to at least t. Put a price on every remaining
     work: if all together cost more than the chunks could take, each with the costliest ones that give it the slack t,
     no order gives all of them the slack t. Prices come from a linear program with a row for each set of remaining works
     that a chunk can take, made when needed (Gilmore and Gomory 1961).
     """
     load = int(work.loads.max())
-    if load * int(work.num_in_slack[selected].max()) > MAX_TABLE:
+    if load * int(work.num_slack_terms[selected].max()) > MAX_TABLE:
         return bound
     is_selected_chunk_or_none = np.append(selected, False)
     num_selected = is_selected_chunk_or_none[work.chunks].sum(axis=1)[:, None]  # of each worker
     work_values, loads = np.arange(1, load + 1), work.loads[:, None]
     num_of_each_work = ((work_values <= loads) & (work_values > loads - num_selected)).sum(axis=0)
-    num_in_slack_of_kind, num_chunks_of_kind = np.unique(work.num_in_slack[selected], return_counts=True)
+    num_slack_terms_of_kind, num_chunks_of_kind = np.unique(work.num_slack_terms[selected], return_counts=True)
     unrefuted, upper_bound = -1, bound  # all above `upper_bound` is refuted
     target = bound
     while unrefuted < upper_bound:
-        if _is_refuted(target, num_of_each_work, num_in_slack_of_kind, num_chunks_of_kind, num_blocks):
+        if _is_refuted(target, num_of_each_work, num_slack_terms_of_kind, num_chunks_of_kind, num_blocks):
             upper_bound = target - 1
         else:
             unrefuted = target
@@ -103,7 +105,7 @@ def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, b
 def _is_refuted(
     target: int,
     num_of_each_work: np.ndarray,
-    num_in_slack_of_kind: np.ndarray,
+    num_slack_terms_of_kind: np.ndarray,
     num_chunks_of_kind: np.ndarray,
     num_blocks: int,
 ) -> bool:
@@ -112,7 +114,7 @@ def _is_refuted(
     Args:
       target: t.
       num_of_each_work: int[K], how many remaining works of 1 ... K there are.
-      num_in_slack_of_kind: int[kinds], the different numbers of remaining works that count for a chunk.
+      num_slack_terms_of_kind: int[kinds], the different numbers of remaining works that count for a chunk.
       num_chunks_of_kind: int[kinds], the chunks of each kind.
       num_blocks: L.
     """
@@ -121,7 +123,7 @@ def _is_refuted(
     load = num_of_each_work.size
     # The variables are K prices and J worths, what a chunk of each kind takes at most.
     cost = np.concatenate([-num_of_each_work, num_chunks_of_kind]) / num_chunks_of_kind.sum()
-    max_worths = [float(num_in_slack + num_blocks) for num_in_slack in num_in_slack_of_kind]
+    max_worths = [float(num_slack_terms + num_blocks) for num_slack_terms in num_slack_terms_of_kind]
     variable_bounds = [(-1.0, 1.0)] * load + [(-max_worth, max_worth) for max_worth in max_worths]
     set_rows: list[np.ndarray] = []
     for _ in range(MAX_PROGRAMS):
@@ -130,14 +132,14 @@ def _is_refuted(
         if solution.x is None or solution.fun > -ROUNDING:
             return False
         whole_prices = np.rint(solution.x[:load] * PRICE_SCALE).astype(np.int64)
-        worths, num_taken = _costliest_sets(whole_prices, target, int(num_in_slack_of_kind.max()), num_blocks)
-        kind_worths = worths[num_in_slack_of_kind]
+        worths, num_taken = _costliest_sets(whole_prices, target, int(num_slack_terms_of_kind.max()), num_blocks)
+        kind_worths = worths[num_slack_terms_of_kind]
         is_impossible = (kind_worths < -INFINITE // 2).any()  # no set gives the slack t
         if is_impossible or int(num_of_each_work @ whole_prices) > int(num_chunks_of_kind @ kind_worths):
             return True
         costliest_rows = [
-            np.concatenate([num_taken[num_in_slack], -(num_in_slack_of_kind == num_in_slack).astype(float)])
-            for num_in_slack in num_in_slack_of_kind
+            np.concatenate([num_taken[num_slack_terms], -(num_slack_terms_of_kind == num_slack_terms).astype(float)])
+            for num_slack_terms in num_slack_terms_of_kind
         ]
         violated_rows = [row for row in costliest_rows if row @ solution.x > ROUNDING]
         if not violated_rows:
@@ -147,7 +149,7 @@ def _is_refuted(
 
 
 def _costliest_sets(
-    prices: np.ndarray, target: int, max_in_slack: int, num_blocks: int
+    prices: np.ndarray, target: int, max_slack_terms: int, num_blocks: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The costliest remaining works with which a chunk has the slack t, by dynamic programming.
 
@@ -163,24 +165,24 @@ def _costliest_sets(
     Args:
       prices: int[K], π_1 ... π_K.
       target: t.
-      max_in_slack: J, the most remaining works that count.
+      max_slack_terms: J, the most remaining works that count.
       num_blocks: L.
 
     Returns:
-      `V_1(j, t)` int[max_in_slack + 1], and how often each remaining work is taken for it, int[max_in_slack + 1, K].
+      `V_1(j, t)` int[J + 1], and how often each remaining work is taken for it, int[J + 1, K].
     """
-    largest_price = np.full((max_in_slack + 1, target + 1), -INFINITE)  # V_r(j, s), for r from K down to 1
-    num_taken = np.zeros((max_in_slack + 1, target + 1, prices.size), np.int32)
+    largest_price = np.full((max_slack_terms + 1, target + 1), -INFINITE)  # V_r(j, s), for r from K down to 1
+    num_taken = np.zeros((max_slack_terms + 1, target + 1, prices.size), np.int32)
     needed_sums = np.arange(target + 1)
     for work in range(prices.size, 0, -1):
         costliest_from_here = work - 1 + int(prices[work - 1 :].argmax())
         largest_price[0, 0] = (num_blocks - 1) * prices[costliest_from_here]
         num_taken[0, 0] = (num_blocks - 1) * (np.arange(prices.size) == costliest_from_here)
         sum_still_needed = np.maximum(needed_sums - work, 0)
-        for num_in_slack in range(1, max_in_slack + 1):
-            price_with_work = largest_price[num_in_slack - 1, sum_still_needed] + prices[work - 1]
-            is_better = price_with_work > largest_price[num_in_slack]
-            largest_price[num_in_slack, is_better] = price_with_work[is_better]
-            num_taken[num_in_slack, is_better] = num_taken[num_in_slack - 1, sum_still_needed[is_better]]
-            num_taken[num_in_slack, is_better, work - 1] += 1
+        for num_slack_terms in range(1, max_slack_terms + 1):
+            price_with_work = largest_price[num_slack_terms - 1, sum_still_needed] + prices[work - 1]
+            is_better = price_with_work > largest_price[num_slack_terms]
+            largest_price[num_slack_terms, is_better] = price_with_work[is_better]
+            num_taken[num_slack_terms, is_better] = num_taken[num_slack_terms - 1, sum_still_needed[is_better]]
+            num_taken[num_slack_terms, is_better, work - 1] += 1
     return largest_price[:, target], num_taken[:, target]

@@ -23,21 +23,22 @@ class RemainingWork(NamedTuple):
     Attributes:
       chunks: int32[W, K], with N where a worker has fewer than K chunks; stays as it is.
       loads: int[W].
-      flat_works: int64[W·K + 1], the remaining work of entry [w, k] of `chunks` at w·K + k; 0 where there is no chunk,
-        and INFINITE at the end.
-      positions: int[N, R], where the remaining works of a chunk stand in `flat_works`; W·K where there is no holder.
-      num_in_slack: int[N], how many of the smallest remaining works count: the holders of the chunk - L + 1.
+      flat_remaining_work: int64[W·K + 1], the remaining work of entry [w, k] of `chunks` at w·K + k; 0 where there is
+        no chunk, and INFINITE at the end.
+      positions_in_flat: int[N, R], where the remaining works of a chunk stand in `flat_remaining_work`; W·K where there
+        is no holder.
+      num_slack_terms: int[N], how many of the smallest remaining works of a chunk add up to its slack: R - L + 1.
     """
 
     chunks: np.ndarray
     loads: np.ndarray
-    flat_works: np.ndarray
-    positions: np.ndarray
-    num_in_slack: np.ndarray
+    flat_remaining_work: np.ndarray
+    positions_in_flat: np.ndarray
+    num_slack_terms: np.ndarray
 
 
 def remaining_work(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> RemainingWork:
-    """The remaining works of an assignment in its present order."""
+    """The remaining works of an assignment in its present order; L = `num_blocks` holders can decode a chunk."""
     num_workers, load = assignment.chunks.shape
     loads = assignment.loads.astype(np.int64)
     remaining_works = np.maximum(loads[:, None] - np.arange(load), 0)
@@ -46,32 +47,32 @@ def remaining_work(assignment: Assignment, chunk_holders: Holders, num_blocks: i
     return RemainingWork(
         chunks=np.where(assignment.chunks >= 0, assignment.chunks, assignment.num_chunks),
         loads=loads,
-        flat_works=np.append(remaining_works.ravel(), INFINITE),
-        positions=np.where(chunk_holders.workers >= 0, held_positions, position_of_infinite),
-        num_in_slack=chunk_holders.counts - num_blocks + 1,
+        flat_remaining_work=np.append(remaining_works.ravel(), INFINITE),
+        positions_in_flat=np.where(chunk_holders.workers >= 0, held_positions, position_of_infinite),
+        num_slack_terms=chunk_holders.counts - num_blocks + 1,
     )
 
 
 def slack(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.ndarray:
     """int[...]: the slack of the given chunks."""
-    return slack_terms(work, chunks)[0]
+    return slack_and_largest_term(work, chunks)[0]
 
 
-def slack_terms(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.ndarray:
+def slack_and_largest_term(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.ndarray:
     """int[3, ...]: of the given chunks the slack, the largest remaining work in it, and the next larger or INFINITE."""
-    num_in_slack = work.num_in_slack[chunks, None]
-    sorted_works = np.sort(work.flat_works[work.positions[chunks]], axis=-1)
+    num_slack_terms = work.num_slack_terms[chunks, None]
+    sorted_works = np.sort(work.flat_remaining_work[work.positions_in_flat[chunks]], axis=-1)
     max_holders = sorted_works.shape[-1]
-    slacks = np.where(np.arange(max_holders) < num_in_slack, sorted_works, 0).sum(axis=-1)
-    largest_counted = np.take_along_axis(sorted_works, num_in_slack - 1, axis=-1)[..., 0]
-    next_larger = np.take_along_axis(sorted_works, np.minimum(num_in_slack, max_holders - 1), axis=-1)[..., 0]
-    next_larger_or_infinite = np.where(num_in_slack[..., 0] < max_holders, next_larger, INFINITE)
-    return np.stack([slacks, largest_counted, next_larger_or_infinite])
+    slacks = np.where(np.arange(max_holders) < num_slack_terms, sorted_works, 0).sum(axis=-1)
+    largest_term = np.take_along_axis(sorted_works, num_slack_terms - 1, axis=-1)[..., 0]
+    next_larger = np.take_along_axis(sorted_works, np.minimum(num_slack_terms, max_holders - 1), axis=-1)[..., 0]
+    next_larger_or_infinite = np.where(num_slack_terms[..., 0] < max_holders, next_larger, INFINITE)
+    return np.stack([slacks, largest_term, next_larger_or_infinite])
 
 
 def ordered_assignment(assignment: Assignment, work: RemainingWork) -> Assignment:
     """The assignment in the order that the remaining works say."""
-    remaining_works = work.flat_works[:-1].reshape(work.chunks.shape)
+    remaining_works = work.flat_remaining_work[:-1].reshape(work.chunks.shape)
     new_slots = work.loads[:, None] - remaining_works
     workers, old_slots = np.nonzero(assignment.chunks >= 0)
     chunks = np.full_like(assignment.chunks, -1)

@@ -13,7 +13,13 @@ import jax
 import numpy as np
 
 from gcjax.codes.base import Assignment, Holders, host_generator
-from gcjax.codes.ordering.slack import INFINITE, RemainingWork, ordered_assignment, remaining_work, slack_terms
+from gcjax.codes.ordering.slack import (
+    INFINITE,
+    RemainingWork,
+    ordered_assignment,
+    remaining_work,
+    slack_and_largest_term,
+)
 
 NUM_SWEEPS = 10  # in which every worker reorders its chunks, before only the holders of the worst chunks do
 MAX_REORDERS_PER_WORKER, MAX_FURTHER_REORDERS = 20, 20_000  # in all: so many a worker, and so many more
@@ -36,7 +42,7 @@ def order_with_larger_slack(
     """
     work = remaining_work(assignment, chunk_holders, num_blocks)
     no_chunk = np.full((3, 1), INFINITE)
-    terms_of_chunk = np.append(slack_terms(work), no_chunk, axis=1)  # [3, N + 1]
+    terms_of_chunk = np.append(slack_and_largest_term(work), no_chunk, axis=1)  # [3, N + 1]
     slacks = terms_of_chunk[0]  # changes with the terms
     rng = host_generator(jax.random.key(0))
     num_workers = assignment.num_workers
@@ -69,7 +75,7 @@ def _candidate_groups(
 
 def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
     """Those of the workers that no later one has a chunk in common with."""
-    num_chunks = work.num_in_slack.size
+    num_chunks = work.num_slack_terms.size
     chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
     last_rank_with_chunk = np.full(num_chunks + 1, -1)
     last_rank_with_chunk[chunks] = ranks
@@ -88,14 +94,14 @@ def _reorder_chunks(
 
     Args:
       work: of all workers.
-      terms_of_chunk: int[3, N + 1], what `slack_terms` says of each chunk: S, m, m'.
+      terms_of_chunk: int[3, N + 1], what `slack_and_largest_term` says of each chunk: S, m, m'.
       workers: int[n].
       rng: breaks ties.
     """
     chunks, load = work.chunks[workers], work.chunks.shape[1]
-    is_held = chunks < work.num_in_slack.size
+    is_held = chunks < work.num_slack_terms.size
     positions = workers[:, None] * load + np.arange(load)
-    own_work, (slacks, largest, next_larger) = work.flat_works[positions], terms_of_chunk[:, chunks]
+    own_work, (slacks, largest, next_larger) = work.flat_remaining_work[positions], terms_of_chunk[:, chunks]
     slack_of_others = slacks - np.minimum(own_work, largest)
     cap = np.where(own_work <= largest, next_larger, largest)
     tie_breaks = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
@@ -105,6 +111,6 @@ def _reorder_chunks(
         rows = np.flatnonzero(work.loads[workers] >= work_left)
         slack_at_position = slack_of_others[rows] + np.minimum(work_left, cap[rows])
         best_column = slack_at_position.argmax(axis=1)
-        work.flat_works[positions[rows, best_column]] = work_left
+        work.flat_remaining_work[positions[rows, best_column]] = work_left
         slack_of_others[rows, best_column] = -INFINITE  # it has its position
-    terms_of_chunk[:, chunks[is_held]] = slack_terms(work, chunks[is_held])
+    terms_of_chunk[:, chunks[is_held]] = slack_and_largest_term(work, chunks[is_held])

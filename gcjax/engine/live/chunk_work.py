@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.engine.gradients import RoundInputs, chunk_batch
-from gcjax.engine.live.deadlines import RECENT_CHUNKS, SLACK
+from gcjax.engine.live.deadlines import RECENT_CHUNKS, TIME_MARGIN
 from gcjax.engine.messages import gradient_blocks
 from gcjax.tasks.base import Task
 
@@ -94,8 +94,9 @@ def work_until(
     """Works through slots until the deadline, and returns the seconds of each chunk that was done.
 
     A chunk cannot be interrupted, so it is started only if it is expected to be finished in time, or late by at most a
-    tenth of itself (SLACK); it is expected to take as long as the median of the latest ones. The tenth lets a worker of
-    just the speed that the deadline was made for finish its load, although some time passes between two chunks.
+    tenth of itself (`TIME_MARGIN`); it is expected to take as long as the median of the latest ones. The tenth lets a
+    worker of just the speed that the deadline was made for finish its load, although some time passes between two
+    chunks.
 
     Args:
       run_chunk: `(slot)`: computes a chunk and returns when it is done.
@@ -103,14 +104,15 @@ def work_until(
       past_seconds: what earlier chunks of this worker took, in the order in which they were done.
       deadline: when to stop, on this worker's clock.
       min_chunks: the chunks to do in any case. With 1 in every round, a worker that has recovered is noticed.
-      min_seconds: what a chunk takes at least, unless the process is stopped meanwhile; the rest is slept.
+      min_seconds: what a chunk takes at least; the rest is slept. Time in which the process is stopped (SIGSTOP) does
+        not count.
       clock: this worker's; the monotonic one by default.
     """
     clock = clock or Clock()
     seconds_done: list[float] = []
     for slot in slots:
         start_time = clock.now()
-        expected_end = start_time + (1 - SLACK) * _expected_seconds(past_seconds + seconds_done)
+        expected_end = start_time + (1 - TIME_MARGIN) * _expected_seconds(past_seconds + seconds_done)
         has_done_enough = len(seconds_done) >= min_chunks
         if has_done_enough and expected_end > deadline:
             break

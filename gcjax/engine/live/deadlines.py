@@ -20,8 +20,8 @@ from gcjax.equality import comparable
 RECENT_CHUNKS = 5
 """The chunks of a worker, its latest ones, whose median time is what its next chunk is expected to take."""
 
-SLACK = 0.1
-"""The share that is added to a predicted time, since no prediction is exact."""
+TIME_MARGIN = 0.1
+"""The share of a predicted time by which it may be missed, since no prediction is exact."""
 
 ZERO_RESIDUAL = 1e-3
 """Residuals up to this count as zero; they are computed in float32."""
@@ -119,7 +119,7 @@ def until_decodable() -> DeadlineRule:
         """The predicted time until the sum can be decoded, from no progress of any worker, and a tenth more."""
         num_workers = inputs.history.shape[-1]
         no_progress = np.zeros(num_workers, int)
-        return (1 + SLACK) * time_to_decode(inputs, no_progress)
+        return (1 + TIME_MARGIN) * time_to_decode(inputs, no_progress)
 
     return DeadlineRule(seconds_until_deadline, exact=True)
 
@@ -171,7 +171,7 @@ def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) ->
     """
     has_work_left = progress < inputs.code.assignment.loads
     slowest_chunk_seconds = float(recent_seconds(inputs.history)[has_work_left].max())
-    seconds_to_decode = (1 + SLACK) * time_to_decode(inputs, progress)
+    seconds_to_decode = (1 + TIME_MARGIN) * time_to_decode(inputs, progress)
     decodes_before_slowest = 0 < seconds_to_decode < slowest_chunk_seconds
     if decodes_before_slowest and not stalled:
         return Extension(seconds_to_decode, min_chunks=0)

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
-from gcjax.engine.gradients import mean
+from gcjax.engine.gradients import mean_from_sums
 from gcjax.engine.live.chunk_work import ChunkGradients
 from gcjax.engine.messages import accumulation_dtype, chunk_weights, gradient_from_blocks
 from gcjax.engine.spread import on_each_device
@@ -102,7 +102,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         own_weights = chunk_weights(own_encode[None], own_decode[None])[0].astype(own_losses.dtype)
         own_sums = (own_losses * own_weights).sum(), own_weights.sum()
         loss_sum, weight_sum = jax.lax.psum(own_sums, AXIS)
-        return sum_estimate / code.assignment.num_chunks, mean(loss_sum, weight_sum)
+        return sum_estimate / code.assignment.num_chunks, mean_from_sums(loss_sum, weight_sum)
 
     def update(
         params: Any, opt_state: Any, chunk_gradients: ChunkGradients, progress: jax.Array

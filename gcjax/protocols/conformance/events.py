@@ -143,7 +143,7 @@ def _order_with_inserted(old_order: np.ndarray, position: np.ndarray) -> np.ndar
 def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events of commits, one each; at one moment they come after all units."""
     num_commits = committed.lowest_worker.size
-    next_max_work = np.append(committed.max_work, np.int32(-1))[1:]  # of the next commit; -1 behind the last one
+    max_units_in_next_commit = np.append(committed.max_work, np.int32(-1))[1:]  # -1 behind the last commit
     return {
         "time": record.time[:num_commits],
         "worker": committed.lowest_worker,
@@ -151,8 +151,8 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "commit": np.arange(num_commits, dtype=np.int32),
         "size": committed.num_units,
         "group": committed.lowest_worker,
-        "next_max_units": next_max_work,
-        "num_missing": _num_unused_messages(record, committed),
+        "max_units_in_next_commit": max_units_in_next_commit,
+        "num_unused_messages": _num_unused_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
         "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,
         "commit_order": np.arange(num_commits, dtype=np.int32),

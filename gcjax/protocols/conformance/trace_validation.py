@@ -22,8 +22,10 @@ from gcjax.specifications.base import Action, Relation
 from gcjax.specifications.events import COMMIT, KINDS, Event
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
-MAX_BLOCK_NUMBERS = 1 << 20  # numbers in an array of a block, more or less
-MIN_ROWS = 64  # events that are replayed at once
+BLOCK_ENTRIES = 1 << 20
+"""All states of a block have so many entries together, or up to twice as many."""
+MIN_PADDED_ROWS = 64
+"""Arrays of states or of events are padded to so many rows at least, and to a power of two."""
 
 MEANT, AGREES, RESTS, FITS = range(4)  # how well an action fits an event
 
@@ -124,25 +126,27 @@ class Validation:
 
         Args:
           specification: of as many workers as the traces.
-          block_size: events that are replayed at once, for which all is compiled here; if None, as many as are quick
-            for a long trace.
+          block_size: events of a block, which are replayed at once. If given, shorter blocks are padded to it, and the
+            programs are compiled here, so that none is compiled later; if None, blocks are as long as is quick for a
+            long trace, shorter ones are padded less, and a program is compiled when it is needed.
         """
         self.specification, self.num_events = specification, 0
         self._state, self._programs = _as_int32(specification.initial), _programs(specification)
-        num_entries = sum(np.size(x) for x in self._state)
-        num_states = max(1 << (MAX_BLOCK_NUMBERS // num_entries).bit_length(), MIN_ROWS)  # one more than events
-        self._block_size = block_size or num_states - 1
-        self._min_rows = MIN_ROWS if block_size is None else block_size + 1
+        entries_of_state = sum(np.size(x) for x in self._state)
+        states_of_block = max(1 << (BLOCK_ENTRIES // entries_of_state).bit_length(), MIN_PADDED_ROWS)
+        # The states of a block are those before each of its events, and the one after the last.
+        self._block_size = states_of_block - 1 if block_size is None else block_size
+        self._min_padded_rows = MIN_PADDED_ROWS if block_size is None else block_size + 1
         if block_size is not None:
-            self._programs.warm_up(self._state, self._min_rows)
+            self._programs.warm_up(self._state, self._min_padded_rows)
 
     def replay(self, trace: Events) -> Conformance:
         """Whether the events that come next keep to the specification; nothing may come after one that does not."""
         for first_event in range(0, trace.time.size, self._block_size):
             in_block = slice(first_event, first_event + self._block_size)
             events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], trace.event)
-            states = self._programs.states(self._state, events_of_block, self._min_rows)
-            breaks_promises = self._programs.violations(states, events_of_block, self._min_rows)
+            states = self._programs.states(self._state, events_of_block, self._min_padded_rows)
+            breaks_promises = self._programs.violations(states, events_of_block, self._min_padded_rows)
             num_events = events_of_block.kind.size
             is_absent = np.zeros(num_events, bool) if trace.is_absent is None else trace.is_absent[in_block]
             violations = np.c_[trace.is_premature[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
@@ -187,7 +191,7 @@ def _take_rows(arrays: Any, rows: Any) -> Any:
     return jax.tree.map(lambda x: x[rows], arrays)
 
 
-def _padded_size(count: int, minimum: int = MIN_ROWS) -> int:
+def _padded_size(count: int, minimum: int = MIN_PADDED_ROWS) -> int:
     """The least power of two from `count` on, or the minimum: rows are filled to it, so that few sizes are compiled."""
     return max(minimum, 1 << (count - 1).bit_length())
 
@@ -237,33 +241,36 @@ class _Programs:
         """Compiles what takes up to so many events."""
         no_events = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
         num_events = size - 1  # between so many states
-        states = self.states(state, _take_rows(no_events, slice(num_events)), min_rows=size)
+        states = self.states(state, _take_rows(no_events, slice(num_events)), min_padded_rows=size)
         first_states = _take_rows(states, np.zeros(size, np.int32))
         programs = self._violations_programs.values()
         jax.block_until_ready([program(first_states, first_states, no_events) for program in programs])
 
-    def states(self, state: State, events: Event, min_rows: int = MIN_ROWS) -> State:
-        """The states `[events + 1]` before each of the events and after the last, if `state` is the first."""
+    def states(self, state: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> State:
+        """The states `[events + 1]` before each of the events and after the last, if `state` is the first.
+
+        Programs take arrays that are padded to `min_padded_rows` rows at least, so that few sizes are compiled.
+        """
         num_states = events.kind.size + 1
-        num_rows = num_states if self.specification.replay is not None else _padded_size(num_states, min_rows)
+        num_rows = num_states if self.specification.replay is not None else _padded_size(num_states, min_padded_rows)
         # The padding, -1, is of no kind.
         padded_events = jax.tree.map(lambda x: np.append(x, np.full(num_rows - x.size, -1, x.dtype)), events)
         states = (self.specification.replay or self._replay)(state, padded_events)
         return _take_rows(_as_int32(states), slice(num_states))
 
-    def violations(self, states: State, events: Event, min_rows: int = MIN_ROWS) -> np.ndarray:
+    def violations(self, states: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> np.ndarray:
         """bool[events, 2]: whether each event violates the guarantee, and the property.
 
         Args:
           states: `[events + 1]`, before each event and after the last one.
           events: `[events]`.
-          min_rows: rows that a program takes at least.
+          min_padded_rows: as in `states`.
         """
         results_of_kinds = []
         for kind, violations_of in self._violations_programs.items():
             events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
             if events_of_kind.size:
-                num_padding = _padded_size(events_of_kind.size, min_rows) - events_of_kind.size
+                num_padding = _padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
                 padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))
                 before, after = _take_rows(states, padded), _take_rows(states, padded + 1)
                 results_of_kinds.append((events_of_kind, violations_of(before, after, _take_rows(events, padded))))

@@ -76,7 +76,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         sender=jnp.zeros((), jnp.int32),
         asks_everybody=jnp.ones((), bool),
         somebody_is_stuck=jnp.zeros((), bool),
-        earliest_by_block=None if queue.looks_at_everybody else earliest_of_blocks(never),
+        earliest_phase_ends=None if queue.looks_at_everybody else earliest_of_blocks(never),
         presence=None if queue.changes is None else nobody_has_changed(num_workers),
     )
 
@@ -138,7 +138,7 @@ class Queue(TurnQueue):
             has_no_message = state.view.num_uncommitted == 0
             return (computes_for_ever & has_no_message).any()
 
-        if self.changes is not None or state.earliest_by_block is None:
+        if self.changes is not None or state.earliest_phase_ends is None:
             return somebody_never_ends(state)
         somebody_is_stuck = max_over_runs(state.somebody_is_stuck.astype(jnp.int32)) > 0
         return jax.lax.cond(somebody_is_stuck, somebody_never_ends, lambda state: jnp.zeros((), bool), state)
@@ -237,7 +237,7 @@ class Queue(TurnQueue):
         own_states = own_states._replace(current_turns=packed(turn), idle=own_states.idle | arrives)
         own_states = replace_where(own_states, arrives, phase=IDLE, phase_end=jnp.inf)
         state = with_ended_turns(state, arrives, worker[None], own_states.current_turns, num_turns)
-        state = self.with_earliest_by_block(
+        state = self.with_earliest_phase_ends(
             state.with_worker_states(WorkerSelection(worker), own_states), WorkerSelection(worker)
         )
         out_of_bounds = state.time.size
@@ -316,4 +316,4 @@ class Queue(TurnQueue):
             own_states.current_turns,
             state.num_turns,
         )
-        return self.with_earliest_by_block(state, EVERYBODY)
+        return self.with_earliest_phase_ends(state, EVERYBODY)

@@ -71,7 +71,7 @@ class State(NamedTuple):
       sender: int32[], whose event was the last.
       asks_everybody: bool[], whether others than the sender may begin since workers began last.
       somebody_is_stuck: bool[], whether the unit of somebody who is not idle may never end.
-      earliest_by_block: float[B], the earliest `phase_end` of each block of workers; None if events look at everybody.
+      earliest_phase_ends: float[B], the earliest `phase_end` of each block of workers; None where events look at all.
       presence: of the workers that leave and join; None where nobody does.
     """
 
@@ -89,7 +89,7 @@ class State(NamedTuple):
     sender: jax.Array
     asks_everybody: jax.Array
     somebody_is_stuck: jax.Array
-    earliest_by_block: jax.Array | None
+    earliest_phase_ends: jax.Array | None
     presence: Presence | None = None
 
     @property

@@ -42,7 +42,7 @@ class _Servers(NamedTuple):
       num_merged: int32, the answers that have been merged: as many, or one less while an exchange is under way.
       commit_time: float seconds, when the last message arrives at the central server.
       merge_time: float seconds, when its answer arrives.
-      message: int32, in which message the last push is; -1 before the first push.
+      message_number: int32, the number, among its own, of the message that the last push is in; -1 before the first.
       column: int32, the number of the last push among those of its message.
     """
 
@@ -51,7 +51,7 @@ class _Servers(NamedTuple):
     num_merged: jax.Array
     commit_time: jax.Array
     merge_time: jax.Array
-    message: jax.Array
+    message_number: jax.Array
     column: jax.Array
 
 
@@ -59,14 +59,14 @@ class _PushOutcome(NamedTuple):
     """What a server makes of each push; arrays [P].
 
     Attributes:
-      message: int32, the number of the message of its group in whose commit the push is.
-      column: int32, its place in it.
+      message_number: int32, the number, among those of its group, of the message in whose commit the push is.
+      column: int32, its place in that commit.
       is_sent: bool, whether what it has changed is sent.
       commit_time: float seconds, when the message arrives at the central server that is sent with it; inf if none is.
       num_merged: int32, the answers that its group has merged when its worker goes on.
     """
 
-    message: jax.Array
+    message_number: jax.Array
     column: jax.Array
     is_sent: jax.Array
     commit_time: jax.Array
@@ -97,12 +97,12 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
     commit_order = jnp.argsort(commit_time, stable=True)
     commit_of_message = _commit_of_message(outcome, commit_time, commit_order, group, exchanges)
 
-    def commit_of(message: jax.Array) -> jax.Array:
-        """int32[P]: the commit of a message of the group of each push; `num_pushes` if it never happens."""
-        return commit_of_message[group, message.clip(0)]
+    def commit_of(message_number: jax.Array) -> jax.Array:
+        """int32[P]: the commit of message `int32[P]` of the group of each push; `num_pushes` if it never happens."""
+        return commit_of_message[group, message_number.clip(0)]
 
     happens = jnp.isfinite(pushes.time)
-    commit = jnp.where(happens, commit_of(outcome.message), num_pushes)
+    commit = jnp.where(happens, commit_of(outcome.message_number), num_pushes)
     has_no_room = ((outcome.column >= exchanges.max_pushes) & (commit < max_commits)).any()
     if not _validate.is_traced(has_no_room) and bool(has_no_room):
         raise ValueError(
@@ -158,7 +158,7 @@ def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _
     seconds = seconds_by_group(0)
     initial = _Servers(
         num_counted=zeros, num_sent=zeros, num_merged=zeros, commit_time=seconds, merge_time=seconds,
-        message=zeros - 1, column=zeros,
+        message_number=zeros - 1, column=zeros,
     )  # fmt: skip
     return jax.lax.scan(after_next_push, initial, (time, group))[1]
 
@@ -179,7 +179,7 @@ def _after_push(
     num_merged = jnp.where(merges, server.num_sent, server.num_merged)
     is_sent = server.num_sent == num_merged  # no exchange is under way
     comes_before_commit = ~is_sent & (now < server.commit_time)
-    message = server.num_sent - comes_before_commit.astype(jnp.int32)
+    message_number = server.num_sent - comes_before_commit.astype(jnp.int32)
     num_counted = jnp.where(merges, 0, server.num_counted) + is_sent.astype(jnp.int32)
     sends = is_sent & (num_counted == num_contributions)
     num_sent = server.num_sent + sends.astype(jnp.int32)
@@ -187,12 +187,12 @@ def _after_push(
     merge_time = jnp.where(sends, commit_time + receive_seconds, server.merge_time)
     merges_at_once = sends & (merge_time <= now)
     num_merged = jnp.where(merges_at_once, num_sent, num_merged)
-    column = jnp.where(message == server.message, server.column + 1, 0)
+    column = jnp.where(message_number == server.message_number, server.column + 1, 0)
     after = _Servers(
         num_counted=jnp.where(merges_at_once, 0, num_counted), num_sent=num_sent, num_merged=num_merged,
-        commit_time=commit_time, merge_time=merge_time, message=message, column=column,
+        commit_time=commit_time, merge_time=merge_time, message_number=message_number, column=column,
     )  # fmt: skip
-    return after, _PushOutcome(message, column, is_sent, jnp.where(sends, commit_time, jnp.inf), num_merged)
+    return after, _PushOutcome(message_number, column, is_sent, jnp.where(sends, commit_time, jnp.inf), num_merged)
 
 
 def _commit_of_message(
@@ -204,15 +204,17 @@ def _commit_of_message(
       outcome: what is made of each push.
       commit_time: float[P] seconds of the commit that a push brings; inf if it brings none.
       commit_order: int[P], the pushes in the order of these times.
-      group: int32[P].
+      group: int32[P], the group of the worker of each push.
       exchanges: of the groups.
     """
     num_pushes = group.size
     num_groups, max_messages = int(exchanges.group_of_worker.max()) + 1, num_pushes // exchanges.num_contributions + 1
     commit_of_push = jnp.zeros(num_pushes, jnp.int32).at[commit_order].set(jnp.arange(num_pushes, dtype=jnp.int32))
-    message = jnp.where(jnp.isfinite(commit_time), outcome.message, max_messages)  # out of bounds: dropped
+    message_number = jnp.where(
+        jnp.isfinite(commit_time), outcome.message_number, max_messages
+    )  # out of bounds: dropped
     no_commits = jnp.full((num_groups, max_messages), num_pushes, jnp.int32)
-    return no_commits.at[group, message].set(commit_of_push, mode="drop")
+    return no_commits.at[group, message_number].set(commit_of_push, mode="drop")
 
 
 def _version_by_unit(pushes: Schedule, version: jax.Array) -> jax.Array:

@@ -149,16 +149,16 @@ class TurnQueue(NamedTuple):
             horizon=jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, now), state.horizon),
             somebody_is_stuck=state.somebody_is_stuck | has_no_unit.any(),
         )
-        return self.with_earliest_by_block(self.begin_turns(state, selection, own_states, begins, pulls), selection)
+        return self.with_earliest_phase_ends(self.begin_turns(state, selection, own_states, begins, pulls), selection)
 
-    def with_earliest_by_block(self, state: State, selection: WorkerSelection) -> State:
-        """The state in which it is known when the first phases end, after those of some workers have changed."""
-        if state.earliest_by_block is None:
+    def with_earliest_phase_ends(self, state: State, selection: WorkerSelection) -> State:
+        """The state with the earliest end of a phase in each block of workers, after `selection` have changed phase."""
+        if state.earliest_phase_ends is None:
             return state
-        if selection.worker is None:
-            return state._replace(earliest_by_block=earliest_of_blocks(state.phase_end))
+        if selection.worker is None:  # everybody may have changed
+            return state._replace(earliest_phase_ends=earliest_of_blocks(state.phase_end))
         return state._replace(
-            earliest_by_block=with_changed_time(state.earliest_by_block, state.phase_end, selection.worker)
+            earliest_phase_ends=with_changed_time(state.earliest_phase_ends, state.phase_end, selection.worker)
         )
 
     def with_computing_turns(
@@ -212,7 +212,7 @@ class TurnQueue(NamedTuple):
             ready_of_all = selection.with_entries(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
             plan_of_all = rule.plan(work, state.current_turns.unpacked.first_unit, ready_of_all, view.memory)
             return TurnPlan(*map(selection.entries_of, plan_of_all))
-        if selection.worker is not None:
+        if selection.worker is not None:  # one worker alone, not everybody
             work = work._replace(worker=selection.worker[None])
         if rule.overlaps:
             compute_began = selection.entries_of(self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0])))
@@ -234,11 +234,11 @@ class TurnQueue(NamedTuple):
 
         The server takes the message that has come first, also if several wait for it, and when it is free.
         """
-        if state.earliest_by_block is None:
+        if state.earliest_phase_ends is None:
             phase_ends = self.phase_ends(state)
             arrival_order = phase_ends if self.network.service is None else state.phase_end
             return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
-        worker, time = index_of_earliest(state.earliest_by_block, state.phase_end), state.earliest_by_block.min()
+        worker, time = index_of_earliest(state.earliest_phase_ends, state.phase_end), state.earliest_phase_ends.min()
         return worker, time if self.network.service is None else jnp.maximum(time, state.server_free_time)
 
     @property

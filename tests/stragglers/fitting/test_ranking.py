@@ -56,7 +56,7 @@ def test_what_is_being_fitted_is_told():
     ]  # fmt: skip
     fractions = [fraction for _, fraction, _ in updates]
     assert fractions == sorted(fractions) and fractions[0] == 0.0 and fractions[-1] < 1.0
-    assert {fit.name for fit in fits.time_fits} <= {detail for _, _, detail in updates}
+    assert {fit.name for fit in fits.duration_fits} <= {detail for _, _, detail in updates}
 
 
 @pytest.fixture(scope="module")
@@ -65,26 +65,27 @@ def persistent():
 
 
 def test_markov_beats_independent_times_where_slowness_persists(persistent):
-    fits = by_name(persistent.time_fits)
+    fits = by_name(persistent.duration_fits)
     assert "markov(weibull)" in persistent.best.name and "no memory" not in persistent.best.name
-    assert not fits["markov(weibull)"].is_behind
+    assert not fits["markov(weibull)"].is_surely_behind
     assert (
-        fits["markov(weibull), no memory"].is_behind and fits["markov(weibull), no memory"].score_behind_best.mean > 0.2
+        fits["markov(weibull), no memory"].is_surely_behind
+        and fits["markov(weibull), no memory"].score_behind_best.mean > 0.2
     )
     for name in ("exponential", "shifted_exponential", "pareto", "weibull", "scaled(weibull)", "delayed(exponential)"):
-        assert fits[name].is_behind
+        assert fits[name].is_surely_behind
     patterns = by_name(persistent.pattern_fits)
-    assert persistent.pattern_fits[0].name == "markov" and patterns["bimodal"].is_behind
+    assert persistent.pattern_fits[0].name == "markov" and patterns["bimodal"].is_surely_behind
 
 
 @pytest.mark.slow
 def test_markov_beats_nothing_where_times_are_independent():
-    fits = by_name(stragglers.fit(markov(0.3), num_simulated_models=0).time_fits)
+    fits = by_name(stragglers.fit(markov(0.3), num_simulated_models=0).duration_fits)
     with_memory, without = fits["markov(weibull)"], fits["markov(weibull), no memory"]
     assert abs(with_memory.held_out_score.mean - without.held_out_score.mean) < 0.01
-    assert not without.is_behind
-    fits = by_name(stragglers.fit(simulated(WEIBULL, 500, 4), num_simulated_models=0).time_fits)
-    assert not fits["weibull"].is_behind
+    assert not without.is_surely_behind
+    fits = by_name(stragglers.fit(simulated(WEIBULL, 500, 4), num_simulated_models=0).duration_fits)
+    assert not fits["weibull"].is_surely_behind
     assert fits["markov(weibull)"].held_out_score.mean < fits["weibull"].held_out_score.mean + 0.01
 
 
@@ -98,10 +99,10 @@ def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
     middle, share = np.median(first), 1 / 226
     density = np.exp(-last / first.mean()) / first.mean()
     values = np.log((1 - share) * density + share * 0.5 * middle / (middle + last) ** 2)
-    actual = by_name(fits.time_fits)["exponential"]
+    actual = by_name(fits.duration_fits)["exponential"]
     assert actual.held_out_score.mean == pytest.approx(values.mean(), rel=1e-6)
     assert actual.held_out_score.low < values.mean() < actual.held_out_score.high
-    names = [fit.held_out_score.mean for fit in fits.time_fits]
+    names = [fit.held_out_score.mean for fit in fits.duration_fits]
     assert names == sorted(names, reverse=True)
 
 
@@ -109,8 +110,8 @@ def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
 def test_one_time_that_was_impossible_does_not_decide():
     seconds = simulated(stragglers.shifted_exponential(shift=2.0, mean=0.5), 300, 4)
     seconds[-1, 0] = 1.9
-    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).time_fits)
-    assert fits["exponential"].is_behind and not fits["shifted_exponential"].is_behind
+    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).duration_fits)
+    assert fits["exponential"].is_surely_behind and not fits["shifted_exponential"].is_surely_behind
     assert np.isfinite([fit.held_out_score.mean for fit in fits.values()]).all()
 
 
@@ -127,13 +128,15 @@ def test_intervals_of_means_cover_them_also_where_steps_are_alike():
 
 @pytest.mark.slow
 def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
-    fitted = " ".join(fit.name for fit in (*persistent.time_fits, *persistent.pattern_fits, *persistent.unranked_fits))
+    fitted = " ".join(
+        fit.name for fit in (*persistent.duration_fits, *persistent.pattern_fits, *persistent.unranked_fits)
+    )
     for name in stragglers.TABLE:
         assert (name in fitted) != (name in persistent.not_fitted), name
     failing = np.where(np.arange(500)[:, None] % 50 == 0, np.inf, markov(0.3))
     fits = stragglers.fit(failing, num_simulated_models=0)
-    assert set(fits.not_fitted) == {"replay"} and len(fits.time_fits) == len(persistent.time_fits) + 1
-    names = " ".join(fit.name for fit in fits.time_fits)
+    assert set(fits.not_fitted) == {"replay"} and len(fits.duration_fits) == len(persistent.duration_fits) + 1
+    names = " ".join(fit.name for fit in fits.duration_fits)
     assert all(name in names for name in ("failed_count", "failed_probability"))
 
 
@@ -149,7 +152,7 @@ def test_the_lines_of_every_model_load_and_sample(persistent, sampled):
 @pytest.mark.slow
 def test_the_lines_of_failures_load_and_sample(sampled):
     seconds = simulated(stragglers.failed_workers(WEIBULL, workers=(1,), onset=30), 100, 4)
-    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).time_fits)
+    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).duration_fits)
     for name in ("failed_workers", "failed_probability"):
         fit = next(fit for fit in fits.values() if fit.name.startswith(name))
         expected = stragglers.sample_durations(fit.model, jax.random.key(0), 3, 4)
@@ -160,7 +163,7 @@ def test_the_lines_of_failures_load_and_sample(sampled):
 def test_every_commented_model_loads_too(persistent, sampled):
     """Each section of the file, without the marks of comments, is a config."""
     sections = persistent.gin.strip().split("\n\n")[1:]
-    assert len(sections) == len(persistent.time_fits) + len(persistent.pattern_fits) + len(persistent.unranked_fits)
+    assert len(sections) == len(persistent.duration_fits) + len(persistent.pattern_fits) + len(persistent.unranked_fits)
     for section in sections[1:4]:
         _, *lines = [line.removeprefix("# ") for line in section.splitlines()]
         assert sampled("\n".join(lines)).shape == (3, 4)
@@ -187,7 +190,7 @@ def test_statistics_by_hand():
 @pytest.mark.slow
 def test_what_is_simulated_is_like_what_was_measured():
     fits = stragglers.fit(simulated(WEIBULL, 300, 4), num_simulated_models=1)
-    assert fits.time_fits[1].simulated_statistics is None
+    assert fits.duration_fits[1].simulated_statistics is None
     np.testing.assert_allclose(fits.best.simulated_statistics[:2], fits.measured_statistics[:2], rtol=0.1)
     assert fits.best.simulated_statistics.slow_probability == pytest.approx(
         fits.measured_statistics.slow_probability, abs=0.01
@@ -199,8 +202,8 @@ def test_workers_that_join_leave_or_take_no_time(tmp_path):
     seconds = simulated(WEIBULL, 100, 4)
     seconds[:80, 3], seconds[50:, 0], seconds[5, 1] = np.nan, np.nan, 0
     fits = stragglers.fit(seconds, num_simulated_models=0)
-    assert fits.num_zero_times == 1 and np.isfinite([fit.held_out_score.mean for fit in fits.time_fits]).all()
-    assert len(by_name(fits.time_fits)["scaled(weibull)"].call.arguments["factor"]) == 4
+    assert fits.num_zero_times == 1 and np.isfinite([fit.held_out_score.mean for fit in fits.duration_fits]).all()
+    assert len(by_name(fits.duration_fits)["scaled(weibull)"].call.arguments["factor"]) == 4
     stragglers.write_trace(tmp_path / "trace.csv", seconds)
     assert stragglers.fit(tmp_path / "trace.csv", num_simulated_models=0).best == fits.best
 
@@ -256,7 +259,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_odd_traces_have_models_with_finite_numbers(name):
     fits = stragglers.fit(ODD[name], num_simulated_models=0)
-    ranked = (*fits.time_fits, *fits.pattern_fits)
+    ranked = (*fits.duration_fits, *fits.pattern_fits)
     assert (
         np.isfinite([fit.held_out_score for fit in ranked]).all()
         and np.isfinite([fit.score_behind_best for fit in ranked]).all()

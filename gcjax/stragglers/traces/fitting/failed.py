@@ -48,8 +48,13 @@ def failure_models(seconds: np.ndarray) -> list[FailureModel]:
     """All models of the failures in float64[T, W] seconds, the likeliest first; none if nobody failed."""
     if not np.isinf(seconds).any():
         return []
-    all_failures = [_independent_failures(seconds), *_failures_by_count(seconds), *_permanent_failures(seconds)]
-    return sorted(all_failures, key=lambda failures: -float(np.nansum(failures.log_likelihood(seconds))))
+    models = [_independent_failures(seconds), *_failed_counts_of_rounds(seconds), *_permanent_failures(seconds)]
+
+    def total_log_likelihood(model: FailureModel) -> float:
+        """Of all units that were measured; the others are NaN."""
+        return float(np.nansum(model.log_likelihood(seconds)))
+
+    return sorted(models, key=total_log_likelihood, reverse=True)
 
 
 def _failed_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +86,7 @@ def _independent_failures(seconds: np.ndarray) -> FailureModel:
     return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
 
 
-def _failures_by_count(seconds: np.ndarray) -> Iterator[FailureModel]:
+def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
     """In each round a number of workers between two bounds fail, any set as likely as any other.
 
     There is no such model where not all workers of a step were measured.

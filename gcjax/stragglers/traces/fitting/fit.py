@@ -67,7 +67,7 @@ def fit(
       >>> model = gcjax.stragglers.exponential(mean=2.0)
       >>> seconds = gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=200, num_workers=4)
       >>> fits = gcjax.stragglers.fit(np.asarray(seconds))
-      >>> {fit.name: fit for fit in fits.time_fits}["exponential"].gin.splitlines()[0]
+      >>> {fit.name: fit for fit in fits.duration_fits}["exponential"].gin.splitlines()[0]
       'compare.stragglers = @exponential()'
     """
     from gcjax.progress import silent  # here, since it draws and `import gcjax` is to be quick
@@ -97,7 +97,7 @@ def fit(
     )
     progress.update("likelihoods, simulated times", 0.65)
     return Fits(
-        time_fits=ranking.ranked_time_fits(
+        duration_fits=ranking.ranked_duration_fits(
             _candidates_with_failures(fitted_seconds, independent_candidates + hidden_candidates)
         ),
         pattern_fits=ranking.ranked_pattern_fits(pattern_candidates + burst_candidates),
@@ -188,7 +188,7 @@ class _Ranking:
         num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED_TIMES // num_workers))
         self._simulated_shape = num_simulated_steps, num_workers
 
-    def ranked_time_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+    def ranked_duration_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of the times."""
         return self._ranked_fits(candidates, self._background_density)
 

@@ -43,8 +43,8 @@ class Fit(NamedTuple):
         return "\n".join([f"compare.stragglers = @{self.call.gin_name}()", *self.call.gin_lines()])
 
     @property
-    def is_behind(self) -> bool:
-        """Whether it is worse than the first of the ranking: the interval of the difference is above 0."""
+    def is_surely_behind(self) -> bool:
+        """Whether it is worse than the first of the ranking beyond doubt: the interval of the difference is above 0."""
         return self.score_behind_best is not None and self.score_behind_best.low > 0
 
 
@@ -52,7 +52,7 @@ class Fits(NamedTuple):
     """All models fitted to a trace.
 
     Attributes:
-      time_fits: models with a density, the best first, by the likelihood of the held-out times.
+      duration_fits: models of the durations with a density, the best first, by the likelihood of the held-out times.
       pattern_fits: models whose times are one of two, the best first, by that of who is slow when in the held-out
         steps.
       unranked_fits: models that have no likelihood, with the values that come nearest.
@@ -65,7 +65,7 @@ class Fits(NamedTuple):
       is_relative: whether a second is not one, but the median time, as in `Trace`.
     """
 
-    time_fits: tuple[Fit, ...]
+    duration_fits: tuple[Fit, ...]
     pattern_fits: tuple[Fit, ...]
     unranked_fits: tuple[Fit, ...]
     not_fitted: dict[str, str]
@@ -79,12 +79,12 @@ class Fits(NamedTuple):
     @property
     def best(self) -> Fit:
         """The model that foretells the held-out times best."""
-        return self.time_fits[0]
+        return self.duration_fits[0]
 
     @property
     def verdict(self) -> str:
         """One sentence: the best model, and which cannot be told from it."""
-        rivals = [fit.name for fit in self.time_fits[1:] if not fit.is_behind]
+        rivals = [fit.name for fit in self.duration_fits[1:] if not fit.is_surely_behind]
         if not rivals:
             lead = "the intervals of its lead over all others are above 0"
             return f"Best on the held-out steps: {self.best.name}, and {lead}."
@@ -103,7 +103,7 @@ class Fits(NamedTuple):
         head.append(f"# The unit of time is {unit}. Numbers in brackets are one a worker, in this order:")
         head.append(" ".join(f"# {', '.join(self.workers)}".splitlines()))  # a name cannot end the comment
         sections = [f"# {_title(self.best)}\n{self.best.gin}"]
-        for fit in (*self.time_fits[1:], *self.pattern_fits, *self.unranked_fits):
+        for fit in (*self.duration_fits[1:], *self.pattern_fits, *self.unranked_fits):
             sections.append("\n".join(f"# {line}" for line in [_title(fit), *fit.gin.splitlines()]))
         return "\n\n".join(["\n".join(head), *sections]) + "\n"
 
