@@ -141,8 +141,9 @@ def pods() -> list[Row]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={max(NUM_DEVICES)}"
     command = [sys.executable, "-m", "benchmarks.pods"]
     printed = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, "XLA_FLAGS": flags}
-    )
+        command, check=True, capture_output=True, text=True,
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
     return [Row(**row) for row in json.loads(printed.stdout)]
 
 

@@ -122,14 +122,22 @@ def _stored_or_run(
     identity = run_identity(config.text(), scheme=scheme, given=(setting.study.task.data, inputs))
     stored = finished_rows.stored_row(file, identity)
     if stored is not None:
-        return TunedSchemes(*({name: np.array(column) for name, column in stored[key].items()} for key in stored))
+        return _from_lists(stored)
     trial_rows = _trial_rows(scheme, variants, setting, inputs.trials, out, progress)
     choices = {group: choice(trial_rows, group) for group in map(tuple, setting.groups)}
     rows = _reported_rows(scheme, variants, choices, setting, inputs.reported, out, progress)
     tuned = TunedSchemes(rows, trial_rows)
     as_lists = {key: {name: column.tolist() for name, column in part.items()} for key, part in tuned._asdict().items()}
     finished_rows.write_row(file, as_lists, identity)
-    return tuned
+    return _from_lists(as_lists)  # as a run gets them that goes on after this scheme
+
+
+def _from_lists(as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSchemes:
+    """The rows from their columns as lists, as they are kept: integers and floats have 64 bits."""
+    parts = {
+        part: {name: np.array(column) for name, column in columns.items()} for part, columns in as_lists.items()
+    }
+    return TunedSchemes(**parts)
 
 
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:

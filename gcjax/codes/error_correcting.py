@@ -108,20 +108,36 @@ def _trusted(
         messages = messages.astype(jnp.float32)
     factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)
     parts = messages @ factors  # [W, 2]
-    is_usable = has_arrived & jnp.isfinite(parts).all(axis=1)  # what is not finite makes its combination so
-    parts = jnp.where(is_usable[:, None], parts, 0)
     received = jax.lax.complex(parts[:, 0], parts[:, 1])
-    size = jnp.abs(received)
-    usual_size = jnp.nanmedian(jnp.where(is_usable, size, jnp.nan))
+    is_usable = has_arrived & jnp.isfinite(jnp.abs(received))  # what is not finite makes its combination so
     powers = jnp.asarray(worker_points[:, None] ** np.arange(degree + num_wrong + 1), received.dtype)
     locator_powers = powers[:, : num_wrong + 1]
-    # Q is taken in units of the usual size, and each equation is divided by its own, so that all count alike.
-    equations = jnp.concatenate([powers * usual_size.astype(powers.dtype), -received[:, None] * locator_powers], axis=1)
-    equation_size = jnp.sqrt(usual_size**2 + size**2)
-    scaled = jnp.where(
-        (is_usable & (equation_size > 0))[:, None], equations / equation_size[:, None].astype(powers.dtype), 0
-    )
-    null_vector = jnp.linalg.svd(scaled, full_matrices=True)[2][-1].conj()
+    equations = _equations(received, is_usable, powers, locator_powers)
+    null_vector = jnp.linalg.svd(equations, full_matrices=True)[2][-1].conj()
     locator = jnp.abs(locator_powers @ null_vector[-(num_wrong + 1) :])  # |E| at each worker's point
     suspicion_rank = jnp.argsort(jnp.argsort(jnp.where(is_usable, locator, jnp.inf)))
     return is_usable & (suspicion_rank >= num_wrong)
+
+
+def _equations(received: jax.Array, is_usable: jax.Array, powers: jax.Array, locator_powers: jax.Array) -> jax.Array:
+    """complex[W, coefficients of Q and of E]: `Q(x) - r E(x)` at each worker's point, in rows of about equal size.
+
+    Q is taken in a unit that is no larger than the largest right message: one of the a + 1 largest is right. If no more
+    than a are above 0, the right ones are all 0, and any unit will do. Nothing is squared, so that no size is too large
+    or too small.
+
+    Args:
+      received: complex[W], r.
+      is_usable: bool[W], whose equation counts.
+      powers: complex[W, degree of Q + 1], of the points.
+      locator_powers: complex[W, a + 1], likewise for E.
+    """
+    size = jnp.where(is_usable, jnp.abs(received), 0)
+    largest_sizes = jax.lax.top_k(size, locator_powers.shape[1])[0]
+    unit = jnp.where(largest_sizes[-1] > 0, largest_sizes[-1], largest_sizes[0])
+    equation_size = jnp.hypot(unit, size)
+    is_equation = is_usable & (equation_size > 0)
+    divisor = jnp.where(is_equation, equation_size, 1)
+    share_of_unit = jnp.where(is_equation, unit / divisor, 0).astype(powers.dtype)[:, None]
+    share_received = jnp.where(is_equation, received / divisor.astype(powers.dtype), 0)[:, None]
+    return jnp.concatenate([powers * share_of_unit, -share_received * locator_powers], axis=1)

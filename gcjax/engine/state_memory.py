@@ -19,6 +19,8 @@ _WORDS = {
 def check_state_fits(run: Run) -> None:
     """Checks that the state of a run fits into memory; `run` may have shapes and dtypes instead of arrays.
 
+    Under `vmap` it is one of several, and whether all of them fit is not known here.
+
     Raises:
       ValueError: if it does not, with what each part takes and how many past versions would fit.
     """

@@ -82,7 +82,7 @@ def streaming_diloco(
     _validate.single_number("local_share", local_share, minimum=0.0, maximum=1.0)
     _validate.optional_optimizers(inner=inner)
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
-    parts = fragments_of(num_fragments, fragments, local_share)
+    parts = fragments_of(num_fragments, fragments, float(local_share))
     num_units = num_local_steps // num_fragments
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:

@@ -204,6 +204,19 @@ def _begin_runs(training: _Training, task: Task, data: Any, inputs: Inputs) -> e
     return jax.vmap(initial_run)(inputs)
 
 
+def _check_states_fit(training: _Training, scheme: str, task: Task, data: Any, inputs: Inputs) -> None:
+    """Raises a `ValueError` if the states of all runs of a scheme, which are there at once, do not fit into memory.
+
+    Arguments are those of `_begin_runs`. `engine.run` checks one run only: it does not know of the others.
+    """
+    shapes = _begin_runs.eval_shape(training, task, data, inputs)
+    memory.check_fits(
+        f"the states of {len(inputs.durations)} runs of '{scheme}', conditions and trials times seeds",
+        memory.bytes_of_arrays(shapes.state),
+        "Take fewer of these, fewer workers, or a smaller model.",
+    )
+
+
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def _advance_runs(
     training: _Training, task: Task, data: Any, inputs: Inputs, runs: engine.Run, schedule: Schedule, num_evals: Any
@@ -259,6 +272,7 @@ def _train_in_one_program(
         report(_COMPILING_SHARE + (1 - _COMPILING_SHARE) * float(share))
 
     begin_time = time.perf_counter()
+    _check_states_fit(training, scheme, task, data, inputs)
     initial = _begin_runs(training, task, data, inputs)
     if rates is not None:
         initial = initial._replace(state=set_rates(initial.state, rates))

@@ -30,7 +30,8 @@ class Tuning:
       seed: of all randomness of the trials; another one than that of the study.
 
     Raises:
-      ValueError: if a number is out of its range, or a lowest rate is not below the highest.
+      ValueError: if a number is out of its range, or a lowest rate is not below the highest, or the own rates are no
+        mapping.
     """
 
     num_trials: int
@@ -44,6 +45,11 @@ class Tuning:
         for name in ("num_trials", "num_seeds"):
             _validate.integer(name, getattr(self, name), minimum=1)
         _validate.integer("seed", self.seed)
+        if not isinstance(self.own_rates, Mapping):
+            raise ValueError(
+                "own_rates must be a lowest and a highest learning rate for each scheme that has its own, as in "
+                f"{{'SSP': (0.01, 1.0)}}; got {self.own_rates!r}."
+            )
         for name, rates in {"rates": self.rates, **self.own_rates}.items():
             if not isinstance(rates, Sequence) or len(rates) != 2:
                 raise ValueError(f"rates must be a lowest and a highest learning rate; got {rates!r} for '{name}'.")

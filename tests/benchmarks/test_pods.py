@@ -1,8 +1,10 @@
 """What a device does in a coded step does not grow with the number of devices, but for what must."""
 
+import subprocess
+
 import pytest
 
-from benchmarks import pods
+from benchmarks import memory, pods
 
 
 @pytest.mark.parametrize("num_blocks", [None, 1, 2])
@@ -19,3 +21,15 @@ def test_a_prediction_is_the_computing_and_the_sending():
     pod = pods.Pod("", flops=6 * pods.MODEL_PARAMS * pods.CHUNK_TOKENS, link_bytes=4 * pods.MODEL_PARAMS)
     coded, uncoded = (pods.Count(bytes_over_4d=x, flops=0, temporary_bytes=0, compile_seconds=0) for x in (1.5, 2.0))
     assert pods.predicted_cost(pod, 3, coded, uncoded) == pytest.approx((3 + 1.5) / (1 + 2))
+
+
+@pytest.mark.parametrize("measure", [pods.pods, memory.memory])
+def test_processes_that_count_on_cpus_see_no_accelerator(measure, monkeypatch):
+    environments = []
+
+    def run(command, **options):
+        environments.append(options["env"])
+        return subprocess.CompletedProcess(command, 0, "[]")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert measure() == [] and environments[0]["JAX_PLATFORMS"] == "cpu"

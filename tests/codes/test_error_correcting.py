@@ -94,6 +94,22 @@ def test_with_short_floats_what_is_far_from_right_is_found(dtype):
     np.testing.assert_allclose(decoded(decode, sent), total, atol=0.1)
 
 
+@pytest.mark.parametrize("gradients", ["usual", "tiny", "all zero", "all but one zero"])
+def test_wrong_messages_of_any_size_are_found(gradients):
+    """Squares of these sizes are no numbers of 32 bits; of right messages most may be 0, or all."""
+    code = codes.error_correcting(12, num_wrong=2, num_stragglers=1)
+    coding, right, _ = round_of(code, [7], np.random.default_rng(4))
+    if gradients == "all but one zero":
+        right *= (np.asarray(code.assignment.chunks) == 3).any(axis=1)[:, None, None]
+    right = (right * {"tiny": 1e-25, "all zero": 0.0}.get(gradients, 1.0)).astype(np.float32)
+    compare = jax.jit(code.weights_from_messages)
+    for value in (1e-3, 1e10, 1e19, 1e25, 3e38):
+        sent = right.copy()
+        sent[4], sent[9] = value, -value / 3
+        decode = np.asarray(compare(jnp.asarray(sent), coding))
+        assert decode.any() and not decode[[4, 7, 9]].any(), value
+
+
 def test_one_more_is_too_many(x64):
     code = codes.error_correcting(6, num_wrong=1, num_stragglers=1)
     coding, sent, total = round_of(code, [], np.random.default_rng(2))

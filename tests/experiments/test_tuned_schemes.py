@@ -69,7 +69,10 @@ def test_each_group_of_conditions_has_its_own_choice_and_done_schemes_are_kept(t
     monkeypatch.setattr(tuned_schemes, "_trial_rows", lambda *args: pytest.fail("it has been done"))
     again = tuned(tmp_path / "a")
     for name, column in first.rows.items():
-        np.testing.assert_array_equal(again.rows[name], column)
+        np.testing.assert_array_equal(again.rows[name], column, strict=True)
+    assert {name: column.dtype for name, column in again.trials.items()} == {
+        name: column.dtype for name, column in first.trials.items()
+    }
     slower = {name: Condition(stragglers.constant(seconds=2.0)) for name in SETTING.conditions}
     with pytest.raises(pytest.fail.Exception, match="it has been done"):  # the durations are no longer these
         tuned(tmp_path / "a", SETTING._replace(conditions=slower))

@@ -110,6 +110,14 @@ def test_what_is_new_in_a_version_is_merged_and_nothing_else(x64):
             np.testing.assert_allclose(merge(own, new, jnp.int32(before), jnp.int32(version)), wanted)
 
 
+@pytest.mark.parametrize("share", [0.5, np.float32(0.5), np.float64(0.5), jnp.float32(0.5)], ids=repr)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_a_share_of_any_type_leaves_parameters_their_type(share, dtype, x64):
+    made = protocols.streaming_diloco(num_local_steps=2, num_fragments=2, local_share=share)
+    merged = made.local.fragments.merged(jnp.ones(2, dtype), jnp.zeros(2, dtype), jnp.int32(0), jnp.int32(1))
+    assert merged.dtype == dtype and merged.tolist() == [0.5, 1.0] and hash(made) == hash(made)
+
+
 @pytest.mark.promotes  # optax.adam does
 def test_an_optimizer_by_fragments_is_one_for_each(x64):
     """Steps that are counted, and a norm that is clipped, are those of the fragment."""

@@ -2,11 +2,12 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from gcjax import config, engine, progress, protocols, stragglers, tasks
+from gcjax import config, engine, memory, progress, protocols, stragglers, tasks
 from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
 
 W = 4
@@ -44,6 +45,20 @@ def test_without_a_target_there_is_no_time_to_it(results):
     untargeted = results.plan._replace(study=dataclasses.replace(STUDY, target=None))
     rows = final_rows(results._replace(plan=untargeted))
     assert set(final_rows(results)) - set(rows) == {"reach"}
+
+
+def test_states_of_all_runs_at_once_must_fit_into_memory(tmp_path, monkeypatch):
+    """The ring of a run has W + 2 versions of the model, and the run is one of four."""
+    task = STUDY.task._replace(
+        init=lambda key: jnp.ones(4000),
+        loss=lambda params, batch, key: (params**2).sum(),
+        metrics=lambda params, data: {"suboptimality": (params**2).sum()},
+    )
+    drawn = plan(dataclasses.replace(STUDY, task=task), {"ASP": protocols.asp()}, CONDITIONS)
+    bytes_of_run = 4 * 4000 * (1 + W + 2)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4 * bytes_of_run - 1)
+    with pytest.raises(ValueError, match="the states of 4 runs of 'ASP', .* at least 438 KiB, .* 437 KiB. Take fewer"):
+        run(drawn, out=tmp_path, progress=progress.silent())
 
 
 @pytest.mark.slow

@@ -148,3 +148,5 @@ def test_every_scheme_has_the_same_number_of_trials_on_other_seeds():
         Tuning(num_trials=0, rates=(0.1, 1.0))
     with pytest.raises(ValueError, match="lowest rate must be below"):
         Tuning(num_trials=2, rates=(0.1, 1.0), own_rates={"A": (1.0, 1.0)})
+    with pytest.raises(ValueError, match=r"own_rates must be .*, as in \{'SSP': \(0.01, 1.0\)\}; got \(0.1, 1.0\)"):
+        Tuning(num_trials=2, rates=(0.1, 1.0), own_rates=(0.1, 1.0))
