@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from experiments import finished_rows
-from gcjax import analysis, comparable, config, study
+from experiments.scheme_identity import scheme_identity
+from gcjax import analysis, comparable, study
 from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -123,7 +124,7 @@ def _stored_or_run(
 ) -> TunedSchemes:
     """The rows of a scheme: those that are kept, or else of new runs."""
     file = out / analysis.CHECKPOINTS / f"{analysis.file_name(scheme)}.json"
-    identity = f"{config.text()}\nscheme = {scheme}"
+    identity = scheme_identity(scheme, (variants, setting_of_variants(scheme, variants, setting)))
     stored = finished_rows.stored_row(file, identity)
     if stored is not None:
         return TunedSchemes(*({name: np.array(column) for name, column in stored[key].items()} for key in stored))
@@ -134,6 +135,15 @@ def _stored_or_run(
     as_lists = {key: {name: column.tolist() for name, column in part.items()} for key, part in tuned._asdict().items()}
     finished_rows.write_row(file, as_lists, identity)
     return tuned
+
+
+def setting_of_variants(scheme: str, variants: Mapping[str, Protocol], setting: Setting) -> Setting:
+    """The setting without what only other schemes have: their optimizers, compressions and learning rates."""
+    own_rates = {name: rates for name, rates in setting.tuning.own_rates.items() if name == scheme}
+    return setting._replace(
+        study=_study_of_variants(setting.study, variants),
+        tuning=dataclasses.replace(setting.tuning, own_rates=own_rates),
+    )
 
 
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
@@ -180,15 +190,21 @@ def _reported_rows(
 
 def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting, inputs: Inputs) -> Plan:
     """The plan of one variant, with its own optimizer and compression if it has them."""
+    variants = {name: protocol}
+    return study.plan(_study_of_variants(study_of_runs, variants), variants, setting.conditions, inputs=inputs)
+
+
+def _study_of_variants(study_of_runs: Study, variants: Mapping[str, Protocol]) -> Study:
+    """The study with only those of its optimizers, compressions and wrong senders that these variants have."""
 
     def own(values: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What of these is of the variant."""
-        return {key: value for key, value in (values or {}).items() if key == name}
+        """What of these is of the variants."""
+        return {name: value for name, value in (values or {}).items() if name in variants}
 
-    of_variant = dataclasses.replace(
-        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions)
-    )
-    return study.plan(of_variant, {name: protocol}, setting.conditions, inputs=inputs)
+    return dataclasses.replace(
+        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions),
+        wrong_senders=own(study_of_runs.wrong_senders),
+    )  # fmt: skip
 
 
 def _rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:
