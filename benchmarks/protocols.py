@@ -221,20 +221,18 @@ def _training_rows(batch_size: int) -> list[Row]:
     task, optimizer = tasks.digits(NUM_WORKERS, batch_size=batch_size), optax.sgd(0.1)
     durations = _durations(160, NUM_WORKERS)
     sum_gradients, params = _sum_gradients_program(task), task.init(KEY)
+
+    def run_of(protocol: Protocol) -> engine.Run:
+        return jax.block_until_ready(engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER))
+
     rows = []
     for name, protocol in _protocols().items():
-
-        def run_once(protocol: Protocol = protocol) -> engine.Run:
-            run = engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER)
-            jax.block_until_ready(run.params)
-            return run
-
         start_time = time.perf_counter()
-        run = run_once()
+        run = run_of(protocol)
         first_seconds = time.perf_counter() - start_time
         num_gradients = _num_gradients(run, protocol)
         bare_gradients = partial(sum_gradients, task.data, params, jnp.asarray(num_gradients))
-        run_seconds, bare_seconds = alternate(lambda run_once=run_once: run_once().params, bare_gradients, repeats=5)
+        run_seconds, bare_seconds = alternate(partial(run_of, protocol), bare_gradients, repeats=5)
         cost = 1 / ratio(run_seconds, bare_seconds)
         compile_seconds = first_seconds - statistics.median(run_seconds)
         note = (

@@ -1,5 +1,6 @@
 """configs/attacks.gin: workers that lie, in a config."""
 
+import dataclasses
 import json
 
 import gin
@@ -8,6 +9,7 @@ import pytest
 
 from gcjax import analysis, cli, config
 from gcjax.engine import wrong_messages
+from tests.experiments.test_tuned_schemes import SETTING
 from tests.experiments.test_worker_busy import CONFIGS
 
 SMALL = ("study.num_seeds = 1", "study.num_units = 60", "study.seconds = 8.0", "study.num_evals = 4")
@@ -61,6 +63,13 @@ def test_each_code_bears_as_many_liars_as_it_is_made_for(tmp_path):
 def test_bad_attacks(tmp_path, capsys, bindings, message):
     assert run(tmp_path / "out", *PAIR, *bindings) == 2
     assert message in capsys.readouterr().err
+
+
+def test_only_those_lie_of_whom_it_is_said():
+    senders = wrong_messages.wrong_senders(num_wrong=1)
+    study = dataclasses.replace(SETTING.study, wrong_senders={"A": senders})
+    assert (study.wrong_senders_of("A"), study.wrong_senders_of("B")) == (senders, None)
+    assert SETTING.study.wrong_senders_of("A") is None
 
 
 def test_attacks_by_their_names():
