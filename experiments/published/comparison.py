@@ -79,20 +79,13 @@ def published(
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if a claim is of a scheme that is not there, or there is none, or no target, or only one seed.
+      ValueError: if a claim or a network is of a scheme that is not there, or there is no claim, or no target, or only
+        one seed.
     """
     _validate.integer("num_seeds", study.num_seeds, minimum=2)
     goal = study.goal
     names = {scheme_of(name) for name in schemes}
-    if not claims:
-        raise ValueError("claims must have one at least, as in [('Ringmaster', 'ASGD', 'faster')]; got none.")
-    for faster, slower, _ in claims:
-        if unknown := {faster, slower} - names:
-            raise ValueError(
-                f"a claim must be of two of the schemes, {', '.join(sorted(names))}; got {unknown.pop()!r}."
-            )
-    if unknown := set(networks or {}) - names:
-        raise ValueError(f"networks must be those of schemes, {', '.join(sorted(names))}; got {min(unknown)!r}.")
+    _check_names(names, claims, networks or {})
     networks_of_schemes = {**dict.fromkeys(names, network or Network()), **(networks or {})}
     setting = Setting(study, tuning, {_CONDITION: Condition(stragglers)}, [[_CONDITION]])
     tuned = _tuned_in_own_networks(schemes, setting, networks_of_schemes, out, progress)
@@ -110,6 +103,18 @@ def published(
         analysis.drop_checkpoints(out)
         progress.show(analysis.rich_table("Published claims", HEADS, findings))
     return findings
+
+
+def _check_names(names: set[str], claims: Sequence[tuple[str, str, str]], networks: Iterable[str]) -> None:
+    """Raises a `ValueError` if there is no claim, or a claim or a network is of no scheme of these names."""
+    if not claims:
+        raise ValueError("claims must have one at least, as in [('Ringmaster', 'ASGD', 'faster')]; got none.")
+    known = ", ".join(sorted(names))
+    for faster, slower, _ in claims:
+        if unknown := {faster, slower} - names:
+            raise ValueError(f"a claim must be of two of the schemes, {known}; got {unknown.pop()!r}.")
+    if unknown := set(networks) - names:
+        raise ValueError(f"networks must be those of schemes, {known}; got {min(unknown)!r}.")
 
 
 def _tuned_in_own_networks(
