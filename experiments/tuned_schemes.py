@@ -134,10 +134,17 @@ def _stored_or_run(
 
 def _from_lists(as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSchemes:
     """The rows from their columns as lists, as they are kept: integers and floats have 64 bits."""
-    parts = {
-        part: {name: np.array(column) for name, column in columns.items()} for part, columns in as_lists.items()
-    }
+    parts = {part: {name: np.array(column) for name, column in columns.items()} for part, columns in as_lists.items()}
     return TunedSchemes(**parts)
+
+
+def setting_of_variants(scheme: str, variants: Mapping[str, Protocol], setting: Setting) -> Setting:
+    """The setting without what only other schemes have: their optimizers, compressions and learning rates."""
+    own_rates = {name: rates for name, rates in setting.tuning.own_rates.items() if name == scheme}
+    return setting._replace(
+        study=_study_of_variants(setting.study, variants),
+        tuning=dataclasses.replace(setting.tuning, own_rates=own_rates),
+    )
 
 
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
@@ -186,15 +193,21 @@ def _reported_rows(
 
 def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting, inputs: Inputs) -> Plan:
     """The plan of one variant, with its own optimizer and compression if it has them."""
+    variants = {name: protocol}
+    return study.plan(_study_of_variants(study_of_runs, variants), variants, setting.conditions, inputs=inputs)
+
+
+def _study_of_variants(study_of_runs: Study, variants: Mapping[str, Protocol]) -> Study:
+    """The study with only those of its optimizers, compressions and wrong senders that these variants have."""
 
     def own(values: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What of these is of the variant."""
-        return {key: value for key, value in (values or {}).items() if key == name}
+        """What of these is of the variants."""
+        return {name: value for name, value in (values or {}).items() if name in variants}
 
-    of_variant = dataclasses.replace(
-        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions)
-    )
-    return study.plan(of_variant, {name: protocol}, setting.conditions, inputs=inputs)
+    return dataclasses.replace(
+        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions),
+        wrong_senders=own(study_of_runs.wrong_senders),
+    )  # fmt: skip
 
 
 def _rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:

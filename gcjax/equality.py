@@ -32,6 +32,7 @@ class PureFunction:
     """A function that equals those of other calls of its factory with equal arguments.
 
     Attributes:
+      compared_by: the factory, its arguments and the type of floats; and the path to the function in what it returned.
       arguments_compare_by_value: of the factory, all of them; a closure equals only itself. If not, a factory that
         returns this function wraps it anew.
     """
@@ -41,7 +42,7 @@ class PureFunction:
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
-        self._compared_by, self._hash = compared_by, hash(compared_by)
+        self.compared_by, self._hash = compared_by, hash(compared_by)
         self.arguments_compare_by_value = arguments_compare_by_value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +51,7 @@ class PureFunction:
 
     def __eq__(self, other: object) -> bool:
         """Whether the other is the same function of the same factory, with equal arguments."""
-        return isinstance(other, PureFunction) and self._hash == other._hash and self._compared_by == other._compared_by
+        return isinstance(other, PureFunction) and self._hash == other._hash and self.compared_by == other.compared_by
 
     def __hash__(self) -> int:
         """Of the factory, its arguments and the path to the function in what it returned."""

@@ -23,6 +23,8 @@ _MODULE_AND_TABLE_OF_KIND = {
     "network": ("gcjax.stragglers", "NETWORKS"),
     "absences": ("gcjax.stragglers", "ABSENCES"),
     "compression": ("gcjax.compression", "TABLE"),
+    "attack": ("gcjax.engine.wrong_messages", "ATTACKS"),
+    "senders": ("gcjax.engine.wrong_messages", "SENDERS"),
     "trace": ("gcjax.stragglers", "TRACES"),
     "task": ("gcjax.tasks", "TABLE"),
     "optimizer": ("optax", ""),
@@ -49,7 +51,8 @@ _OPTAX_NAMES = (
 
 # What these make depends on nothing but the arguments; a task may read a file.
 _COMPARABLE_KINDS = (
-    "code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "compression", "optimizer"
+    "code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "compression", "attack",
+    "senders", "optimizer",
 )  # fmt: skip
 
 NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
@@ -123,7 +126,7 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
 
     Args:
       kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, absences,
-        compression, trace, task, optimizer, study or experiment.
+        compression, attack, senders, trace, task, optimizer, study or experiment.
       name: what it is called; the name of the function by default.
       paper: where it comes from (authors, year).
 

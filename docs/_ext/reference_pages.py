@@ -32,6 +32,7 @@ TITLES = {
     "gcjax.codes.stopping": "Stopping rules",
     "gcjax.compression": "Compressions",
     "gcjax.engine.live": "Deadline rules",
+    "gcjax.engine.wrong_messages": "Attacks and senders",
     "gcjax.protocols": "Protocols",
     "gcjax.specifications": "Specifications",
     "gcjax.stragglers": "Models and networks",

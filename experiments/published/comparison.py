@@ -1,19 +1,27 @@
 """One comparison of a paper: tuned schemes on one condition, and what the paper says of pairs of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.protocol_claims import indistinguishable
-from experiments.tuned_schemes import Setting, TunedSchemes, scheme_of, tuned_schemes
+from experiments.tuned_schemes import (
+    Setting,
+    TunedSchemes,
+    scheme_of,
+    setting_of_variants,
+    tuned_schemes,
+    variants_of,
+)
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import table_cells
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.study import Condition, Study, Tuning, seed_values
+from gcjax.study.checks import check_schemes
 
 HEADS = ("Claim", "Paper", "Ours: time over the other's", "Spread over seeds", "Holds here", "Command")
 TIME_HEADS = ("Scheme", "Seconds to the target", "Variant", "Rate", "At an edge", "Waiting", "Staleness")
@@ -47,6 +55,7 @@ def published(
     tuning: Tuning,
     stragglers: StragglerModel,
     network: Network | Links | None = None,
+    networks: Mapping[str, Network | Links] | None = None,
     claims: Sequence[tuple[str, str, str]],
     command: str,
     out: Path,
@@ -62,26 +71,23 @@ def published(
       tuning: how hyperparameters are chosen.
       stragglers: who is slow.
       network: the time of messages; instantaneous if None.
+      networks: scheme -> the time of its messages, where it sends them along other ways than the others.
       claims: (the scheme that is faster, the one that is slower, what the paper says of it).
       command: that makes this table.
       out: the folder to write.
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if a claim is of a scheme that is not there, or there is none, or no target, or only one seed.
+      ValueError: if a claim or a network is of a scheme that is not there, or there is no claim, or no target, or only
+        one seed.
     """
     _validate.integer("num_seeds", study.num_seeds, minimum=2)
     goal = study.goal
     names = {scheme_of(name) for name in schemes}
-    if not claims:
-        raise ValueError("claims must have one at least, as in [('Ringmaster', 'ASGD', 'faster')]; got none.")
-    for faster, slower, _ in claims:
-        if unknown := {faster, slower} - names:
-            raise ValueError(
-                f"a claim must be of two of the schemes, {', '.join(sorted(names))}; got {unknown.pop()!r}."
-            )
-    conditions = {_CONDITION: Condition(stragglers, network or Network())}
-    tuned = tuned_schemes(schemes, Setting(study, tuning, conditions, [[_CONDITION]]), out=out, progress=progress)
+    _check_names(names, claims, networks or {})
+    networks_of_schemes = {**dict.fromkeys(names, network or Network()), **(networks or {})}
+    setting = Setting(study, tuning, {_CONDITION: Condition(stragglers)}, [[_CONDITION]])
+    tuned = _tuned_in_own_networks(schemes, setting, networks_of_schemes, out, progress)
     findings = [finding(tuned, *claim, command=command) for claim in claims]
     if processes.is_first():
         notes = NOTES.format(
@@ -96,6 +102,36 @@ def published(
         analysis.drop_checkpoints(out)
         progress.show(analysis.rich_table("Published claims", HEADS, findings))
     return findings
+
+
+def _check_names(names: set[str], claims: Sequence[tuple[str, str, str]], networks: Iterable[str]) -> None:
+    """Raises a `ValueError` if there is no claim, or a claim or a network is of no scheme of these names."""
+    if not claims:
+        raise ValueError("claims must have one at least, as in [('Ringmaster', 'ASGD', 'faster')]; got none.")
+    known = ", ".join(sorted(names))
+    for faster, slower, _ in claims:
+        if unknown := {faster, slower} - names:
+            raise ValueError(f"a claim must be of two of the schemes, {known}; got {unknown.pop()!r}.")
+    if unknown := set(networks) - names:
+        raise ValueError(f"networks must be those of schemes, {known}; got {min(unknown)!r}.")
+
+
+def _tuned_in_own_networks(
+    schemes: dict[str, Protocol],
+    setting: Setting,
+    networks: Mapping[str, Network | Links],
+    out: Path,
+    progress: Progress,
+) -> TunedSchemes:
+    """The rows of all schemes, each in its network; all see the same durations, parameters and batches."""
+    check_schemes(setting.study, schemes)
+    parts, variants_of_schemes = [], variants_of(schemes)
+    for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
+        condition = setting.conditions[_CONDITION]._replace(network=networks[scheme])
+        own_setting = setting_of_variants(scheme, variants, setting)._replace(conditions={_CONDITION: condition})
+        portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
+        parts.append(tuned_schemes(variants, own_setting, out=out, progress=portion))
+    return TunedSchemes(*map(analysis.concatenate_tables, zip(*parts, strict=True)))
 
 
 def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str) -> Finding:

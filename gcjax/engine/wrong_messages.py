@@ -11,10 +11,12 @@ import jax.numpy as jnp
 
 from gcjax import _validate
 from gcjax.equality import comparable
+from gcjax.registry import Entry
 
 Attack = Callable[[jax.Array], jax.Array]
 """`messages float[U, d] -> float[U, d]`: what workers send instead of these."""
 
+_PAPER = "Chen et al. 2018"
 
 _KEY_OF_WRONG_SENDERS = 0x77726F6E
 """Folded into the key of the batches, where no worker and no chunk has so large a number."""
@@ -66,23 +68,6 @@ class WrongSenders(NamedTuple):
 
 
 @comparable
-def wrong_senders(attack: Attack, *, num_wrong: int, persistent: bool = False) -> WrongSenders:
-    """Workers that send wrong messages, for `gcjax.engine.run(..., wrong_senders=)`.
-
-    Args:
-      attack: what they send instead of what they should.
-      num_wrong: how many they are in each round.
-      persistent: whether they are the same in all rounds.
-
-    Raises:
-      ValueError: if the attack is no function, or the number is negative.
-    """
-    if not callable(attack):
-        raise ValueError(f"attack must be a function, for example reversed_gradient(); got {attack!r}.")
-    return WrongSenders(attack, _validate.integer("num_wrong", num_wrong, minimum=0), bool(persistent))
-
-
-@comparable
 def reversed_gradient(scale: float = 100.0) -> Attack:
     """An attack: wrong senders send what they should, times minus the scale.
 
@@ -104,7 +89,35 @@ def constant(value: float = -100.0) -> Attack:
     return lambda messages: jnp.full_like(messages, value)
 
 
+_REVERSED = reversed_gradient()
+
+
+@comparable
+def wrong_senders(attack: Attack = _REVERSED, *, num_wrong: int, persistent: bool = False) -> WrongSenders:
+    """Workers that send wrong messages, for `gcjax.engine.run(..., wrong_senders=)` and `study.wrong_senders`.
+
+    Args:
+      attack: what they send instead of what they should; `reversed_gradient()` by default.
+      num_wrong: how many they are in each round.
+      persistent: whether they are the same in all rounds.
+
+    Raises:
+      ValueError: if the attack is no function, or the number is negative.
+    """
+    if not callable(attack):
+        raise ValueError(f"attack must be a function, for example reversed_gradient(); got {attack!r}.")
+    return WrongSenders(attack, _validate.integer("num_wrong", num_wrong, minimum=0), bool(persistent))
+
+
+ATTACKS = {
+    "reversed_gradient": Entry(reversed_gradient, _PAPER),
+    "constant_message": Entry(constant, _PAPER),
+}
+SENDERS = {"wrong_senders": Entry(wrong_senders, _PAPER)}
+
 __all__ = [
+    "ATTACKS",
+    "SENDERS",
     "WrongSenders",
     "constant",
     "reversed_gradient",

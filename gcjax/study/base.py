@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from gcjax import _validate, analysis, engine
 from gcjax.compression import Compression
+from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.tasks import Task
 
 _MAX_COUNT = 2**31 - 1  # of a count that JAX computes with
@@ -24,6 +25,7 @@ class Study:
       optimizer: on the server, the same for all schemes.
       optimizers: scheme -> its own optimizer, instead of `optimizer`.
       compressions: scheme -> the compression of its messages; the messages of the others are whole.
+      wrong_senders: scheme -> its workers that send wrong messages, where it has a code; in the others nobody does.
       num_workers: W.
       num_units: T, the units of work sampled for each worker. A scheme ends when a worker has used them up.
       num_seeds: S; each has its own durations, initial parameters and batches, the latter two in all conditions.
@@ -47,6 +49,7 @@ class Study:
     optimizer: optax.GradientTransformation
     optimizers: dict[str, optax.GradientTransformation] | None = None
     compressions: dict[str, Compression] | None = None
+    wrong_senders: dict[str, WrongSenders] | None = None
     num_workers: int
     num_units: int
     num_seeds: int = 5
@@ -103,6 +106,10 @@ class Study:
     def compression_of(self, scheme: str) -> Compression | None:
         """The compression of a scheme's messages; None for none."""
         return (self.compressions or {}).get(scheme)
+
+    def wrong_senders_of(self, scheme: str) -> WrongSenders | None:
+        """The workers that send wrong messages in a scheme; None for none."""
+        return (self.wrong_senders or {}).get(scheme)
 
     def checkpoints(self, out: Path, *names: str) -> engine.Checkpoints:
         """Where the checkpoints of one run go, in the folder `out` that the study writes.

@@ -30,8 +30,8 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
     for name in names:
         if len(file_name(name)) > _MAX_NAME_BYTES:
             raise ValueError(f"a scheme's name must fit into a file's name; got {name[:60]!r} and more. Shorten it.")
-    for kind, values_of_schemes in {"optimizers": study.optimizers, "compressions": study.compressions}.items():
-        for name in values_of_schemes or {}:
+    for kind in ("optimizers", "compressions", "wrong_senders"):
+        for name in getattr(study, kind) or {}:
             if name not in names:
                 raise ValueError(f"{kind} must be those of schemes, {', '.join(names)}; got one for '{name}'.")
 

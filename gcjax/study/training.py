@@ -21,6 +21,7 @@ from gcjax.compression import Compression
 from gcjax.engine.compressed_messages import sized_network
 from gcjax.engine.identity import run_identity
 from gcjax.engine.pieces import advance_in_pieces
+from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.protocols.base import with_absences
@@ -143,7 +144,8 @@ def train(
     optimizer = study.optimizer_of(scheme)
     training = _Training(
         protocol=truncated_protocol, optimizer=optimizer if rates is None else with_rate(optimizer),
-        compression=study.compression_of(scheme), num_commits=max_commits, eval_every=eval_every,
+        compression=study.compression_of(scheme), wrong_senders=study.wrong_senders_of(scheme), num_commits=max_commits,
+        eval_every=eval_every,
     )  # fmt: skip
     if study.mesh is None:
         runs = _train_in_one_program(training, scheme, study, inputs, out, report, rates)
@@ -180,6 +182,7 @@ class _Training(NamedTuple):
     protocol: Protocol
     optimizer: optax.GradientTransformation
     compression: Compression | None
+    wrong_senders: WrongSenders | None
     num_commits: int | None
     eval_every: int
 

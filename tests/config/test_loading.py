@@ -209,8 +209,8 @@ def test_a_file_that_does_not_exist_names_those_nearby(file, monkeypatch):
 def test_kinds_can_be_selected():
     assert list(registry.select_kinds("protocol")) == ["protocol"]
     assert set(registry.select_kinds()) == {
-        "absences", "assignment", "code", "compression", "deadline", "experiment", "groups", "network", "optimizer",
-        "protocol", "specification", "stopping", "straggler", "study", "task", "trace",
+        "absences", "assignment", "attack", "code", "compression", "deadline", "experiment", "groups", "network",
+        "optimizer", "protocol", "senders", "specification", "stopping", "straggler", "study", "task", "trace",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
         registry.select_kinds("protocols")

@@ -1,5 +1,7 @@
 """Published comparisons: the quadratic, its times, the mixture, and what is said of a claim."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,9 +9,11 @@ import pytest
 
 from experiments.published import comparison, gaussian_mixture, half_normal_delays, tridiagonal_quadratic
 from experiments.published.quadratic import product
-from experiments.tuned_schemes import TunedSchemes
-from gcjax import cli
-from gcjax.stragglers import sample_durations
+from experiments.tuned_schemes import Setting, TunedSchemes
+from gcjax import cli, progress, protocols
+from gcjax.stragglers import constant, constant_network, sample_durations
+from gcjax.study import Condition
+from tests.experiments.test_tuned_schemes import SETTING
 from tests.experiments.test_worker_busy import CONFIGS
 
 KEY = jax.random.key(0)
@@ -95,6 +99,25 @@ def test_what_is_said_of_a_claim(fast, slow, ours, holds):
     assert (finding.claim, finding.ours, finding.holds) == ("A is faster than B", ours, holds)
 
 
+def test_each_scheme_has_its_own_network(tmp_path, monkeypatch):
+    asked = {}
+
+    def no_trials(schemes, setting, *, out, progress):
+        asked[tuple(schemes)] = (setting.conditions["published"].network, setting.study.optimizers)
+        columns = {"scheme": np.array(["A"]), "condition": np.array(["published"]), "reach": np.array([1.0])}
+        return TunedSchemes(columns, columns)
+
+    monkeypatch.setattr(comparison, "tuned_schemes", no_trials)
+    study = dataclasses.replace(SETTING.study, optimizers={"A, 1": SETTING.study.optimizer})
+    slow, usual = constant_network(upload=3.0), constant_network(latency=1.0)
+    condition = Condition(constant(seconds=1.0))
+    setting = Setting(study, SETTING.tuning, {"published": condition}, [["published"]])
+    schemes = {"A, 1": protocols.asp(), "B": protocols.bsp(), "A, 2": protocols.asp()}
+    tuned = comparison._tuned_in_own_networks(schemes, setting, {"A": slow, "B": usual}, tmp_path, progress.silent())
+    assert asked == {("A, 1", "A, 2"): (slow, study.optimizers), ("B",): (usual, {})}
+    assert len(tuned.rows["scheme"]) == len(tuned.trials["reach"]) == 2
+
+
 def published(out, *bindings):
     given = [part for binding in (*SMALL, *bindings) for part in ("--set", binding)]
     return cli.main(["run", str(CONFIGS / "published/ringmaster.gin"), "--out", str(out), *given])
@@ -113,6 +136,7 @@ def test_a_comparison_writes_its_claims(tmp_path):
         ("published.claims = []", "claims must have one at least"),
         ("published.claims = [('Ringmaster', 'Rennala', 'x')]", "a claim must be of two of the schemes"),
         ("study.num_seeds = 1", "num_seeds"),
+        ("published.networks = {'Rennala': @constant_network()}", "networks must be those of schemes"),
     ],
 )
 def test_bad_comparisons(tmp_path, capsys, binding, message):

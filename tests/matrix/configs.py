@@ -22,6 +22,11 @@ BINDINGS = {
         "adaptive_codes.num_rounds = 10",
         "adaptive_codes.num_seeds = 2",
     ),
+    "attacks": (
+        *_COMPARISON,
+        "compare.schemes = {'mean': @coded(), 'majority, a=1, 1 lies': @majority/coded()}",
+        "study.wrong_senders = {'majority, a=1, 1 lies': @wrong_senders()}",
+    ),
     "codes": (
         "compare_codes.codes = {'uncoded': @uncoded(), 'partial, L=2': @partial2/partial()}",
         "compare_codes.num_trials = 4",
@@ -80,6 +85,24 @@ BINDINGS = {
         "published.claims = [('async DN', 'DiLoCo', 'faster')]",
         "gaussian_mixture.num_examples = 64",
         "gaussian_mixture.hidden = 4",
+    ),
+    "published/halos": (
+        *_PUBLISHED,
+        "published.schemes = {'HALoS': @halos(), 'async local SGD': @async_local_sgd()}",
+        "published.networks = {'HALoS': @region/constant_network()}",
+        "published.claims = [('HALoS', 'async local SGD', 'faster')]",
+        "halos.num_local_steps = 2",
+        "halos.num_contributions = 2",
+        "async_local_sgd.num_local_steps = 2",
+        "digits.hidden = (4,)",
+    ),
+    "published/ringleader": (
+        *_PUBLISHED,
+        "num_workers = 4",
+        "published.schemes = {'Malenia': @malenia(), 'IA2SGD': @ia2sgd()}",
+        "published.claims = [('Malenia', 'IA2SGD', 'faster')]",
+        "tuning.own_rates = {}",
+        "digits_of_clients.hidden = (4,)",
     ),
     "published/ringmaster": (
         *_PUBLISHED,
