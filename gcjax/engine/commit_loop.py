@@ -190,16 +190,18 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     opt_state = select_active(is_active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:
-        unread_slot = options.ring_size  # the last one, which nobody reads
-        slot_of_new_version = jnp.where(is_active, maker.ring_slots[state.commit + 1], unread_slot)
+        unread_slot = jnp.asarray(options.ring_size, maker.ring_slots.dtype)  # the last one, which nobody reads
+        slot_of_new_version = select_active(is_active, maker.ring_slots[state.commit + 1], unread_slot)
         ring = rings.write_slot(ring, slot_of_new_version, params)
-    out_of_bounds = maker.commits.time.size  # an index that is dropped
-    commit_index = jnp.where(is_active, state.commit, out_of_bounds)
+    out_of_bounds = jnp.asarray(maker.commits.time.size, state.commit.dtype)  # an index that is dropped
+    commit_index = select_active(is_active, state.commit, out_of_bounds)
     info = info._replace(
         loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
         residual=info.residual.at[commit_index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
     )
-    num_commits = state.commit + is_active.astype(state.commit.dtype)
+    # For one run this counts the turns of the loop, whatever `is_active` is; XLA sees that, and keeps one counter less.
+    # With more than eight operations of a turn ready at once, its CPU threads hand them to each other, at great cost.
+    num_commits = select_active(is_active, state.commit + 1, state.commit)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info
 
 

@@ -26,6 +26,8 @@ def check_state_fits(run: Run) -> None:
     """
     bytes_of_part = {part: memory.bytes_of_arrays(getattr(run.state, part)) for part in _WORDS}
     num_bytes = sum(bytes_of_part.values())
+    if num_bytes <= memory.available_bytes():
+        return
     parts = ", ".join(
         f"{words} {memory.size_text(bytes_of_part[part])}" for part, words in _WORDS.items() if bytes_of_part[part]
     )

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -128,7 +129,8 @@ def check_versions(one_version: bool, schedule: Schedule) -> None:
 
 def reads_one_version(schedule: Schedule) -> bool:
     """Whether all contributions to a commit read the same version."""
-    version, is_contribution = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0  # [..., E, C]
+    host: Any = jax.tree.map(np.asarray, schedule)  # before anything is computed, which NumPy does at once
+    version, is_contribution = host.version, host.worker >= 0  # [..., E, C]
     newest_version = np.where(is_contribution, version, -1).max(axis=-1, keepdims=True)
     return not (is_contribution & (version != newest_version)).any()
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.stragglers.network import Network
 
@@ -88,7 +88,9 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
 
     Raises:
       ValueError: if there are more pushes between two messages than there is room for; under `jit` the horizon is NaN.
+        If the room for all pushes of all commits does not fit into memory.
     """
+    _check_room_fits(pushes, exchanges)
     group = jnp.asarray(exchanges.group_of_worker)[pushes.worker[:, 0].clip(0)]  # [P]
     outcome = _push_outcomes(pushes.time, group, exchanges)
     num_pushes, num_contributions = pushes.time.size, exchanges.num_contributions
@@ -126,6 +128,17 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
         work=by_commit(pushes.work[:, 0], 0),
         weight=by_commit(outcome.is_sent.astype(pushes.time.dtype), 0),
         read=_version_by_unit(pushes, jnp.where(happens, version, 0)),
+    )
+
+
+def _check_room_fits(pushes: Schedule, exchanges: Exchanges) -> None:
+    """Raises a `ValueError` if what is recorded of the contributions to all commits does not fit into memory."""
+    num_commits = max(1, pushes.time.size // exchanges.num_contributions)
+    bytes_of_push = sum(getattr(pushes, name).dtype.itemsize for name in ("worker", "unit", "work", "weight"))
+    memory.check_fits(
+        f"the pushes in up to {num_commits} commits with room for {exchanges.max_pushes} each",
+        num_commits * exchanges.max_pushes * bytes_of_push,
+        "Give max_pushes, the most pushes of a group between two of its messages: by default there is room for all.",
     )
 
 
