@@ -350,6 +350,22 @@ def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
         assert_close(single.info, jax.tree.map(lambda x: x[i], batch.info))  # noqa: B023
 
 
+def test_under_vmap_a_run_with_fewer_commits_is_as_it_is_alone(x64):
+    task, whole = regression(), durations(num_units=4)
+    both = jnp.stack([whole, whole.at[1:, 0].set(jnp.inf)])  # a worker fails after its first unit
+
+    def train(durations_of_run):
+        return engine.run(task, PROTOCOLS["asp"], SGD, durations_of_run, rng_key=KEY, eval_every=3)
+
+    batch = jax.jit(jax.vmap(train))(both)
+    assert batch.state.commit[1] < batch.state.commit[0]
+    for i in range(2):
+        alone = train(both[i])
+        assert alone.state.commit == batch.state.commit[i]
+        assert_close(alone.info, jax.tree.map(lambda x: x[i], batch.info))  # noqa: B023
+        assert_close(alone.params, jax.tree.map(lambda x: x[i], batch.params))  # noqa: B023
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", some(["asp"], ["bsp"]))
 def test_the_final_metric_is_that_of_the_last_parameters(name, x64):
