@@ -34,6 +34,10 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
     each round are left out. Messages count as right up to rounding, so that devices need not agree to the last bit; who
     knows the random combination could choose a wrong message that it hides (with real attackers, draw another one).
 
+    Of many wrong ones float32 has too few digits to find each: with a = 3 of 200 workers or 5 of 100 the sums that were
+    decoded in trials were off by less than one percent, with a = 10 of 200 in one of six rounds by more, up to any
+    size. In float64 all of them were right.
+
     Where DRACO solves for the error locator from syndromes, this takes the null vector of the equations of Welch and
     Berlekamp, which bears missing rows.
 

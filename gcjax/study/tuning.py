@@ -110,8 +110,20 @@ def trial_plan(plan: Plan, rates: Sequence[float]) -> Plan:
 
     Args:
       plan: without rates.
-      rates: of the optimizers of the study, whose own learning rate is to be 1.
+      rates: of the optimizers of the study, whose own learning rate is to be 1; numbers above 0.
+
+    Raises:
+      ValueError: if the plan has rates already, or there is no rate, or one is not above 0 and finite, or what is
+        repeated does not fit into memory.
     """
+    if plan.rates is not None:
+        raise ValueError(
+            "trials must be of a plan without rates; this one has them. Take the plan that it was made of."
+        )
+    for rate in rates:
+        _validate.single_number("a rate of trials", rate, above=True, finite=True)
+    if not len(rates):
+        raise ValueError("rates must have a learning rate at least, as in (0.1, 0.3); got none.")
     num_trials, num_runs = len(rates), len(plan.inputs.durations)
     memory.check_fits(
         f"the durations and schedules of {num_trials} trials",

@@ -108,6 +108,10 @@ def test_wrong_messages_of_any_size_are_found(gradients):
         sent[4], sent[9] = value, -value / 3
         decode = np.asarray(compare(jnp.asarray(sent), coding))
         assert decode.any() and not decode[[4, 7, 9]].any(), value
+    if gradients in ("usual", "tiny"):  # wrong ones about as large as right ones
+        sent = right.copy()
+        sent[4], sent[9] = -right[4], 2 * right[9]
+        assert not np.asarray(compare(jnp.asarray(sent), coding))[[4, 7, 9]].any()
 
 
 def test_one_more_is_too_many(x64):

@@ -113,6 +113,19 @@ def test_bad_rates():
         rate_grid(0.1, 1.0, 0)
 
 
+def test_bad_trials():
+    planned = plan(STUDY, {"BSP": SCHEMES["BSP"]}, CONDITIONS)
+    with pytest.raises(ValueError, match="a learning rate at least, .*; got none"):
+        trials(planned, ())
+    for rate in (float("nan"), -0.1, 0.0, float("inf")):
+        with pytest.raises(ValueError, match="a rate of trials must be above 0 and finite; got"):
+            trials(planned, (0.1, rate))
+    with pytest.raises(ValueError, match="a rate of trials must be one number; got '0.1'"):
+        trials(planned, ("0.1",))
+    with pytest.raises(ValueError, match="of a plan without rates"):
+        trials(trials(planned, RATES), RATES)
+
+
 def test_the_grid_has_equal_ratios_and_both_ends():
     np.testing.assert_allclose(rate_grid(0.1, 0.8, 4), [0.1, 0.2, 0.4, 0.8])
 
