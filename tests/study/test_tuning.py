@@ -116,14 +116,14 @@ def test_bad_rates():
 def test_bad_trials():
     planned = plan(STUDY, {"BSP": SCHEMES["BSP"]}, CONDITIONS)
     with pytest.raises(ValueError, match="a learning rate at least, .*; got none"):
-        trials(planned, ())
+        trial_plan(planned, ())
     for rate in (float("nan"), -0.1, 0.0, float("inf")):
         with pytest.raises(ValueError, match="a rate of trials must be above 0 and finite; got"):
-            trials(planned, (0.1, rate))
+            trial_plan(planned, (0.1, rate))
     with pytest.raises(ValueError, match="a rate of trials must be one number; got '0.1'"):
-        trials(planned, ("0.1",))
+        trial_plan(planned, ("0.1",))
     with pytest.raises(ValueError, match="of a plan without rates"):
-        trials(trials(planned, RATES), RATES)
+        trial_plan(trial_plan(planned, RATES), RATES)
 
 
 def test_the_grid_has_equal_ratios_and_both_ends():
