@@ -170,7 +170,10 @@ def check_sent_to_server(compression: Compression | None, protocol: Protocol) ->
 
 
 def check_from_beginning(compression: Compression, memberships: Sequence[Membership], start: Start | None) -> None:
-    """Raises a `ValueError` if the states of a compression are not known: those of a start, or of new processes."""
+    """Raises a `ValueError` if a replay with compression begins with a start, or a process begins anew.
+
+    Nobody has recorded the states of the workers' compression at that moment.
+    """
     if start is not None or any(membership.anew for membership in memberships):
         raise ValueError(
             "a replay with compression must begin at the beginning, with workers that do not begin anew, since nobody "

@@ -67,14 +67,14 @@ class Processes:
         restart: bool,
         on_error: Callable[[], None],
     ) -> None:
-        """Starts them; arguments as in `processes`."""
+        """Starts the children; arguments as in `processes`."""
         self.results: dict[int, Any] = {}
         self.num_restarts = 0
         self._target, self._arguments, self._restart, self._on_error = target, arguments, restart, on_error
         self._errors: list[str] = []
         self._is_ending = threading.Event()
         self._children_lock = threading.Lock()
-        self._started_numbers: set[int] = set()
+        self._numbers_started_before: set[int] = set()  # the next child of such a number is a restart
         self._children = {number: self._new_child(number) for number in arguments}
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
@@ -109,9 +109,9 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         arguments = dict(self._arguments[number])
-        is_x64, is_restart = jnp.result_type(float) == jnp.float64, number in self._started_numbers
+        is_x64, is_restart = jnp.result_type(float) == jnp.float64, number in self._numbers_started_before
         values = self._target, arguments, writer, is_x64, is_restart
-        self._started_numbers.add(number)
+        self._numbers_started_before.add(number)
         process = context.Process(target=_main, args=values, name=f"worker-{number}", daemon=True)
         process.start()
         writer.close()

@@ -88,7 +88,7 @@ def test_a_function_deals_out_shapes_inside_jit_as_outside():
 
     params = {"a": jnp.ones(3), "b": jnp.ones(2, jnp.float16)}
     fragments = fragments_of(2, by_size, 0.5)
-    first = jax.jit(fragments.only)(jnp.int32(0), params)
+    first = jax.jit(fragments.masked)(jnp.int32(0), params)
     np.testing.assert_array_equal(first["a"], [1, 0, 1])
     np.testing.assert_array_equal(first["b"], [0, 0])
 

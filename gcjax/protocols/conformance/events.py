@@ -47,7 +47,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
       kinds: which events there are to be.
 
     Raises:
-      ValueError: if it is of a batch, or its numbers are none of workers and units.
+      ValueError: if it is of a batch, or has numbers that no worker or unit of it has.
     """
     record = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
