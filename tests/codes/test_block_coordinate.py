@@ -128,6 +128,7 @@ def test_the_sizes_beat_every_redundancy_of_the_whole_gradient(kind):
     assert mean_of(own) < 0.9 * min(mean_of((s,) * 40) for s in range(8))
 
 
+@pytest.mark.slow
 def test_a_run_is_the_uncoded_run_and_computes_each_chunk_once(x64):
     """Whoever is late."""
     code, task = block_code(3, (0, 1, 2)), tasks.linear_regression(num_chunks=3)

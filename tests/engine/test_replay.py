@@ -56,6 +56,7 @@ def start_of(protocol, optimizer, schedule, commit):
     return engine.Start(commit, runs[-1].params, runs[-1].state.opt_state, versions)
 
 
+@pytest.mark.slow("ssp")
 @pytest.mark.parametrize("name", ["ssp", pytest.param("bsp", marks=pytest.mark.slow)])
 def test_a_replay_goes_on_from_a_start(name):
     protocol = {"ssp": PROTOCOLS["ssp"], "bsp": protocols.bsp()}[name]

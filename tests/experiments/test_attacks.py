@@ -24,6 +24,7 @@ def run(out, *bindings):
     return cli.main(["run", str(CONFIGS / "attacks.gin"), "--out", str(out), *given])
 
 
+@pytest.mark.slow
 def test_a_majority_does_not_notice_a_liar_and_the_mean_does(tmp_path):
     assert run(tmp_path / "out", *PAIR) == 0
     results = analysis.load(tmp_path / "out")

@@ -153,6 +153,7 @@ def test_a_silent_worker_is_put_out_and_a_push_of_its_old_turn_is_in_no_commit()
     worker.connection.close()
 
 
+@pytest.mark.slow
 def test_a_push_that_lacks_a_field_is_refused():
     served = Served(setup(PROTOCOLS["asp"]), limits(1, min_workers=1))
     worker = Scripted(served.server, 0)

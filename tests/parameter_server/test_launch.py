@@ -62,6 +62,7 @@ def is_alive(pid):
     return True
 
 
+@pytest.mark.slow
 def test_processes_return_what_they_have_made():
     with launch.processes(one_number, {3: {"number": 30}}) as children:
         assert children.join(60)

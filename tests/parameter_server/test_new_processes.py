@@ -48,6 +48,7 @@ def killed_twice(name, monkeypatch):
     return run.end()
 
 
+@pytest.mark.slow
 @pytest.mark.slow("elastic_averaging")
 @pytest.mark.parametrize("name", CASES)
 def test_a_replay_knows_that_a_process_is_another_one(name, monkeypatch):

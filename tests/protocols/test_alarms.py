@@ -70,6 +70,7 @@ def commits_in_python(durations, grace):
     return commits
 
 
+@pytest.mark.slow
 @pytest.mark.slow("0.25")
 @pytest.mark.parametrize("grace", [0.25, 1.0, 50.0])
 def test_a_grace_window_is_that_of_plain_python(grace):

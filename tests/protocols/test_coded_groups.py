@@ -127,6 +127,7 @@ def test_a_replay_a_batch_of_seeds_and_one_program(trained, x64):
     np.testing.assert_allclose(jax.vmap(params)(seeds, keys), one_by_one, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", some([3], [4, 5]))
 def test_a_record_keeps_its_promise_and_a_damaged_one_does_not(seed):
     protocol = protocols.grouped(groups=GROUPS, code=CODES, central_seconds=0.25)

@@ -55,6 +55,7 @@ def test_the_first_of_the_earliest(num_times):
         check(kept, times, first)
 
 
+@pytest.mark.slow("1")
 @pytest.mark.parametrize("num_times", [1, 2, 3, 4])
 def test_all_times_of_few(num_times, monkeypatch):
     """Every choice of three times, in blocks of two also where so few would be one block."""

@@ -15,6 +15,7 @@ CONDITIONS = {"all": Condition(stragglers.constant(seconds=1.0), NETWORK)}
 SIGN = compression.error_feedback(compression.sign())  # 5 bytes of 8
 
 
+@pytest.mark.slow
 def test_a_scheme_has_a_compression_of_its_own(tmp_path):
     schemes = {
         "BSP": protocols.bsp(),
