@@ -326,9 +326,10 @@ class Coordinator:
         self._carry_out(self._decide(NO_EVENT, 0, now), now)
 
     def _go_on_without_silent(self, silent: np.ndarray) -> None:
-        """Goes on without the push of workers, `bool[W]`, that have been stopped, as the others are enough.
+        """Goes on without the push of workers, `bool[W]`, that were told to stop and do not answer.
 
-        Where that takes somebody who had done nothing yet at the stop, it is asked now.
+        The others are enough. If they are only with workers that had done nothing yet at the stop, these are told to
+        stop now. The messages of a code are worth nothing without those that lack: its turns go on.
         """
         if self._commits.coded_rounds is not None:
             self.rule_state.reset_progress(silent)

@@ -25,7 +25,7 @@ class GradientProgram:
         self._task, self._batch_key = setup.task, setup.batch_key
         self._gradient = unit_gradient(setup.task, worker)
         self._params: Any = None
-        self._last_gradient: Any = None
+        self._last_gradient: Any = None  # of the unit that was computed last, to be pushed
 
     def begin(self, version_params: Any) -> None:
         """Begins a turn, at new parameters if there are any."""

@@ -194,7 +194,11 @@ class _Program(NamedTuple):
         return gets_busy & same_units & (keeps_version | (reads_newest & (reads_own_commit | is_first_bringer)))
 
     def _is_push(self, before: Table, after: Table, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes, for the next commit, or for the next round if it has brought one."""
+        """bool[]: whether the worker pushes while no push waits for its commit.
+
+        A push counts for the commit to come, or for the next round if the worker has brought a commit of this one.
+        """
+        no_push_waits = ~self.has_uncommitted_push(before)
         gets_idle = (before.busy[worker] == 1) & (after.busy[worker] == 0)
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         num_new_next_round_units = after.next_round_units[worker] - before.next_round_units[worker]
@@ -206,8 +210,8 @@ class _Program(NamedTuple):
         must_read_is_right = after.must_read[worker] == brings_commit
         same_read = after.read[worker] == before.read[worker]
         same_bringer_unknown = after.first_bringer_unknown == before.first_bringer_unknown
-        others_unchanged = same_read & same_bringer_unknown & ~self.has_uncommitted_push(before)
-        return gets_idle & pushes_one & brought_commit_is_right & must_read_is_right & others_unchanged
+        rest_is_same = same_read & same_bringer_unknown
+        return gets_idle & pushes_one & brought_commit_is_right & must_read_is_right & rest_is_same & no_push_waits
 
     def may_commit(self, state: Table) -> jax.Array:
         """bool[]: whether all are in the table, and one of them can have come now; or somebody has brought a commit."""
