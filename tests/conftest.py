@@ -8,6 +8,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import signal
 
 NUM_DEVICES = os.environ.get("GCJAX_TEST_DEVICES", "8")
 FLAGS = [os.environ.get("XLA_FLAGS", ""), f"--xla_force_host_platform_device_count={NUM_DEVICES}"]
@@ -44,6 +45,8 @@ def pytest_addoption(parser):
 
 def pytest_sessionstart():
     link_all(COMMON, PROGRAMS)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; processes would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Tracing makes many objects, few of them in cycles: to look for these as often as usual takes a tenth of the time.
     gc.freeze()
     gc.set_threshold(200_000, 20, 1000)
