@@ -94,7 +94,7 @@ def strict_numerics(request):
         yield
 
 
-MAX_MAPS = 35_000
+MAX_MAPS = 15_000
 """Parts of memory that a process maps; Linux allows 65 530. A compiled program takes some, and a module of tests up to
 a few thousand."""
 
