@@ -1,4 +1,4 @@
-"""What each scheme does with the blocks of a trace; programs are compiled while others are traced and run.
+"""What each scheme does with the blocks of a trace; programs are compiled and run while others are traced.
 
 Letters: T steps, W workers.
 """
@@ -6,8 +6,9 @@ Letters: T steps, W workers.
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from gcjax.advice import evaluation, simulation
@@ -16,8 +17,8 @@ from gcjax.advice.evaluation import Ratios
 from gcjax.advice.labels import label
 from gcjax.progress import Progress
 
-_NUM_COMPILING = 2  # programs at a time, beside the thread that traces and runs
-_COMPILING_FRACTION = 0.3  # of the whole, before the first scheme is run
+_NUM_THREADS = 2  # that compile and run programs, beside the one that traces
+_TRACING_FRACTION = 0.3  # of the whole, before the first result is waited for
 
 
 class Sample(NamedTuple):
@@ -50,37 +51,45 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
       ValueError: if one cannot be scheduled; the error names it.
     """
     results = []
-    with _compilations(schemes, seconds.shape, sample, progress) as compilations:
-        for index, (scheme, compilation) in enumerate(zip(schemes, compilations, strict=True)):
-            fraction = _COMPILING_FRACTION + (1 - _COMPILING_FRACTION) * index / len(schemes)
+    with _results_under_way(schemes, seconds, sample, progress) as results_under_way:
+        for index, (scheme, result) in enumerate(zip(schemes, results_under_way, strict=True)):
+            fraction = _TRACING_FRACTION + (1 - _TRACING_FRACTION) * index / len(schemes)
             progress.update(label(scheme), fraction)
-            compilation.result()  # waits for it
-            with _errors_with_name(scheme):
-                results.append(_simulated_result(scheme, seconds, sample))
+            results.append(result.result())  # waits for it
     return results
 
 
 @contextlib.contextmanager
-def _compilations(
-    schemes: Sequence[Scheme], trace_shape: tuple[int, ...], sample: Sample, progress: Progress
-) -> Iterator[list[Future[Any]]]:
-    """The compilation of each scheme's program, under way on other threads; at the end no more are begun.
+def _results_under_way(
+    schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sample, progress: Progress
+) -> Iterator[list[Future[Result]]]:
+    """The result of each scheme, compiled and simulated on other threads; at the end no more are begun.
 
     A program is traced on this thread, whose settings of JAX it takes.
     """
-    pool = ThreadPoolExecutor(_NUM_COMPILING, thread_name_prefix="gcjax-advice-compile")
+    pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="gcjax-advice")
+    has_64_bits = jax.numpy.result_type(float) == np.float64
     try:
-        compilations = []
+        results = []
         for index, scheme in enumerate(schemes):
-            progress.update("compiling", _COMPILING_FRACTION * index / len(schemes))
+            progress.update("compiling", _TRACING_FRACTION * index / len(schemes))
             with _errors_with_name(scheme):
                 program = simulation.lowered_program(
-                    scheme, trace_shape, sample.first_step_of_block, sample.block_steps
+                    scheme, seconds.shape, sample.first_step_of_block, sample.block_steps
                 )
-            compilations.append(pool.submit(program.compile))
-        yield compilations
+            results.append(pool.submit(_compiled_result, scheme, program, seconds, sample, has_64_bits))
+        yield results
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _compiled_result(
+    scheme: Scheme, program: jax.stages.Lowered, seconds: np.ndarray, sample: Sample, has_64_bits: bool
+) -> Result:
+    """The result of a scheme whose program is to be compiled first; on any thread."""
+    with _errors_with_name(scheme), jax.enable_x64(has_64_bits):
+        program.compile()
+        return _simulated_result(scheme, seconds, sample)
 
 
 @contextlib.contextmanager
