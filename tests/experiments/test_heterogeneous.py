@@ -101,6 +101,7 @@ def test_clients_have_their_own_mixtures_of_all_images():
     assert digits_of_clients(10).metrics == task.metrics
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_mean_loss_of_all_training_images():
     task = digits_of_clients(7, hidden=(4,))  # chunks of unequal length
     params = task.init(KEY)

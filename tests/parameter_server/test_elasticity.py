@@ -165,6 +165,7 @@ def test_a_push_that_lacks_a_field_is_refused():
     worker.connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["worker_busy", pytest.param("worker_busy overlap", marks=pytest.mark.slow)])
 def test_a_push_that_is_skipped_between_two_pushes_to_one_commit_leaves_the_record_whole(name, monkeypatch):
     with jax.enable_x64(True):

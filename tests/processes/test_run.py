@@ -144,6 +144,7 @@ def test_a_process_with_another_secret_stays_outside(tmp_path):
     assert all(file.read_text() not in ends[0].stderr + ends[1].stderr for file in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", one_in(2, [2, 0]))
 def test_a_killed_process_ends_the_others_at_once(tmp_path, lost):
     with group(tmp_path, 3, *ENDLESS) as started:

@@ -71,6 +71,7 @@ def test_a_run_is_the_uncoded_run(x64):
     assert (run.info.residual < 1e-9).all()
 
 
+@pytest.mark.slow
 def test_what_it_promises_is_checked():
     """Without the messages below it, a node's message does not help."""
     network = network_of(table.random_links(1, 6), np.float32)

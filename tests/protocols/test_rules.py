@@ -69,7 +69,7 @@ SIMULATED = {**PROTOCOLS, **ADAPTIVE}
 QUICK = ("adsp", "decoupled_diloco", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
 
 
-@pytest.mark.slow("adsp", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
+@pytest.mark.slow("decoupled_diloco", "adsp", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
 @pytest.mark.parametrize("name", some(QUICK, [name for name in sorted(SIMULATED) if name not in QUICK]))
 def test_a_rule_gives_the_schedule_of_its_protocol(name):
     protocol = SIMULATED[name]
