@@ -200,7 +200,7 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
         residual=info.residual.at[commit_index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
     )
     # For one run this counts the turns of the loop, whatever `is_active` is; XLA sees that, and keeps one counter less.
-    # Its CPU threads hand operations to each other where many are ready at once: 8 to 15 µs a commit.
+    # It was 8 to 15 µs a commit, and nothing on one core: its threads seem to share operations that are ready at once.
     num_commits = select_active(is_active, state.commit + 1, state.commit)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info
 

@@ -2,8 +2,6 @@
 
 The specification is one of `gcjax.specifications`, of as many workers; it was checked on its own that programs
 that keep to its guarantees have its property, and here it is checked that this run kept to them.
-
-Letters: W workers.
 """
 
 from collections.abc import Sequence
@@ -154,9 +152,8 @@ class Validation:
                 first_violation = int(np.flatnonzero(violations.any(axis=1))[0])
                 violation = VIOLATIONS[int(np.flatnonzero(violations[first_violation])[0])]
                 state = _take_rows(states, first_violation)
-                counterexample = _counterexample(
-                    self.specification, trace, first_event + first_violation, violation, state
-                )
+                breaking_event = first_event + first_violation
+                counterexample = _counterexample(self.specification, trace, breaking_event, violation, state)
                 return counterexample._replace(num_events=self.num_events + first_violation + 1)
             self._state = _take_rows(states, -1)
             self.num_events += num_events
