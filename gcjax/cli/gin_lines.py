@@ -90,7 +90,7 @@ class _ConfigLines:
         """No lines yet."""
         self.kinds = kinds
         self.lines: list[str] = []
-        self._selectors_with_lines: set[str] = set()
+        self._written_selectors: set[str] = set()
 
     def add_entry(self, selector: str, entry: registry.Entry) -> None:
         """Adds a line for each required parameter of an entry, and those of the entries named there; once an entry.
@@ -99,9 +99,9 @@ class _ConfigLines:
           selector: the entry's name in gin.
           entry: of the registry.
         """
-        if selector in self._selectors_with_lines:
+        if selector in self._written_selectors:
             return
-        self._selectors_with_lines.add(selector)
+        self._written_selectors.add(selector)
         named_entries: list[tuple[str, registry.Entry]] = []
         for parameter in _required_parameters(signature_of(entry.factory)):
             example = self._example_text(parameter.name, parameter.annotation, entry, named_entries)
@@ -123,7 +123,7 @@ class _ConfigLines:
         """
         accepted_types = types_of_union(annotation)
         if parameter == "rng_key":
-            self._selectors_with_lines.add("key")
+            self._written_selectors.add("key")
             if "key.seed = 0" not in self.lines:
                 self.lines.append("key.seed = 0")
             return "@key()"

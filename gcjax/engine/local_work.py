@@ -113,8 +113,7 @@ def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Arra
     loss_weights = steps.loss_weight.astype(losses.dtype)
     mean_loss = mean_from_sums(jnp.sum(losses * loss_weights), loss_weights.sum())
     server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
-    no_residual = jnp.zeros((), steps.weight.dtype)
-    return Contribution(server_gradient, mean_loss, no_residual)
+    return Contribution(server_gradient, mean_loss, residual=jnp.zeros((), steps.weight.dtype))  # no code, nothing lost
 
 
 def _pushed_fragment(

@@ -81,9 +81,9 @@ class TurnLog:
         """Nothing has happened yet."""
         self.turns: list[list[Turn]] = [[] for _ in range(num_workers)]
         self.commit_times: list[float] = []
-        self.losses: list[float] = []
+        self.losses: list[float] = []  # of commits
         self.memberships: list[Membership] = []
-        self.incarnations: dict[int, str] = {}
+        self.incarnations: dict[int, str] = {}  # worker -> the process that took its last turns
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""

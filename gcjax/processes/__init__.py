@@ -14,13 +14,13 @@ with an error; 1 if it ended with an error itself.
 from gcjax.processes.apart import ApartPlace, apart, asks_for_apart, current_place
 from gcjax.processes.group import LOST, group
 from gcjax.processes.rendezvous import Rendezvous, rendezvous
-from gcjax.processes.share import SharedError, agree, is_first, share
+from gcjax.processes.share import ErrorOnAllProcesses, agree, is_first, share
 
 __all__ = [
     "LOST",
     "ApartPlace",
+    "ErrorOnAllProcesses",
     "Rendezvous",
-    "SharedError",
     "agree",
     "apart",
     "asks_for_apart",

@@ -18,7 +18,7 @@ from gcjax.processes.listening import interface
 from gcjax.processes.member import Member
 from gcjax.processes.rendezvous import Rendezvous, rendezvous
 from gcjax.processes.secret import secret
-from gcjax.processes.share import SharedError
+from gcjax.processes.share import ErrorOnAllProcesses
 
 LOST = 3
 """The exit status of a process that ends because another one was lost or ended with an error."""
@@ -87,7 +87,7 @@ def group(
             _initialize(link.rendezvous, address, link.host, timeout, lost_after)
             try:
                 yield
-            except SharedError as error:  # every process has it, so nobody is to be told
+            except ErrorOnAllProcesses as error:  # every process has it, so nobody is to be told
                 shared_error = error
             link.run(link.node.finish())
     except BaseException as error:

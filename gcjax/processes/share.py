@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from gcjax.processes.apart import current_place
 
 
-class SharedError(ValueError):
+class ErrorOnAllProcesses(ValueError):
     """An error that every process of the group raises at the same place."""
 
 
@@ -50,10 +50,10 @@ def share(make: Callable[[], Any]) -> list[Any]:
     value_and_problem = value, None if own_error is None else str(own_error)
     values_and_problems = [json.loads(text) for text in _texts_of_all(json.dumps(value_and_problem))]
     if own_error is not None:
-        raise SharedError(str(own_error)) from own_error
+        raise ErrorOnAllProcesses(str(own_error)) from own_error
     for rank, (_, problem) in enumerate(values_and_problems):
         if problem is not None:
-            raise SharedError(f"Process {rank}: {problem}")
+            raise ErrorOnAllProcesses(f"Process {rank}: {problem}")
     return [value for value, _ in values_and_problems]
 
 
@@ -72,7 +72,7 @@ def agree(what: str, text: str) -> None:
     if differing_ranks:
         plural = "processes" if len(differing_ranks) > 1 else "process"
         shown_rank = differing_ranks[0]
-        raise SharedError(
+        raise ErrorOnAllProcesses(
             f"All processes must have the same {what}; that of {plural} {', '.join(map(str, differing_ranks))} is not "
             f"that of process 0:\n{_differing_lines(texts[0], texts[shown_rank], shown_rank)}\n"
             f"Start all of them with the same {what}."
@@ -101,13 +101,13 @@ def _texts_of_all(text: str) -> list[str]:
 
 
 def _check_devices() -> None:
-    """Raises a `SharedError` unless all processes have equally many devices."""
+    """Raises a `ErrorOnAllProcesses` unless all processes have equally many devices."""
     num_devices_of_rank = Counter(device.process_index for device in jax.devices())
     rank_of_most = max(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
     rank_of_fewest = min(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
     most_devices, fewest_devices = num_devices_of_rank[rank_of_most], num_devices_of_rank[rank_of_fewest]
     if most_devices != fewest_devices:
-        raise SharedError(
+        raise ErrorOnAllProcesses(
             f"All processes must have the same number of devices; process {rank_of_fewest} has "
             f"{fewest_devices}, process {rank_of_most} has {most_devices}."
         )

@@ -213,8 +213,8 @@ class Protocol(NamedTuple):
         try:
             check_schedule(schedule, self, durations)
         except ValueError:
-            if _lacked_room(schedule):
-                _raise_what_lacked_room(simulation, *inputs)
+            if _overflowed_buffer(schedule):
+                _raise_buffer_overflow(simulation, *inputs)
             raise
         return schedule
 
@@ -243,13 +243,13 @@ def workers_of(protocol: Protocol) -> int | None:
     return protocol.code.assignment.num_workers
 
 
-def _lacked_room(schedule: Any) -> bool:
+def _overflowed_buffer(schedule: Any) -> bool:
     """Whether a compiled simulation had too little room for commits or messages: its horizon is then NaN."""
     has_values = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
     return has_values and bool(np.isnan(schedule.horizon).any())
 
 
-def _raise_what_lacked_room(simulation: Callable[..., Schedule], *inputs: Any) -> None:
+def _raise_buffer_overflow(simulation: Callable[..., Schedule], *inputs: Any) -> None:
     """Runs the simulation once more, not compiled: it then raises the error that says what there was no room for."""
     simulation(*inputs)
 

@@ -62,7 +62,7 @@ def adaptive_coded(
         f"adaptive_coded({num_workers} workers, loads {loads})",
         num_workers,
         max_pending_units=max(code.load for code in codes),
-        has_enough=program.has_enough,
+        has_enough_to_commit=program.is_decodable,
         further_invariant=program.is_within_load,
         claim="no commit without a set that its round's code decodes, all of it from the version that it replaces",
     )
@@ -110,7 +110,7 @@ class _Program(NamedTuple):
         """int[]: the chunks of a worker by the code of this round."""
         return jnp.asarray([code.load for code in self.codes], jnp.int32)[state.code]
 
-    def has_enough(self, state: CodedRounds) -> jax.Array:
+    def is_decodable(self, state: CodedRounds) -> jax.Array:
         """bool[]: whether the code of this round decodes what has been done."""
         return jnp.stack([code.is_decodable(state.pending_units) for code in self.codes])[state.code]
 
@@ -139,7 +139,7 @@ class _Program(NamedTuple):
             after = state._replace(
                 version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units), code=next_code
             )
-            return after, self.has_enough(state)
+            return after, self.is_decodable(state)
 
         def matches(before: CodedRounds, after: CodedRounds, event: Event) -> jax.Array:
             """bool[]: whether the step is the commit that the event shows, with the same code in the next one."""
@@ -153,4 +153,4 @@ class _Program(NamedTuple):
     def server_rule(self, before: CodedRounds, after: CodedRounds, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits what the code of the round decodes, and takes one of the codes next."""
         is_code = (after.code >= 0) & (after.code < len(self.codes))
-        return is_commit(before, after) & is_code & self.has_enough(before)
+        return is_commit(before, after) & is_code & self.is_decodable(before)

@@ -56,7 +56,7 @@ def coded(
         f"coded({num_workers} workers, load {decodable_sets.load})",
         num_workers,
         max_pending_units=decodable_sets.load,
-        has_enough=lambda state: decodable_sets.is_decodable(state.pending_units),
+        has_enough_to_commit=lambda state: decodable_sets.is_decodable(state.pending_units),
         claim="no commit without a decodable set, all of it from the version that the commit replaces",
     )
 
@@ -83,7 +83,7 @@ def coded_reduce(
         f"coded_reduce({num_workers} workers, {num_layers} layers)",
         num_workers,
         max_pending_units=decodable_sets.load,
-        has_enough=lambda state: decodable_sets.is_decodable(state.pending_units),
+        has_enough_to_commit=lambda state: decodable_sets.is_decodable(state.pending_units),
         claim="no commit without a set that decodes from node to node, all of it from the version that it replaces",
     )
 

@@ -86,7 +86,7 @@ def _cancelling_with_members(
         num_workers,
         max_pending_units=1 if one_push_per_worker else num_contributions,
         has_room=lambda state: state.pending_units.sum() < num_contributions,
-        has_enough=lambda state: (
+        has_enough_to_commit=lambda state: (
             (state.pending_units.sum() == num_contributions) | (one_push_per_worker & all_have_pushed(state, alive))
         ),
         further_invariant=lambda state: (

@@ -32,7 +32,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
         num_workers,
         max_pending_units=num_contributions,
         has_room=lambda state: state.pending_units.sum() < num_contributions,
-        has_enough=lambda state: state.pending_units.sum() == num_contributions,
+        has_enough_to_commit=lambda state: state.pending_units.sum() == num_contributions,
         further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
     )
@@ -131,8 +131,8 @@ class _Program(NamedTuple):
         reads_newest = (
             (after.remaining_units[worker] == 1) & (after.read[worker] == before.version) & (num_new_units == 0)
         )
-        leaves_nothing = (before.remaining_units[worker] == 0) | (delay >= self.delay_threshold)
-        return pushes | (reads_newest & leaves_nothing)
+        drops_no_new_gradient = (before.remaining_units[worker] == 0) | (delay >= self.delay_threshold)
+        return pushes | (reads_newest & drops_no_new_gradient)
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of the push, and whether there is one."""

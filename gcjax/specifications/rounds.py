@@ -112,7 +112,7 @@ def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Spec
 def averaging_with_members(name: str, num_workers: int, num_local_steps: int, alive: Any) -> Specification:
     """Rounds of H steps of everybody who takes part, `alive bool[W]`; of who has left, what has arrived before."""
 
-    def has_enough(state: Rounds) -> jax.Array:
+    def has_enough_to_commit(state: Rounds) -> jax.Array:
         """bool[]: whether all who take part have taken their steps, and anybody has."""
         is_done = state.pending_units == num_local_steps
         return (is_done | ~alive).all() & is_done.any()
@@ -121,7 +121,7 @@ def averaging_with_members(name: str, num_workers: int, num_local_steps: int, al
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
         max_pending_units=num_local_steps,
-        has_enough=has_enough,
+        has_enough_to_commit=has_enough_to_commit,
         claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
 
@@ -153,7 +153,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
         max_pending_units=num_local_steps,
-        has_enough=lambda state: (state.pending_units == state.round_units).all(),
+        has_enough_to_commit=lambda state: (state.pending_units == state.round_units).all(),
         further_invariant=lambda state: (state.pending_units <= state.round_units).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
@@ -205,7 +205,7 @@ def specification_of_rounds(
     num_workers: int,
     *,
     max_pending_units: int | np.ndarray,
-    has_enough: Condition,
+    has_enough_to_commit: Condition,
     claim: str,
     has_room: Condition = lambda state: jnp.ones((), bool),
     further_invariant: Condition = lambda state: jnp.ones((), bool),
@@ -218,7 +218,7 @@ def specification_of_rounds(
       name: of the protocol.
       num_workers: W.
       max_pending_units: int or int[W], the most units of a worker in a round.
-      has_enough: whether there is enough for a commit.
+      has_enough_to_commit: whether there is enough for a commit.
       claim: the property, in words.
       has_room: whether workers may do more units in this round.
       further_invariant: what else must hold in every state.
@@ -237,7 +237,7 @@ def specification_of_rounds(
 
     program = _Program(
         max_pending_units=max_pending_units,
-        has_enough=has_enough,
+        has_enough_to_commit=has_enough_to_commit,
         has_room=has_room,
         further_invariant=further_invariant,
         goes_on_beyond_max=goes_on_beyond_max,
@@ -270,7 +270,7 @@ class _Program(NamedTuple):
     """What workers and the server do, by the arguments of `specification_of_rounds`; `max_pending_units int[W]`."""
 
     max_pending_units: np.ndarray
-    has_enough: Condition
+    has_enough_to_commit: Condition
     has_room: Condition
     further_invariant: Condition
     goes_on_beyond_max: bool
@@ -287,11 +287,11 @@ class _Program(NamedTuple):
         """The state after a commit of all work, and whether there is enough for one."""
         return state._replace(
             version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units)
-        ), self.has_enough(state)
+        ), self.has_enough_to_commit(state)
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
-        return is_commit(before, after) & self.has_enough(before)
+        return is_commit(before, after) & self.has_enough_to_commit(before)
 
     def invariant(self, state: Any) -> jax.Array:
         """bool[]: whether all work is on the newest version."""
@@ -299,7 +299,7 @@ class _Program(NamedTuple):
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether there is enough at a commit."""
-        return (after.version == before.version) | self.has_enough(before)
+        return (after.version == before.version) | self.has_enough_to_commit(before)
 
     def canonicalise(self, state: Any) -> Any:
         """The state with version 1, reads as newest (1) or older (0), and work up to `max_pending_units`."""

@@ -29,7 +29,7 @@ def anytime_minibatch(num_workers: int = 3) -> Specification:
         max_pending_units=1,
         goes_on_beyond_max=True,
         commit_matches=commits_all_messages,
-        has_enough=lambda state: jnp.ones((), bool),
+        has_enough_to_commit=lambda state: jnp.ones((), bool),
         claim="whatever is in a commit was computed on the version that it replaces",
     )
 
@@ -53,7 +53,7 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
         num_workers,
         num_local_steps,
         num_waited,
-        has_enough=lambda state: (state.pending_units >= num_local_steps).sum() >= num_waited,
+        has_enough_to_commit=lambda state: (state.pending_units >= num_local_steps).sum() >= num_waited,
         claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(members=partial(_stsyn_with_members, num_workers, num_local_steps, num_waited))
@@ -65,7 +65,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
     Who has joined in this round counts once it has a unit in it. Of who has left, what has arrived before counts.
     """
 
-    def has_enough(state: Rounds) -> jax.Array:
+    def has_enough_to_commit(state: Rounds) -> jax.Array:
         """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
         has_just_joined = (state.read == state.version) & (state.pending_units == 0)
         num_in_round = (alive & ~has_just_joined).sum()
@@ -80,14 +80,14 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
         num_workers,
         num_local_steps,
         num_waited,
-        has_enough=has_enough,
+        has_enough_to_commit=has_enough_to_commit,
         claim=f"{num_waited} workers, or all if they are fewer, have taken {num_local_steps} steps at a commit",
     )
     return specification._replace(state_after_join=state_after_join)
 
 
 def _stsyn_rounds(
-    num_workers: int, num_local_steps: int, num_waited: int, *, has_enough: Condition, claim: str
+    num_workers: int, num_local_steps: int, num_waited: int, *, has_enough_to_commit: Condition, claim: str
 ) -> Specification:
     """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
     return specification_of_rounds(
@@ -95,6 +95,6 @@ def _stsyn_rounds(
         num_workers,
         max_pending_units=num_local_steps,
         goes_on_beyond_max=True,
-        has_enough=has_enough,
+        has_enough_to_commit=has_enough_to_commit,
         claim=f"{claim}, all from the version that it replaces",
     )

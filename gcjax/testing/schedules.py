@@ -135,12 +135,12 @@ def _check_times(schedule: Schedule, *, may_begin_while_sending: bool) -> None:
         require((times <= later_times + ROUNDING)[is_finite].all(), f"{name} must not come after {later_name}")
     num_workers = schedule.start.shape[1]
     for worker in range(num_workers):
-        _check_begins_when_free(schedule, worker)
+        _check_begins_after_previous_unit(schedule, worker)
         if not may_begin_while_sending:
             _check_begins_not_while_sending(schedule, worker)
 
 
-def _check_begins_when_free(schedule: Schedule, worker: int) -> None:
+def _check_begins_after_previous_unit(schedule: Schedule, worker: int) -> None:
     """No unit of a worker starts before the one before it is computed."""
     units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
     start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]

@@ -120,7 +120,7 @@ class Watch:
         Raises:
           ValueError: if there are no steps yet.
         """
-        self.report()
+        self.report()  # hands out what this process has measured since the last time
         return joined(self._exchange.all_rows())
 
     def close(self) -> None:

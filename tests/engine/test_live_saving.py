@@ -236,7 +236,7 @@ class Group:
         answers = list(self.answers)
         for rank, (_, error) in enumerate(answers):
             if error is not None:
-                raise processes.SharedError(f"Process {rank}: {error}")
+                raise processes.ErrorOnAllProcesses(f"Process {rank}: {error}")
         return [value for value, _ in answers]
 
     def run(self, work):

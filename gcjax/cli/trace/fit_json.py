@@ -19,7 +19,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
         "measured": _statistics_json(fits.measured_statistics),
         "times": list(map(_fit_json, fits.duration_fits)),
         "patterns": list(map(_fit_json, fits.pattern_fits)),
-        "others": list(map(_fit_json, fits.unranked_fits)),
+        "others": list(map(_fit_json, fits.fits_without_likelihood)),
         "not_fitted": fits.not_fitted,
     }
 

@@ -51,7 +51,7 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
 
 def _statistics_table(fits: Fits) -> RichTable:
     """The statistics of the trace, and below it those of the models."""
-    models = [*fits.duration_fits, *fits.pattern_fits, *fits.unranked_fits]
+    models = [*fits.duration_fits, *fits.pattern_fits, *fits.fits_without_likelihood]
     rows = [["measured", *_statistics_cells(fits.measured_statistics)]]
     rows += [
         [fit.name, *_statistics_cells(fit.simulated_statistics)]
@@ -65,7 +65,7 @@ def _statistics_table(fits: Fits) -> RichTable:
 
 def _remarks(fits: Fits) -> list[str]:
     """Why models have no likelihood, or are not fitted."""
-    others = [f"{fit.name}: {fit.note}." for fit in fits.unranked_fits]
+    others = [f"{fit.name}: {fit.note}." for fit in fits.fits_without_likelihood]
     return [*others, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
 
 

@@ -31,6 +31,8 @@ def order_with_larger_slack(
 ) -> Assignment:
     """Makes the smallest slack as large as it can, from the given order on.
 
+    The slack of a chunk is the least work that is left undone, by all workers together, while the chunk still waits.
+
     Args:
       assignment: who holds what, and the order to begin with.
       chunk_holders: its holders.

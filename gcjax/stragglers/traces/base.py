@@ -63,7 +63,7 @@ def trace_of_array(compute: Any, communication: Any = None, *, layout: str = "ar
     Args:
       compute: float[T, W] seconds, NaN where not measured, inf for a failed worker.
       communication: float[T, W] seconds, NaN where not measured; or None.
-      layout: what the report says.
+      layout: the form of the input in words, which `Trace.reading` repeats.
 
     Raises:
       ValueError: if an array is not of this form.
@@ -97,7 +97,7 @@ def trace_of_rows(
     The last row for a cell counts. A step that no row has gets no row of the trace.
 
     Args:
-      layout: what the report says.
+      layout: the form of the input in words, which `Trace.reading` repeats.
       worker: int64[rows], the index of the row's worker in `workers`.
       step: int64[rows], any numbers.
       compute: float64[rows] seconds.

@@ -64,15 +64,15 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
     Raises:
       ValueError: if it has values that no trace has.
     """
-    num_rows_before, sums_of_parts = 0, []
+    num_rows, sums_of_parts = 0, []
     stages: set[int] = set()
     for part in parts:
-        sums_of_parts.append(_part_sums(path, part, num_rows_before=num_rows_before))
+        sums_of_parts.append(_part_sums(path, part, num_rows_before=num_rows))
         if STAGE in part.column_names:
-            stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows_before)).tolist())
-        num_rows_before += part.num_rows
+            stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows)).tolist())
+        num_rows += part.num_rows
     num_stages = max(1, len(stages))
-    return _trace_of_sums(path, _sums_of_all_parts(sums_of_parts), num_rows_before, num_stages)
+    return _trace_of_sums(path, _sums_of_all_parts(sums_of_parts), num_rows, num_stages)
 
 
 def _trace_of_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:

@@ -129,7 +129,7 @@ def test_intervals_of_means_cover_them_also_where_steps_are_alike():
 @pytest.mark.slow
 def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
     fitted = " ".join(
-        fit.name for fit in (*persistent.duration_fits, *persistent.pattern_fits, *persistent.unranked_fits)
+        fit.name for fit in (*persistent.duration_fits, *persistent.pattern_fits, *persistent.fits_without_likelihood)
     )
     for name in stragglers.TABLE:
         assert (name in fitted) != (name in persistent.not_fitted), name
@@ -142,7 +142,7 @@ def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
 
 @pytest.mark.slow
 def test_the_lines_of_every_model_load_and_sample(persistent, sampled):
-    for fit in (persistent.best, *persistent.pattern_fits, *persistent.unranked_fits):
+    for fit in (persistent.best, *persistent.pattern_fits, *persistent.fits_without_likelihood):
         expected = stragglers.sample_durations(fit.model, jax.random.key(0), 3, 4)
         np.testing.assert_array_equal(sampled(fit.gin), expected, err_msg=fit.name)
     expected = stragglers.sample_durations(persistent.best.model, jax.random.key(0), 3, 4)
@@ -163,7 +163,9 @@ def test_the_lines_of_failures_load_and_sample(sampled):
 def test_every_commented_model_loads_too(persistent, sampled):
     """Each section of the file, without the marks of comments, is a config."""
     sections = persistent.gin.strip().split("\n\n")[1:]
-    assert len(sections) == len(persistent.duration_fits) + len(persistent.pattern_fits) + len(persistent.unranked_fits)
+    assert len(sections) == len(persistent.duration_fits) + len(persistent.pattern_fits) + len(
+        persistent.fits_without_likelihood
+    )
     for section in sections[1:4]:
         _, *lines = [line.removeprefix("# ") for line in section.splitlines()]
         assert sampled("\n".join(lines)).shape == (3, 4)
@@ -235,7 +237,7 @@ def test_traces_that_cannot_be_fitted_are_refused():
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_times_that_are_all_equal_and_single_workers(num_workers):
     fits = stragglers.fit(np.full((40, num_workers), 2.5), num_simulated_models=0)
-    assert by_name(fits.unranked_fits)["constant"].call.arguments["seconds"] == (2.5,) * num_workers
+    assert by_name(fits.fits_without_likelihood)["constant"].call.arguments["seconds"] == (2.5,) * num_workers
     fits = stragglers.fit(simulated(WEIBULL, 60, num_workers), num_simulated_models=0)
     assert ("scaled" in fits.not_fitted) == (num_workers == 1)
 
@@ -264,6 +266,6 @@ def test_odd_traces_have_models_with_finite_numbers(name):
         np.isfinite([fit.held_out_score for fit in ranked]).all()
         and np.isfinite([fit.score_behind_best for fit in ranked]).all()
     )
-    for fit in (*ranked, *fits.unranked_fits):
+    for fit in (*ranked, *fits.fits_without_likelihood):
         assert not {"nan", "inf"} & set(fit.gin.replace("(", " ").replace(",", " ").split()), fit.gin
         assert fit.model

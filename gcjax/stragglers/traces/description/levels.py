@@ -55,7 +55,11 @@ def shared_levels(times: StepTimes) -> list[Level]:
 def _levels_of_series(
     log_ratios: np.ndarray, worker: int | None, changes: list[int], num_workers: int
 ) -> Iterator[Level]:
-    """The levels of one worker, from the logarithms float64[T] of its relative times and the steps of its changes."""
+    """The levels of a worker, or of the steps' medians if `worker` is None.
+
+    They come from logarithms float64[T] of relative times, NaN where not measured; at each of `changes`, row numbers, a
+    new level begins.
+    """
     measured_steps = np.flatnonzero(~np.isnan(log_ratios))
     if not measured_steps.size:
         return

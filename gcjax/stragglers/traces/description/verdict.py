@@ -55,7 +55,7 @@ def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition)
     persistent_workers = _persistent_workers(spells, len(times.steps))
     if persistent_workers:
         return _verdict_on_workers("persistent", persistent_workers, times, spells)
-    workers_with_spells = _workers_by_excess(spells)
+    workers_with_spells = _workers_most_delayed_first(spells)
     if workers_with_spells and _is_worth_a_warning(_seconds_saved(times, workers_with_spells), times):
         return _verdict_on_workers("passing", workers_with_spells, times, spells)
     passing_seconds, shared_seconds = (
@@ -98,10 +98,10 @@ def _persistent_workers(spells: Sequence[Spell], num_steps: int) -> list[int]:
     for spell in spells:
         num_slow_steps[spell.worker] += spell.num_steps
     slow_half_the_time = {worker for worker, num_slow in num_slow_steps.items() if 2 * num_slow >= num_steps}
-    return [worker for worker in _workers_by_excess(spells) if worker in slow_at_end | slow_half_the_time]
+    return [worker for worker in _workers_most_delayed_first(spells) if worker in slow_at_end | slow_half_the_time]
 
 
-def _workers_by_excess(spells: Sequence[Spell]) -> list[int]:
+def _workers_most_delayed_first(spells: Sequence[Spell]) -> list[int]:
     """The workers with spells, the one with the most excess over the median in its spells first."""
     excess_of_worker: dict[int, float] = {}
     for spell in spells:

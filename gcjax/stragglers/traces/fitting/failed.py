@@ -57,30 +57,31 @@ def failure_models(seconds: np.ndarray) -> list[FailureModel]:
     return sorted(models, key=total_log_likelihood, reverse=True)
 
 
-def _failed_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _indicators_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float64[T, W] twice: 1 for a failed unit, NaN where not measured; and 1 for a worker that had failed before."""
-    failed_or_nan = np.where(np.isnan(seconds), np.nan, np.isinf(seconds))
-    failed_before = np.maximum.accumulate(
-        np.concatenate([np.zeros_like(failed_or_nan[:1]), np.nan_to_num(failed_or_nan)[:-1]])
+    failure_indicators = np.where(np.isnan(seconds), np.nan, np.isinf(seconds))
+    has_failed_before = np.maximum.accumulate(
+        np.concatenate([np.zeros_like(failure_indicators[:1]), np.nan_to_num(failure_indicators)[:-1]])
     )
-    return failed_or_nan, failed_before
+    return failure_indicators, has_failed_before
 
 
-def _log_probability_of_failures(probability: np.ndarray, failed_or_nan: np.ndarray) -> np.ndarray:
+def _log_probability_of_failures(probability: np.ndarray, failure_indicators: np.ndarray) -> np.ndarray:
     """The logarithm of the probability of what happened, if a unit fails with this one."""
     with np.errstate(divide="ignore"):
-        return np.log(np.where(failed_or_nan == 1, probability, np.where(failed_or_nan == 0, 1 - probability, np.nan)))
+        not_failed = np.where(failure_indicators == 0, 1 - probability, np.nan)
+        return np.log(np.where(failure_indicators == 1, probability, not_failed))
 
 
 def _independent_failures(seconds: np.ndarray) -> FailureModel:
     """Each unit fails with the same probability."""
-    failed_or_nan, _ = _failed_and_failed_before(seconds)
-    probability = float(np.nanmean(failed_or_nan))
+    failure_indicators, _ = _indicators_and_failed_before(seconds)
+    probability = float(np.nanmean(failure_indicators))
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """float64[T, W]: the log-likelihood of whether each unit failed."""
-        failed_or_nan, _ = _failed_and_failed_before(times)
-        return _log_probability_of_failures(np.asarray(probability), failed_or_nan)
+        failure_indicators, _ = _indicators_and_failed_before(times)
+        return _log_probability_of_failures(np.asarray(probability), failure_indicators)
 
     arguments = {"probability": probability, "forever": False}
     return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
@@ -116,25 +117,28 @@ def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
 
 def _permanent_failures(seconds: np.ndarray) -> Iterator[FailureModel]:
     """Failures that last; none if a worker came back."""
-    failed_or_nan, failed_before = _failed_and_failed_before(seconds)
-    comes_back = (failed_before == 1) & (failed_or_nan == 0)
+    failure_indicators, has_failed_before = _indicators_and_failed_before(seconds)
+    comes_back = (has_failed_before == 1) & (failure_indicators == 0)
     if comes_back.any():
         return
-    is_first_failed_unit = (failed_or_nan == 1) & (failed_before == 0)
+    is_first_failed_unit = (failure_indicators == 1) & (has_failed_before == 0)
     yield _permanent_random_failures(
-        is_first_failed_unit, has_not_failed_before=(failed_before == 0) & ~np.isnan(failed_or_nan)
+        is_first_failed_unit, is_at_risk=(has_failed_before == 0) & ~np.isnan(failure_indicators)
     )
     yield _permanent_failures_of_workers(is_first_failed_unit)
 
 
-def _permanent_random_failures(is_first_failed_unit: np.ndarray, has_not_failed_before: np.ndarray) -> FailureModel:
-    """Every worker that has not failed does so with the same probability, the share of the units bool[T, W]."""
-    hazard = float(is_first_failed_unit.sum() / has_not_failed_before.sum())
+def _permanent_random_failures(is_first_failed_unit: np.ndarray, is_at_risk: np.ndarray) -> FailureModel:
+    """Every worker that has not failed does so with the same probability: first failures over units at risk.
+
+    Both bool[T, W]; a unit at risk was measured, and its worker had not failed before.
+    """
+    hazard = float(is_first_failed_unit.sum() / is_at_risk.sum())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so."""
-        failed_or_nan, failed_before = _failed_and_failed_before(times)
-        return _log_probability_of_failures(np.where(failed_before == 1, 1.0, hazard), failed_or_nan)
+        failure_indicators, has_failed_before = _indicators_and_failed_before(times)
+        return _log_probability_of_failures(np.where(has_failed_before == 1, 1.0, hazard), failure_indicators)
 
     arguments = {"probability": hazard, "forever": True}
     return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
@@ -148,12 +152,12 @@ def _permanent_failures_of_workers(is_first_failed_unit: np.ndarray) -> FailureM
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so."""
-        failed_or_nan, failed_before = _failed_and_failed_before(times)
+        failure_indicators, has_failed_before = _indicators_and_failed_before(times)
         steps = np.arange(len(times))[:, None]
         num_onsets_left = np.maximum(last_onset - steps + 1, 1)
         hazards = np.where((steps >= first_onset) & (steps <= last_onset), 1 / num_onsets_left, 0)
         hazards = np.where(np.isin(np.arange(times.shape[1]), workers), hazards, 0)
-        return _log_probability_of_failures(np.where(failed_before == 1, 1.0, hazards), failed_or_nan)
+        return _log_probability_of_failures(np.where(has_failed_before == 1, 1.0, hazards), failure_indicators)
 
     arguments = {"workers": tuple(workers.tolist()), "forever": True, "onset": first_onset, "latest_onset": last_onset}
     return FailureModel("failed_workers", arguments, num_parameters=len(workers) + 2, log_likelihood=log_likelihood)

@@ -101,7 +101,7 @@ def fit(
             _candidates_with_failures(fitted_seconds, independent_candidates + hidden_candidates)
         ),
         pattern_fits=ranking.ranked_pattern_fits(pattern_candidates + burst_candidates),
-        unranked_fits=ranking.unranked_fits(list(point_masses.candidates(finite_or_nan))),
+        fits_without_likelihood=ranking.fits_without_likelihood(list(point_masses.candidates(finite_or_nan))),
         not_fitted=_reasons_not_fitted(fitted_seconds),
         measured_statistics=statistics_with_failures(seconds),
         workers=trace.workers,
@@ -196,7 +196,7 @@ class _Ranking:
         """Ranked by the likelihood of who is slow when."""
         return self._ranked_fits(candidates, np.full_like(self._background_density, 0.5))
 
-    def unranked_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+    def fits_without_likelihood(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Models without a likelihood."""
         return tuple(self._fit_without_scores(candidate, index) for index, candidate in enumerate(candidates))
 

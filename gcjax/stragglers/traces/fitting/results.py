@@ -55,7 +55,7 @@ class Fits(NamedTuple):
       duration_fits: models of the durations with a density, the best first, by the likelihood of the held-out times.
       pattern_fits: models whose times are one of two, the best first, by that of who is slow when in the held-out
         steps.
-      unranked_fits: models that have no likelihood, with the values that come nearest.
+      fits_without_likelihood: models that have no likelihood, with the values that come nearest.
       not_fitted: model -> why it is none of these.
       measured_statistics: numbers of the trace.
       workers: the names of the workers, in the order of numbers that are one a worker.
@@ -67,7 +67,7 @@ class Fits(NamedTuple):
 
     duration_fits: tuple[Fit, ...]
     pattern_fits: tuple[Fit, ...]
-    unranked_fits: tuple[Fit, ...]
+    fits_without_likelihood: tuple[Fit, ...]
     not_fitted: dict[str, str]
     measured_statistics: StatisticsWithFailures
     workers: tuple[str, ...]
@@ -103,7 +103,7 @@ class Fits(NamedTuple):
         head.append(f"# The unit of time is {unit}. Numbers in brackets are one a worker, in this order:")
         head.append(" ".join(f"# {', '.join(self.workers)}".splitlines()))  # a name cannot end the comment
         sections = [f"# {_title(self.best)}\n{self.best.gin}"]
-        for fit in (*self.duration_fits[1:], *self.pattern_fits, *self.unranked_fits):
+        for fit in (*self.duration_fits[1:], *self.pattern_fits, *self.fits_without_likelihood):
             sections.append("\n".join(f"# {line}" for line in [_title(fit), *fit.gin.splitlines()]))
         return "\n\n".join(["\n".join(head), *sections]) + "\n"
 
