@@ -331,6 +331,11 @@ def with_absences(protocol: Protocol, absences: Absences | None) -> Protocol:
     return protocol if absences is None else protocol._replace(one_version=False)
 
 
+def with_known_schedule(protocol: Protocol, schedule: Schedule) -> Protocol:
+    """The protocol of a run without absences whose schedule is there already: nothing is simulated."""
+    return protocol._replace(schedule=lambda durations, network: schedule, rule=None)
+
+
 def checked_absences(absences: Absences | None, durations: jax.Array) -> Absences | None:
     """The absences for durations `[T, W]`, if there are any; a `ValueError` if they are none, or of other workers."""
     if absences is None:

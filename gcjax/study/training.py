@@ -24,7 +24,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
-from gcjax.protocols.base import with_absences
+from gcjax.protocols.base import with_absences, with_known_schedule
 from gcjax.stragglers import Network
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
@@ -148,9 +148,9 @@ def train(
         eval_every=eval_every,
     )  # fmt: skip
     if study.mesh is None:
-        runs = _train_in_one_program(training, scheme, study, inputs, out, report, rates)
+        runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates)
     else:
-        runs = _train_on_mesh(training, scheme, study, inputs, out, report)
+        runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
     stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
     return SchemeRuns(
         trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
@@ -188,7 +188,9 @@ class _Training(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _begin_runs(training: _Training, task: Task, data: Any, inputs: Inputs) -> engine.Run:
+def _begin_runs(
+    training: _Training, task: Task, data: Any, inputs: Inputs, schedule: Schedule, seconds: Any
+) -> engine.Run:
     """All runs before their first commit.
 
     Args:
@@ -196,25 +198,27 @@ def _begin_runs(training: _Training, task: Task, data: Any, inputs: Inputs) -> e
       task: without its data, which `jit` could not take as a static argument.
       data: of the task.
       inputs: arguments of `engine.run`, with a leading axis of runs.
+      schedule: of all runs, as long as the durations last.
+      seconds: float[], where the schedules of the runs end.
     """
 
-    def initial_run(inputs: Inputs) -> engine.Run:
+    def initial_run(inputs: Inputs, schedule: Schedule) -> engine.Run:
         """One run, stopped at its first evaluation."""
-        return engine.run(
-            task._replace(data=data), **training._asdict(), **inputs._asdict(), resume=engine.Resume(num_evals=0)
-        )
+        protocol = with_known_schedule(training.protocol, truncate(schedule, seconds))
+        arguments = training._replace(protocol=protocol)._asdict() | inputs._replace(absences=None)._asdict()
+        return engine.run(task._replace(data=data), **arguments, resume=engine.Resume(num_evals=0))
 
-    return jax.vmap(initial_run)(inputs)
+    return jax.vmap(initial_run)(inputs, schedule)
 
 
-def _check_states_fit(training: _Training, scheme: str, task: Task, data: Any, inputs: Inputs) -> None:
+def _check_states_fit(scheme: str, num_runs: int, *arguments: Any) -> None:
     """Raises a `ValueError` if the states of all runs of a scheme, which are there at once, do not fit into memory.
 
-    Arguments are those of `_begin_runs`. `engine.run` checks one run only: it does not know of the others.
+    The arguments are those of `_begin_runs`. `engine.run` checks one run only: it does not know of the others.
     """
-    shapes = _begin_runs.eval_shape(training, task, data, inputs)
+    shapes = _begin_runs.eval_shape(*arguments)
     memory.check_fits(
-        f"the states of {len(inputs.durations)} runs of '{scheme}', conditions and trials times seeds",
+        f"the states of {num_runs} runs of '{scheme}', conditions and trials times seeds",
         memory.bytes_of_arrays(shapes.state),
         "Take fewer of these, fewer workers, or a smaller model.",
     )
@@ -249,8 +253,8 @@ def _advance_runs(
 
 
 def _train_in_one_program(
-    training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None],
-    rates: np.ndarray | None,
+    training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
+    report: Callable[[float], None], rates: np.ndarray | None,
 ) -> _TimedRuns:  # fmt: skip
     """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
 
@@ -259,6 +263,8 @@ def _train_in_one_program(
       scheme: its name.
       study: what all schemes share.
       inputs: arguments of `engine.run`, with a leading axis of runs.
+      schedule: of all runs, as long as the durations last.
+      seconds: when the runs end.
       out: the folder that the study writes.
       report: called with the share that is done, in [0, 1].
       rates: float[runs], of an optimizer made by `with_rate`; None for another one.
@@ -266,8 +272,10 @@ def _train_in_one_program(
     task, data = study.task._replace(data=None), study.task.data
 
     def advance(runs: engine.Run, num_evals: int) -> engine.Run:
-        """The runs, gone on with until there are so many evaluations; `schedule` is that of all runs, set below."""
-        return _advance_runs(training, task, data, inputs._replace(params=None), runs, schedule, jnp.int32(num_evals))
+        """The runs, gone on with until there are so many evaluations."""
+        return _advance_runs(
+            training, task, data, inputs._replace(params=None), runs, schedule_in_time, jnp.int32(num_evals)
+        )
 
     def report_commits(runs: engine.Run) -> None:
         """Reports the share of all commits that the runs have made, after what compiling takes."""
@@ -275,14 +283,15 @@ def _train_in_one_program(
         report(_COMPILING_SHARE + (1 - _COMPILING_SHARE) * float(share))
 
     begin_time = time.perf_counter()
-    _check_states_fit(training, scheme, task, data, inputs)
-    initial = _begin_runs(training, task, data, inputs)
+    arguments = training, task, data, inputs, schedule, seconds
+    _check_states_fit(scheme, len(inputs.durations), *arguments)
+    initial = _begin_runs(*arguments)
     if rates is not None:
         initial = initial._replace(state=set_rates(initial.state, rates))
-    schedule = initial.schedule
+    schedule_in_time = initial.schedule
     runs = jax.block_until_ready(advance(initial.unscheduled, 0))
     compile_end_time = time.perf_counter()
-    identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule, rates))
+    identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule_in_time, rates))
     with study.checkpoints(out, scheme) as checkpoints:
         num_evals = initial.trajectory.time.shape[1] - 1
         runs = advance_in_pieces(
@@ -291,9 +300,9 @@ def _train_in_one_program(
     loss_feedback = training.protocol.loss_feedback
     if loss_feedback is not None:  # the schedule that the losses led to
         network = _network_of(scheme, training.protocol, study, inputs)
-        schedule = _schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
-        _check_enough_units(scheme, schedule, study)
-    runs = jax.block_until_ready(runs._replace(schedule=schedule))
+        schedule_in_time = _schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
+        _check_enough_units(scheme, schedule_in_time, study)
+    runs = jax.block_until_ready(runs._replace(schedule=schedule_in_time))
     end_time = time.perf_counter()
     engine.check(runs, training.protocol)
     return _TimedRuns(
@@ -303,19 +312,24 @@ def _train_in_one_program(
 
 
 def _train_on_mesh(
-    training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None]
-) -> _TimedRuns:
+    training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
+    report: Callable[[float], None],
+) -> _TimedRuns:  # fmt: skip
     """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
 
-    Arguments are those of `_train_in_one_program`: `inputs` have a leading axis of runs, `out` is the study's folder,
-    and `report` is called with the share that is done.
+    Arguments are those of `_train_in_one_program`: `inputs` and `schedule` have a leading axis of runs, `out` is the
+    study's folder, and `report` is called with the share that is done.
     """
     begin_time = time.perf_counter()
     runs, run_end_times = [], []
     training_to_end_of_schedule = training._replace(num_commits=None)
     num_runs = len(inputs.durations)
+    is_from_event_queue = inputs.absences is not None or inputs.network.service is not None
     for run_number in range(num_runs):
         arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
+        if is_from_event_queue:  # which goes on beyond the time; a known schedule is compiled anew for each run
+            known = truncate(_run_slice(schedule, run_number), seconds)
+            arguments |= {"protocol": with_known_schedule(training.protocol, known), "absences": None}
         identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"
         with study.checkpoints(out, scheme, str(run_number)) as checkpoints:
             run = engine.run(

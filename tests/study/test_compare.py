@@ -248,3 +248,13 @@ def test_a_scheme_that_is_not_simulated_with_absences_is_named(tmp_path):
     away = stragglers.absences(workers=(0,), leave=(5.0,))
     with pytest.raises(ValueError, match="'FRC'.*workers can only be away"):
         small(tmp_path, schemes=schemes, absences=away)
+
+
+@pytest.mark.parametrize("axes", [None, pytest.param(("workers",), marks=pytest.mark.slow)])
+def test_runs_with_absences_end_in_time_too(tmp_path, axes):
+    mesh = axes and config.mesh(axes=axes, sizes=(-1,))
+    away = stragglers.absences(workers=(0,), leave=(5.0,), join=(9.0,))
+    markov = stragglers.markov(base=1.0, slowdown=9.0, probability=0.3, persistence=0.9)
+    changes = {"schemes": {"ASP": protocols.asp()}, "stragglers": markov, "absences": away, "seconds": 20.0}
+    results = small(tmp_path, num_seeds=3, mesh=mesh, **changes)
+    assert max(seed["time"][-1] for seed in results.seeds("ASP")) <= 20.0
