@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import compiler_options
 from gcjax.codes.base import Assignment, default_float, holders
 
 RIDGE = 1e-12
@@ -35,15 +36,15 @@ _BLOCK = 50
 
 
 class Arrivals(NamedTuple):
-    """How a fixed code decodes what has arrived.
+    """How a fixed code decodes what has arrived; arrays of NumPy, or of JAX where they are computed.
 
     Attributes:
       weights: float[W, S, deadlines, L], of the message of each worker in each output block; 0 for those not arrived.
       residual: float[S, deadlines], the Frobenius distance of the decoded coefficients of all chunks from the identity.
     """
 
-    weights: jax.Array
-    residual: jax.Array
+    weights: Any
+    residual: Any
 
 
 class _Code(NamedTuple):
@@ -96,12 +97,12 @@ def arrival_decoder(
         code_on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
         sizes = _sizes(counts, assignment.num_workers, is_invertible=gram_condition <= MAX_CONDITION)
         arrivals_of_blocks = [
-            _decode_block(code_on_device, sizes, order[first : first + _BLOCK], counts[first : first + _BLOCK])
+            _decode_program()(code_on_device, sizes, order[first : first + _BLOCK], counts[first : first + _BLOCK])
             for first in range(0, len(counts), _BLOCK)
         ]
         return Arrivals(
-            weights=jnp.concatenate([arrivals.weights for arrivals in arrivals_of_blocks], axis=1),
-            residual=jnp.concatenate([arrivals.residual for arrivals in arrivals_of_blocks]),
+            weights=np.concatenate([arrivals.weights for arrivals in arrivals_of_blocks], axis=1),
+            residual=np.concatenate([arrivals.residual for arrivals in arrivals_of_blocks]),
         )
 
     return decode
@@ -168,8 +169,14 @@ def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Siz
     )
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@functools.cache
+def _decode_program() -> Any:
+    """`_decode_block`, to be compiled for each sizes and shapes."""
+    return jax.jit(_decode_block, static_argnums=1, compiler_options=compiler_options.quick_to_compile())
+
+
 def _decode_block(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> Arrivals:
+    """How a block of rounds is decoded, of which everything is on a device."""
     weights = _weights(code, sizes, order, counts)
     return Arrivals(weights, _residual(code.encode_by_holder, code.holder_workers, weights))
 

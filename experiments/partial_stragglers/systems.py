@@ -73,8 +73,8 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
     is_table_too_large = num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS
     if is_table_too_large:
         return _errors_by_plan(code, deadlines)
-    plan_of_full_loads = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
-    row_of_worker = np.asarray(plan_of_full_loads.decode, np.float64)[:, 0]
+    decode_of_full_loads = jax.jit(lambda progress: code.plan(progress).decode)(jnp.asarray(code.assignment.loads))
+    row_of_worker = np.asarray(decode_of_full_loads, np.float64)[:, 0]
     rows_of_holders = np.where((held.workers >= 0)[..., None], row_of_worker[held.workers], 0.0)
     squared_errors, positions = jax.device_put(
         (_squared_error_table(rows_of_holders), holder_positions(code.assignment))

@@ -25,8 +25,8 @@ from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
 _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
-_QUICK_COMPILING = {"xla_backend_optimization_level": 1, "xla_cpu_parallel_codegen_split_count": 1}
-"""Programs are compiled in less time, and run as fast as with all optimisations; several are compiled at once."""
+_COMPILED_IN_ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
+"""Of XLA's compiler, since several programs are compiled at once."""
 
 
 class BlockSums(NamedTuple):
@@ -170,7 +170,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
 @functools.cache
 def _program() -> Any:
     """`_sums_of_blocks`, to be compiled for each scheme and each shape of durations."""
-    options = _QUICK_COMPILING | compiler_options.for_small_operations()
+    options = _COMPILED_IN_ONE_THREAD | compiler_options.quick_to_compile()
     return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2), compiler_options=options)
 
 

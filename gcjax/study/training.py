@@ -74,7 +74,7 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
 @functools.cache
 def _schedule_program() -> Any:
     """`_schedules_of_runs`, to be compiled for each protocol and each shape of the arguments."""
-    options = compiler_options.for_small_operations()
+    options = compiler_options.quick_to_compile()
     return jax.jit(_schedules_of_runs, static_argnums=0, compiler_options=options)
 
 
@@ -187,7 +187,12 @@ class _Training(NamedTuple):
     eval_every: int
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@functools.cache
+def _begin_program() -> Any:
+    """`_begin_runs`, to be compiled for each training and each shape of the arguments."""
+    return jax.jit(_begin_runs, static_argnums=(0, 1), compiler_options=compiler_options.quick_to_compile())
+
+
 def _begin_runs(
     training: _Training, task: Task, data: Any, inputs: Inputs, schedule: Schedule, seconds: Any
 ) -> engine.Run:
@@ -216,7 +221,7 @@ def _check_states_fit(scheme: str, num_runs: int, *arguments: Any) -> None:
 
     The arguments are those of `_begin_runs`. `engine.run` checks one run only: it does not know of the others.
     """
-    shapes = _begin_runs.eval_shape(*arguments)
+    shapes = _begin_program().eval_shape(*arguments)
     memory.check_fits(
         f"the states of {num_runs} runs of '{scheme}', conditions and trials times seeds",
         memory.bytes_of_arrays(shapes.state),
@@ -285,7 +290,7 @@ def _train_in_one_program(
     begin_time = time.perf_counter()
     arguments = training, task, data, inputs, schedule, seconds
     _check_states_fit(scheme, len(inputs.durations), *arguments)
-    initial = _begin_runs(*arguments)
+    initial = _begin_program()(*arguments)
     if rates is not None:
         initial = initial._replace(state=set_rates(initial.state, rates))
     schedule_in_time = initial.schedule
