@@ -190,6 +190,26 @@ def test_a_live_run_of_a_code_says_when_each_message_was_dealt_with():
     np.testing.assert_allclose(parts.sum(axis=0), np.diff(run.schedule.time, prepend=0.0), rtol=1e-3, atol=1e-5)
 
 
+def test_the_parts_of_a_round_are_those_of_the_last_report_and_the_last_push():
+    """In each round worker 1 reports last and worker 2 pushes last; a round has its own messages only."""
+    with jax.enable_x64(True):
+        run, *_ = simulated_run(protocols.bsp(), num_units=3)
+        schedule = jax.device_get(run.schedule)
+        rows, parts = [], []
+        times = schedule.time[np.isfinite(schedule.time)]
+        for unit, (begin, end) in enumerate(zip([0.0, *times[:-1]], times, strict=True)):
+            compute_start = schedule.compute_start[unit, 1]
+            reported = compute_start + 0.4
+            heard = reported + 0.11  # of the stop, which was sent 0.01 s before
+            rows += [(REPORT, 0, begin, begin + 0.1, begin + 0.1, 0.0, 0.0)]
+            rows += [(REPORT, 1, compute_start + 0.3, reported, reported, 0.0, 0.0)]
+            rows += [(STOP, worker, reported + 0.1, heard, heard + 0.02 * worker, 0.0, 0.0) for worker in (1, 2)]
+            rows += [(PUSH, worker, heard, end - 0.1 / worker, end, 0.0, 0.0) for worker in (1, 2)]
+            parts.append([compute_start - begin, 0.3, 0.1, 0.1, 0.01, 0.04, end - (heard + 0.04)])
+        measured = parameter_server.round_parts(run._replace(schedule=schedule, messages=message_times(*rows)))
+    np.testing.assert_allclose(np.array(measured).T, parts, atol=1e-9)
+
+
 def test_absences_are_taken_from_who_came_and_went():
     run, *_ = simulated_run(protocols.asp())
     changes = [

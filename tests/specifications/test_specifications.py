@@ -69,7 +69,7 @@ def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
     assert any(f"fails after {len(result.product.counterexample)} steps" in line for line in lines) is not bool(result)
 
 
-@pytest.mark.slow("halos", "progressive_groups", "ringleader", "k_async", "ssp_cached", "worker_busy")
+@pytest.mark.slow("halos", "progressive_groups", "k_async", "ssp_cached", "worker_busy")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_specification_holds(name):
     result = check(small(name))
