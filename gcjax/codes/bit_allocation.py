@@ -40,7 +40,7 @@ def bit_allocation(
     Example:
       >>> noise = gcjax.codes.quantisation_noise(3, scale=4.0)  # inf, 4, 0.44, 0.08
       >>> gcjax.codes.bit_allocation(4, straggler_probabilities=(0.1, 0.1, 0.6), noise=noise).tolist()
-      [2, 2, 0]
+      [3, 1, 0]
     """
     _validate.integer("num_bits", num_bits)
     probabilities = _valid_probabilities(straggler_probabilities)
