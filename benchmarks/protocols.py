@@ -203,6 +203,7 @@ def _coded_protocols() -> dict[str, Protocol]:
     return {
         "coded, fractional repetition": protocols.coded(repetition),
         "adaptive codes": protocols.adaptive_coded({"uncoded": codes.uncoded(NUM_WORKERS), "repetition": repetition}),
+        "pipelined coded": protocols.pipelined_coded(repetition),
         "SR-SGC": protocols.sr_sgc(NUM_WORKERS, burst=1, window=2, max_slow=3, rng_key=KEY),
     }
 

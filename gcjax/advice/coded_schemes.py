@@ -41,7 +41,7 @@ CodeRow = tuple[str, str, Callable[[], codes.GradientCode]]
 
 
 def coded_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
-    """Rounds of all codes, and the sequential codes."""
+    """Rounds of all codes, and codes across rounds."""
     num_workers, key, num_slow = inputs.num_workers, inputs.key, max(1, inputs.num_workers // 8)
     for name, setting, make_code in (*_codes_with_one_message(inputs), *_codes_with_short_or_several_messages(inputs)):
         yield name, setting, _protocol_maker(make_code)
@@ -53,6 +53,11 @@ def coded_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
         yield name, setting, _protocol_maker(make_code, stopping.fastest(num_workers - 1))
     setting = f"B=1, W=2, λ={num_slow}"
     yield "sr_sgc", setting, lambda: protocols.sr_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
+    yield (
+        "pipelined_coded",
+        "s=1",
+        lambda: protocols.pipelined_coded(codes.cyclic_repetition(num_workers, num_stragglers=1, rng_key=key)),
+    )
     yield "m_sgc", setting, lambda: protocols.m_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
 
 

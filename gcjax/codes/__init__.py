@@ -9,6 +9,7 @@ from gcjax.codes.alternatives import alternatives
 from gcjax.codes.approximate import expander, one_step, optimal_decoding
 from gcjax.codes.base import Assignment, Coding, GradientCode, Holders, chunk_coefficients, holders
 from gcjax.codes.batch_raptor import batch_raptor
+from gcjax.codes.bit_allocation import bit_allocation, quantisation_noise
 from gcjax.codes.block_coordinate import block_coordinate, block_redundancies, shifted_exponential_order_seconds
 from gcjax.codes.block_designs import bibd
 from gcjax.codes.communication_efficient import communication_efficient
@@ -75,6 +76,7 @@ __all__ = [
     "assignments",
     "batch_raptor",
     "bibd",
+    "bit_allocation",
     "block_coordinate",
     "block_redundancies",
     "chunk_coefficients",
@@ -99,6 +101,7 @@ __all__ = [
     "one_step",
     "optimal_decoding",
     "partial",
+    "quantisation_noise",
     "reed_solomon",
     "shifted_exponential_order_seconds",
     "side_by_side",

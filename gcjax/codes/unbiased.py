@@ -11,8 +11,8 @@ length of the message, the estimate of the sum stays unbiased, and p_w becomes p
 
 From the papers, as their authors' released code has it: the shares for gradients that are all alike, where worker w
 contributes in proportion to (1 - p_w) / (p_w + ω_w). Ours: both forms for an arbitrary assignment, and how the
-contribution of a worker is spread over its chunks. Left out: how many bits each worker gets, since all workers of a run
-have the same compression.
+contribution of a worker is spread over its chunks. How many bits each worker is to get says
+`gcjax.codes.bit_allocation`; in a run all workers have the same compression.
 """
 
 from collections.abc import Sequence
@@ -44,16 +44,16 @@ def unbiased(
       assignment: who holds what.
       straggler_probabilities: float[W], p_w, at least 0 and below 1; or one number for all workers.
       message_noise: float[W], ω_w, at least 0, or one number for all: the variance of what the server makes of a
-        message, over its squared length. 0 for whole messages; of `gcjax.compression.random_k` 1 / share - 1, of `qsgd`
-        at most min(n / s^2, sqrt(n) / s) with s levels and buckets of n numbers. It changes nothing if p and ω are the
-        same for all workers.
+        message, over its squared length. 0 for whole messages; inf for a worker that sends nothing; of
+        `gcjax.compression.random_k` 1 / share - 1, of `qsgd` at most min(n / s^2, sqrt(n) / s) with s levels and
+        buckets of n numbers. It changes nothing if p and ω are the same for all workers.
       aligned: the gradients for which the variance is the least: by default, of equal norms and uncorrelated (it is the
         mean squared residual then); if True, all alike. Then a chunk's weight may be negative, and a system of N
         equations is solved once, when the code is made.
 
     Raises:
-      ValueError: if nobody holds a chunk, a probability is not in [0, 1), or a noise is negative, or `aligned` meets a
-        worker without either.
+      ValueError: if nobody who sends holds a chunk, a probability is not in [0, 1), or a noise is negative, or
+        `aligned` meets a worker without either.
 
     Example:
       >>> assignment = gcjax.codes.assignments.cyclic(3, load=2)
@@ -64,16 +64,20 @@ def unbiased(
     """
     probabilities = _valid_probabilities(straggler_probabilities, assignment.num_workers)
     noise = _valid_message_noise(message_noise, assignment.num_workers)
-    variances = (probabilities + noise) / (1 - probabilities)  # of messages of length 1
-    if not np.isin(np.arange(assignment.num_chunks), assignment.chunks).all():
-        missing_chunk = np.setdiff1d(np.arange(assignment.num_chunks), assignment.chunks)[0]
-        raise ValueError(f"an unbiased code needs a holder of every chunk; nobody holds chunk {missing_chunk}.")
+    is_silent = np.isinf(noise)
+    senders = assignment._replace(chunks=np.where(is_silent[:, None], -1, assignment.chunks).astype(np.int32))
+    # Of messages of length 1; any number for who sends none.
+    variances = np.where(is_silent, 1.0, (probabilities + np.where(is_silent, 0, noise)) / (1 - probabilities))
+    if not np.isin(np.arange(assignment.num_chunks), senders.chunks).all():
+        missing_chunk = np.setdiff1d(np.arange(assignment.num_chunks), senders.chunks)[0]
+        nobody = "nobody who sends anything" if is_silent.any() else "nobody"
+        raise ValueError(f"an unbiased code needs a holder of every chunk; {nobody} holds chunk {missing_chunk}.")
     if aligned and (variances == 0).any():
         raise ValueError(
             f"aligned=True needs straggler_probabilities above 0; got 0 for worker {np.argmin(variances)}. "
             "Pass a small probability for workers that are never late."
         )
-    shares = _aligned_shares(assignment, 1 / variances) if aligned else _shares(assignment, variances)
+    shares = _aligned_shares(senders, 1 / variances) if aligned else _shares(senders, variances)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1]: 1 for every message."""
@@ -99,8 +103,8 @@ def _valid_probabilities(straggler_probabilities: Sequence[float] | float, num_w
 
 
 def _valid_message_noise(message_noise: Sequence[float] | float, num_workers: int) -> np.ndarray:
-    """float64[W]: one for each worker; raises `ValueError` for another shape, or one that is negative or infinite."""
-    noise = np.asarray(_validate.number("message_noise", message_noise, finite=True), np.float64)
+    """float64[W]: one for each worker; raises `ValueError` for another shape, or one that is negative."""
+    noise = np.asarray(_validate.number("message_noise", message_noise), np.float64)
     if noise.shape not in ((), (num_workers,)):
         raise ValueError(
             f"message_noise must be one number or float[{num_workers}], one a worker; got shape {noise.shape}."

@@ -6,6 +6,7 @@ wavefront) can be computed at once. Past versions that are still to be read live
 Letters: E commits, C contributions to a commit.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,10 +29,12 @@ from gcjax.engine.gradients import (
     unit_gradients,
 )
 from gcjax.engine.group_commits import group_commit_maker
+from gcjax.engine.kept_gradients import kept_gradient_commit_maker
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
 from gcjax.engine.program import Program, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
+from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule, commits
 
 Carry = tuple[State, Info]
@@ -82,8 +85,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
             owner_of_worker=jnp.asarray(owner_of_workers(protocol.local, num_workers)), worker_spread=worker_spread,
             compression=compression,
         )  # fmt: skip
-        make_local_commit = local_commit_maker if protocol.local.servers is None else group_commit_maker
-        local_commit = make_local_commit(local_program, schedule)
+        local_commit = _maker_of_local_commits(protocol.local)(local_program, schedule)
     if wrong_senders is not None and protocol.code is not None:
         contribution_of_commit = attacked_gradients(task, protocol.code, wrong_senders, contribution_spread)
     elif compression is not None and protocol.code is None:
@@ -109,6 +111,13 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
         data=data,
         batch_key=batch_key,
     )
+
+
+def _maker_of_local_commits(local: LocalWork) -> Callable[[LocalProgram, Schedule], LocalCommit]:
+    """What makes the function that makes commits: of pushes to one server or to groups', or of messages of a code."""
+    if local.message_code is not None:
+        return kept_gradient_commit_maker
+    return local_commit_maker if local.servers is None else group_commit_maker
 
 
 def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: Info) -> Carry:

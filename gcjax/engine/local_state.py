@@ -54,6 +54,9 @@ def initial_local_states(
     params, opt_state = repeated((params, (local.optimizer or optimizer).init(params)), num_owners)
     if local.gradient_table:  # local parameters are then minus the mean gradients
         params = jax.tree.map(jnp.zeros_like, params)
+    if local.message_code is not None:  # local parameters are then the gradients on the chunks
+        load = local.message_code.assignment.load
+        params = jax.tree.map(lambda x: jnp.zeros((num_owners, load, *x.shape[1:]), x.dtype), params)
     local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
     if local.mixing is None:
         return local_states

@@ -390,8 +390,9 @@ def _check_arguments(
     for name, value in counts.items():
         if value is not None:
             _validate.integer(name, value, minimum=1)
-    if protocol.code is not None:
-        check_same_chunks(protocol.code, task)
+    code = protocol.code or (protocol.local and protocol.local.message_code)
+    if code is not None:
+        check_same_chunks(code, task)
 
 
 _begin = jax.jit(begin, static_argnums=0)

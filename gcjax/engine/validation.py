@@ -161,8 +161,16 @@ def check_residual(run: Run, protocol: Protocol) -> None:
 
 
 def check_sent_to_server(compression: Compression | None, protocol: Protocol) -> None:
-    """Raises a `ValueError` if messages are to be compressed that workers send to each other."""
-    if compression is not None and protocol.local is not None and protocol.local.mixing is not None:
+    """Raises a `ValueError` if messages are to be compressed that workers send to each other, or make by a code."""
+    if compression is None or protocol.local is None:
+        return
+    if protocol.local.message_code is not None:
+        raise ValueError(
+            "only gradients, what local steps have changed, and the messages of a protocol's code can be compressed; "
+            "workers of this protocol send a code's messages of gradients that they keep. Got "
+            f"{compression}; leave it out."
+        )
+    if protocol.local.mixing is not None:
         raise ValueError(
             "only messages to a server can be compressed; workers of this protocol send their parameters to each "
             f"other, and an average of estimates is no average of them. Got {compression}; leave it out."

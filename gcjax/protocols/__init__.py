@@ -33,6 +33,7 @@ from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_bat
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
 from gcjax.protocols.observed_rounds import Estimates, least_mean_seconds
+from gcjax.protocols.pipelined_coded import pipelined_coded
 from gcjax.protocols.prague import prague
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
@@ -78,6 +79,7 @@ TABLE: dict[str, Entry] = {
     "k_sync": Entry(k_sync, "Dutta et al. 2018"),
     "local_sgd": Entry(local_sgd, "Stich 2019"),
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
+    "pipelined_coded": Entry(pipelined_coded, "Su, Li 2026"),
     "prague": Entry(prague, "Luo et al. 2020"),
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
@@ -150,6 +152,7 @@ __all__ = [
     "local_sgd",
     "m_sgc",
     "metropolis_weights",
+    "pipelined_coded",
     "prague",
     "progressive_groups",
     "psp",

@@ -29,6 +29,7 @@ from gcjax.specifications.m_sgc import m_sgc
 from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.neighbours import d_psgd, hop, prague, sgp
+from gcjax.specifications.pipelined_coded import pipelined_coded
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.ringleader import ringleader
 from gcjax.specifications.rounds import adacomm, diloco, local_sgd
@@ -68,6 +69,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "k_sync": Entry(k_sync, "Dutta et al. 2018"),
     "local_sgd": Entry(local_sgd, "Stich 2019"),
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
+    "pipelined_coded": Entry(pipelined_coded, "Su, Li 2026"),
     "prague": Entry(prague, "Luo et al. 2020"),
     "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
     "psp": Entry(psp, "Wang et al. 2017"),
@@ -126,6 +128,7 @@ __all__ = [
     "k_sync",
     "local_sgd",
     "m_sgc",
+    "pipelined_coded",
     "prague",
     "progressive_groups",
     "psp",

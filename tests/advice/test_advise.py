@@ -230,7 +230,7 @@ def test_every_protocol_and_code_is_tried_or_left_out_with_a_reason():
 @pytest.mark.slow
 def test_default_schemes_that_do_not_exist_for_so_many_workers_are_left_out():
     schemes, left_out = default_schemes(np.random.default_rng(6).gamma(20.0, size=(16, 12)))
-    assert len({(scheme.name, scheme.setting) for scheme in schemes}) == len(schemes) == 46
+    assert len({(scheme.name, scheme.setting) for scheme in schemes}) == len(schemes) == 47
     assert set(left_out) - set(SAME_TIMES) - set(NEEDS_TASK) == {"bibd"}  # there is none for 12 workers
 
 

@@ -17,6 +17,7 @@ from tests.protocols import neighbours_reference as neighbours
 from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
+from tests.protocols.pipeline_reference import pipeline
 from tests.protocols.regions_reference import regions
 from tests.protocols.streaming_reference import streaming
 
@@ -303,6 +304,16 @@ CASES = {
         lambda w: P.local_sgd(num_local_steps=3), mean, rounds(loops.steps(lambda begin: 3)), stalls=True
     ),
     "m_sgc": Case(lambda w: P.m_sgc(w, burst=1, window=2, max_slow=1, rng_key=KEY), None, stalls=True),
+    "pipelined_coded": Case(
+        lambda w: P.pipelined_coded(codes.cyclic_repetition(w, num_stragglers=1, rng_key=KEY)),
+        mean,
+        merged(lambda d, links: pipeline(2, lambda sent: len(sent) >= d.shape[1] - 1, d, links)),
+    ),
+    "pipelined_coded first": Case(
+        lambda w: P.pipelined_coded(codes.one_step(codes.assignments.cyclic(w, load=min(3, w))), wait_for=1),
+        mean,
+        merged(lambda d, links: pipeline(min(3, d.shape[1]), len, d, links)),
+    ),
     "prague": Case(
         lambda w: P.prague(group_size=2, rng_key=KEY),
         mean,

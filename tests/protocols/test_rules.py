@@ -107,6 +107,10 @@ REFUSED = {
     ),
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "ringleader": (protocols.ringleader(), "applies gradients of earlier commits again"),
+    "pipelined_coded": (
+        protocols.pipelined_coded(codes.fractional_repetition(2, num_stragglers=1)),
+        "made of gradients of several versions",
+    ),
     "streaming_diloco": (
         protocols.streaming_diloco(num_local_steps=4, num_fragments=2),
         "merge a fragment of the parameters some steps after",

@@ -1,0 +1,158 @@
+"""Pipelined gradient coding (Su, Li 2026): messages of the version that a commit replaces, enough of them.
+
+Times are left open: any worker that is not ahead may send next, and who is late goes on round by round. How far behind
+it is is counted up to one round, as it may stay there for as long as it likes.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.decodable_rounds import Decodable
+from gcjax.specifications.events import COMMIT, MESSAGE, Event
+
+
+class Pipeline(NamedTuple):
+    """The state.
+
+    Attributes:
+      version: int[], the commits so far.
+      clock: int[W], the messages that each worker has sent.
+      num_new: int[W], the gradients in each worker's next message that no commit has had, from 1 to K.
+    """
+
+    version: Numbers
+    clock: Numbers
+    num_new: Numbers
+
+
+@comparable
+def pipelined_coded(
+    num_workers: int = 3, *, load: int = 2, wait_for: int | None = 2, decodable: Decodable | None = None
+) -> Specification:
+    """Pipelined gradient coding: a commit takes enough messages of the version that it replaces.
+
+    A worker sends a message a round, one after the other, and none before the version of the round is there. A message
+    has the gradients of the last K rounds, so none of them is more than K - 1 commits old.
+
+    Args:
+      num_workers: W.
+      load: K, the chunks of a worker.
+      wait_for: a commit takes so many messages at least; None if `decodable` says what is enough.
+      decodable: whose messages decode; it is asked with the whole load of those who have sent.
+    """
+    check_num_workers(num_workers)
+    _validate.integer("load", load, minimum=1)
+    if (wait_for is None) == (decodable is None):
+        raise ValueError(
+            f"pipelined_coded needs wait_for or decodable, and not both; got wait_for={wait_for}, "
+            f"decodable={decodable}."
+        )
+    if wait_for is not None:
+        _validate.integer("wait_for", wait_for, minimum=1, maximum=num_workers)
+    program = _Program(load, wait_for, decodable)
+    return Specification(
+        f"pipelined_coded({num_workers} workers, load {load})",
+        num_workers,
+        initial=Pipeline(version=np.int32(0), clock=zeros(num_workers), num_new=zeros(num_workers) + load),
+        sizes=Pipeline(version=2, clock=zeros(num_workers) + 3, num_new=zeros(num_workers) + load + 1),
+        worker=Role(
+            actions=(Action("message", program.send, event=MESSAGE, matches=_sends_round_of_event),),
+            frame=lambda worker: Pipeline(version=False, clock=is_own_entry(num_workers, worker), num_new=False),
+            rule=program.worker_rule,
+        ),
+        claim=(
+            "a commit takes enough messages of the version that it replaces; no gradient in them is more than "
+            f"{load - 1} commits old"
+        ),
+        server=Role(
+            actions=(Action("commit", program.commit, event=COMMIT, matches=_commits_new_units),),
+            frame=lambda server: Pipeline(version=True, clock=False, num_new=True),
+            rule=program.server_rule,
+            takes_only_actions=True,
+        ),
+        num_servers=1,
+        invariant=program.invariant,
+        step_property=program.step_property,
+        canonicalise=_counted_from_version_1,
+    )
+
+
+def _is_in_time(state: Pipeline) -> jax.Array:
+    """bool[W]: whose message of the newest version has arrived."""
+    return state.clock == state.version + 1
+
+
+def _sends_round_of_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
+    """bool[]: whether it is the worker's next message, and in the commit of its version exactly if it is in time.
+
+    The message of the first round is that of a contribution of several units, of which events show the first one only.
+    """
+    round_number = before.clock[event.worker]
+    is_in_time = round_number == before.version
+    shows_commit = round_number > 0
+    is_shown_in_time = (event.commit == event.version) == is_in_time
+    return (event.version == round_number) & (~shows_commit | is_shown_in_time)
+
+
+def _commits_new_units(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
+    """bool[]: whether a commit takes what is new in the messages in time, as many units as the event shows."""
+    num_units = jnp.where(_is_in_time(before), before.num_new, 0).sum()
+    return (after.version == event.commit + 1) & (num_units == event.size)
+
+
+def _counted_from_version_1(state: Pipeline) -> Pipeline:
+    """The state with version 1, and with workers that are behind by one round at most."""
+    ahead = jnp.clip(state.clock - state.version, -1, 1)
+    return state._replace(version=jnp.ones_like(state.version), clock=1 + ahead)
+
+
+class _Program(NamedTuple):
+    """What workers and the server do; the arguments of `pipelined_coded`."""
+
+    load: int
+    wait_for: int | None
+    decodable: Decodable | None
+
+    def has_enough(self, state: Pipeline) -> jax.Array:
+        """bool[]: whether the messages of the newest version are enough for a commit."""
+        if self.wait_for is not None:
+            return _is_in_time(state).sum() >= self.wait_for
+        assert self.decodable is not None
+        return self.decodable.is_decodable(jnp.where(_is_in_time(state), self.load, 0))
+
+    def send(self, state: Pipeline, worker: jax.Array) -> tuple[Pipeline, jax.Array]:
+        """The state with a message more, and whether the version for it is there."""
+        return state._replace(clock=state.clock.at[worker].add(1)), state.clock[worker] <= state.version
+
+    def worker_rule(self, before: Pipeline, after: Pipeline, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker sends one message, of a version that is there."""
+        return (after.clock[worker] == before.clock[worker] + 1) & (after.clock[worker] <= before.version + 1)
+
+    def num_new_after(self, state: Pipeline) -> jax.Array:
+        """int[W]: what is new in the messages after a commit in this state: one gradient more, or one only."""
+        return jnp.where(_is_in_time(state), 1, jnp.minimum(state.num_new + 1, self.load))
+
+    def commit(self, state: Pipeline, server: jax.Array) -> tuple[Pipeline, jax.Array]:
+        """The state after a commit of the messages that are in time, and whether they are enough."""
+        after = state._replace(version=state.version + 1, num_new=self.num_new_after(state))
+        return after, self.has_enough(state)
+
+    def server_rule(self, before: Pipeline, after: Pipeline, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits when there is enough, and has what was new."""
+        has_counted = (after.num_new == self.num_new_after(before)).all()
+        return (after.version == before.version + 1) & has_counted & self.has_enough(before)
+
+    def invariant(self, state: Pipeline) -> jax.Array:
+        """bool[]: whether nobody is ahead, and messages have from 1 to K new gradients."""
+        is_new = (state.num_new >= 1) & (state.num_new <= self.load)
+        return (state.clock <= state.version + 1).all() & is_new.all()
+
+    def step_property(self, before: Pipeline, after: Pipeline, component: jax.Array) -> jax.Array:
+        """bool[]: whether there is enough at a commit."""
+        return (after.version == before.version) | self.has_enough(before)
