@@ -127,6 +127,7 @@ def halos(
             dynamic=dynamic,
         ),
         max_weight=None,  # a group's message is a sum of K changes
+        has_group_servers=True,
     )
 
 

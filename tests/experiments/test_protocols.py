@@ -78,6 +78,16 @@ def test_cells_of_the_map():
     assert (cx, cy) == ("10.0 ± 1.4", "-")
 
 
+def test_what_is_sent_is_said_for_workers_and_for_servers_of_groups():
+    rows = made_up({"A": {"x": [1.0, 3.0]}}) | {
+        "communicating": np.array([0.1, 0.3]), "waiting": np.array([0.3, 0.1]), "mean_staleness": np.array([1.0, 2.0]),
+        "max_staleness": np.array([3.0, 4.0]), "end": np.array([10.0, 20.0]), "numbers": np.array([500.0, 3000.0]),
+        "server_numbers": np.array([20.0, 120.0]),
+    }  # fmt: skip
+    (line,) = protocol_tables._costs_table(rows, ["A"])
+    assert len(line) == len(protocol_tables.COST_HEADS) and line[-2:] == ("100", "4")
+
+
 def test_what_was_chosen_says_variant_rate_and_edge():
     rows = {
         "scheme": ["SSP", "SSP", "BSP", "BSP"],
