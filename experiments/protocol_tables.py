@@ -28,7 +28,10 @@ For each cost of messages the trial that reached the target in most runs of all 
 seconds. "edge": the lowest or the highest rate of all trials of the variant.
 """
 
-COST_HEADS = ("Scheme", "Computing", "Communicating", "Waiting", "Staleness", "Numbers sent a worker and second")
+COST_HEADS = (
+    "Scheme", "Computing", "Communicating", "Waiting", "Staleness", "Numbers sent a worker and second",
+    "By servers of groups, a worker and second",
+)  # fmt: skip
 
 FACTOR = 10.0
 """Times above so many times the best one are drawn as that."""
@@ -124,9 +127,11 @@ def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, .
         of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
         shares = (table_cells.percent_cell(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
         staleness = table_cells.staleness_cell(of_scheme["mean_staleness"], of_scheme["max_staleness"])
-        numbers_per_second = of_scheme["numbers"] / of_scheme["end"]
-        sent = table_cells.three_digits_cell(float(np.mean(numbers_per_second)))
-        yield (scheme, *shares, staleness, sent)
+        sent = (
+            table_cells.three_digits_cell(float(np.mean(of_scheme[numbers] / of_scheme["end"])))
+            for numbers in ("numbers", "server_numbers")
+        )
+        yield (scheme, *shares, staleness, *sent)
 
 
 def figure(rows: Columns, regimes: Sequence[str], networks: Sequence[str], path: Path) -> None:

@@ -1,7 +1,7 @@
 """All protocols and some codes, each tuned, on the same durations: who wins where, and at what cost of messages.
 
 gcjax run configs/protocols.gin
-gcjax run configs/protocols.gin --set "protocol_map.traces = {'job': 'FILE'}"    # a regime of measured times besides
+gcjax run configs/protocols_traces.gin --set "protocol_map.traces = {'job': 'FILE'}"    # regimes of measured times
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def protocol_map(
       schemes: name -> protocol.
       study: what all schemes share, with a target and 2 seeds or more, and optimizers whose learning rate is 1.
       tuning: how hyperparameters are chosen.
-      regimes: name -> who is slow.
+      regimes: name -> who is slow; may be empty if there are traces.
       networks: name -> the time of messages.
       traces: name -> file, as for `gcjax trace describe`: more regimes, of measured times, scaled to a mean of a second
         a unit. Workers are its columns, drawn by the seed; each begins at a row that the seed draws.
@@ -54,15 +54,15 @@ def protocol_map(
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if nothing is named, or a regime and a trace have one name, or there is no target or only one seed, or
-        a trace is none.
+      ValueError: if no scheme, no network, or neither a regime nor a trace is named, or a regime and a trace have one
+        name, or there is no target or only one seed, or a trace is none.
     """
     _validate.integer("num_seeds", study.num_seeds, minimum=2)
-    for name, given in {"schemes": schemes, "regimes": regimes, "networks": networks}.items():
+    for name, given in {"schemes": schemes, "networks": networks}.items():
         if not given:
             raise ValueError(f"{name} must name one at least; got {given!r}.")
     goal = study.goal
-    all_regimes = {**regimes, **_replayed(traces or {}, regimes)}
+    all_regimes = _all_regimes(regimes, traces or {})
     conditions = {
         f"{regime}, {network}": Condition(all_regimes[regime], networks[network])
         for regime in all_regimes
@@ -76,6 +76,16 @@ def protocol_map(
         )
         _write(tuned, words, out, progress)
     return tuned.rows
+
+
+def _all_regimes(regimes: Mapping[str, StragglerModel], traces: Mapping[str, str]) -> dict[str, StragglerModel]:
+    """The models by name: the regimes that are given, then one of each trace."""
+    if not regimes and not traces:
+        raise ValueError(
+            "regimes or traces must name one at least; got neither. Name a file of measured times, as in "
+            "protocol_map.traces = {'job': 'FILE'}, or a straggler model in protocol_map.regimes."
+        )
+    return {**regimes, **_replayed(traces, regimes)}
 
 
 def _replayed(traces: Mapping[str, str], regimes: Mapping[str, StragglerModel]) -> dict[str, StragglerModel]:

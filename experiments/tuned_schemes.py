@@ -5,7 +5,8 @@ variants of SSP, of which the trials choose one.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Setting(NamedTuple):
       study: of the runs that are reported.
       tuning: how hyperparameters are chosen.
       conditions: name -> who is slow, and what messages cost.
-      groups: the conditions that have one choice of hyperparameters each.
+      groups: the conditions that have one choice of hyperparameters each; every condition is in one of them.
     """
 
     study: Study
@@ -84,10 +85,10 @@ def tuned_schemes(schemes: Mapping[str, Protocol], setting: Setting, *, out: Pat
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if there is no scheme, or an optimizer is of none, or the trials have the seed of the study, or the
-        number of trials cannot be that of all schemes.
+      ValueError: if there is no scheme, or an optimizer or learning rates are of none, or a condition is not in one
+        group, or the trials have the seed of the study, or the number of trials cannot be that of all schemes.
     """
-    check_schemes(setting.study, schemes)
+    check_setting(setting, schemes)
     task, metric = setting.study.task, setting.study.metric
     quick_task = task._replace(metrics=one_metric(task.metrics, metric))
     setting = setting._replace(study=dataclasses.replace(setting.study, task=quick_task))
@@ -101,6 +102,29 @@ def tuned_schemes(schemes: Mapping[str, Protocol], setting: Setting, *, out: Pat
         portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
         parts.append(_stored_or_run(scheme, variants, setting, inputs, out, portion))
     return TunedSchemes(*map(analysis.concatenate_tables, zip(*parts, strict=True)))
+
+
+def check_setting(setting: Setting, schemes: Iterable[str]) -> None:
+    """Checks that what is of some schemes (their names, with variants) is of these, and that groups part conditions.
+
+    Raises:
+      ValueError: if there is no scheme, or an optimizer or learning rates are of none, or a condition is in no group or
+        in several, or a group names one that is not there.
+    """
+    names = list(schemes)
+    check_schemes(setting.study, names)
+    schemes_of_names = dict.fromkeys(map(scheme_of, names))
+    for name in setting.tuning.own_rates:
+        if name not in schemes_of_names:
+            raise ValueError(
+                f"own_rates must be those of schemes, {', '.join(schemes_of_names)}; got some for '{name}'."
+            )
+    group_counts = Counter(name for group in setting.groups for name in group)
+    for name in {**setting.conditions, **group_counts}:
+        if name not in setting.conditions:
+            raise ValueError(f"groups must be of conditions, {', '.join(setting.conditions)}; got '{name}' in one.")
+        if group_counts[name] != 1:
+            raise ValueError(f"each condition must be in one group; '{name}' is in {group_counts[name]}. Mend groups.")
 
 
 @comparable

@@ -100,6 +100,13 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}.{hint}")
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Returns `value` as a bool, or raises `ValueError` if it is anything else."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False; got {value!r}.")
+    return bool(value)
+
+
 def rng_key(value: Any) -> Any:
     """Checks that a value is one JAX random key, of the new kind or the old, and returns it unchanged."""
     dtype, shape = getattr(value, "dtype", None), np.shape(value) if hasattr(value, "dtype") else None

@@ -149,7 +149,8 @@ def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: S
             "delayed": np.array([case.delayed for case in case_of_row], object),
             "delay": np.array([case.delay for case in case_of_row], object),
         }
-        kept = {name: column for name, column in columns.items() if name not in ("scheme", "condition", "numbers")}
+        left_out = ("scheme", "condition", "numbers", "server_numbers")
+        kept = {name: column for name, column in columns.items() if name not in left_out}
         tables.append({**setting_columns, **kept})
     return analysis.concatenate_tables(tables)
 

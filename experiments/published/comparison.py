@@ -10,6 +10,7 @@ from experiments.protocol_claims import indistinguishable
 from experiments.tuned_schemes import (
     Setting,
     TunedSchemes,
+    check_setting,
     scheme_of,
     setting_of_variants,
     tuned_schemes,
@@ -21,7 +22,6 @@ from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.study import Condition, Study, Tuning, seed_values
-from gcjax.study.checks import check_schemes
 
 HEADS = ("Claim", "Paper", "Ours: time over the other's", "Spread over seeds", "Holds here", "Command")
 TIME_HEADS = ("Scheme", "Seconds to the target", "Variant", "Rate", "At an edge", "Waiting", "Staleness")
@@ -54,7 +54,6 @@ def published(
     study: Study,
     tuning: Tuning,
     stragglers: StragglerModel,
-    network: Network | Links | None = None,
     networks: Mapping[str, Network | Links] | None = None,
     claims: Sequence[tuple[str, str, str]],
     command: str,
@@ -70,8 +69,7 @@ def published(
       study: what all schemes share, with a target and 2 seeds or more, and optimizers whose learning rate is 1.
       tuning: how hyperparameters are chosen.
       stragglers: who is slow.
-      network: the time of messages; instantaneous if None.
-      networks: scheme -> the time of its messages, where it sends them along other ways than the others.
+      networks: scheme -> the time of its messages; instantaneous for those that have none.
       claims: (the scheme that is faster, the one that is slower, what the paper says of it).
       command: that makes this table.
       out: the folder to write.
@@ -85,9 +83,8 @@ def published(
     goal = study.goal
     names = {scheme_of(name) for name in schemes}
     _check_names(names, claims, networks or {})
-    networks_of_schemes = {**dict.fromkeys(names, network or Network()), **(networks or {})}
     setting = Setting(study, tuning, {_CONDITION: Condition(stragglers)}, [[_CONDITION]])
-    tuned = _tuned_in_own_networks(schemes, setting, networks_of_schemes, out, progress)
+    tuned = _tuned_in_own_networks(schemes, setting, networks or {}, out, progress)
     findings = [finding(tuned, *claim, command=command) for claim in claims]
     if processes.is_first():
         notes = NOTES.format(
@@ -123,11 +120,11 @@ def _tuned_in_own_networks(
     out: Path,
     progress: Progress,
 ) -> TunedSchemes:
-    """The rows of all schemes, each in its network; all see the same durations, parameters and batches."""
-    check_schemes(setting.study, schemes)
+    """The rows of all schemes, each in its network if it has one; all see the same durations, parameters, batches."""
+    check_setting(setting, schemes)
     parts, variants_of_schemes = [], variants_of(schemes)
     for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
-        condition = setting.conditions[_CONDITION]._replace(network=networks[scheme])
+        condition = setting.conditions[_CONDITION]._replace(network=networks.get(scheme, Network()))
         own_setting = setting_of_variants(scheme, variants, setting)._replace(conditions={_CONDITION: condition})
         portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
         parts.append(tuned_schemes(variants, own_setting, out=out, progress=portion))

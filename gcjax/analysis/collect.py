@@ -30,6 +30,7 @@ def metric_columns(
     num_params: int,
     mixing: Mixing | None = None,
     num_fragments: int = 1,
+    has_group_servers: bool = False,
 ) -> Columns:
     """What every run of a scheme had reached and spent at each evaluation, a row each, one run after the other.
 
@@ -43,14 +44,20 @@ def metric_columns(
       num_params: d, the numbers in a full gradient.
       mixing: how the workers of the protocol average their parameters, if they do.
       num_fragments: as in `costs`.
+      has_group_servers: as in `costs`.
     """
     columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
         is_padding = evaluations.commit < 0
         moments = evaluations.time[~is_padding].astype(np.float64)
-        run_costs = costs(run_schedule, durations[run], moments, code, mixing, num_fragments)._asdict()
-        sent_full_gradients = run_costs.pop("messages")
+        run_costs = costs(
+            run_schedule, durations[run], moments, code, mixing, num_fragments, has_group_servers
+        )._asdict()
+        numbers_sent = {
+            numbers: run_costs.pop(messages) * num_params
+            for messages, numbers in (("messages", "numbers"), ("server_messages", "server_numbers"))
+        }
         label_columns = {name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()}
         metric_values = {
             "scheme": np.full(moments.size, scheme, object),
@@ -59,7 +66,7 @@ def metric_columns(
             "time": moments,
             **select_rows(evaluations.metrics, ~is_padding),
         }
-        columns_of_runs.append({**metric_values, **run_costs, "numbers": sent_full_gradients * num_params})
+        columns_of_runs.append({**metric_values, **run_costs, **numbers_sent})
     return concatenate_tables(columns_of_runs)
 
 

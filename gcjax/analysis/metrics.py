@@ -32,6 +32,8 @@ class Costs(NamedTuple):
       chunks: float[V], chunks computed to the end, per worker. A chunk that was cut off counts as time only.
       messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one. It
         counts when it has arrived; a code's, when the commit that it belongs to happens.
+      server_messages: float[V], what the servers of groups have sent to the central one, in full gradients, per worker:
+        one for each commit of such a protocol, 0 for the others. Answers are not counted, as in `messages`.
       mean_staleness: float[V], over all contributions to the commits so far; NaN before the first.
       max_staleness: float[V], over all contributions to the commits so far; NaN before the first.
     """
@@ -41,6 +43,7 @@ class Costs(NamedTuple):
     waiting: np.ndarray
     chunks: np.ndarray
     messages: np.ndarray
+    server_messages: np.ndarray
     mean_staleness: np.ndarray
     max_staleness: np.ndarray
 
@@ -52,6 +55,7 @@ def costs(
     code: GradientCode | None = None,
     mixing: Mixing | None = None,
     num_fragments: int = 1,
+    has_group_servers: bool = False,
 ) -> Costs:
     """What a run has spent up to each moment.
 
@@ -62,6 +66,7 @@ def costs(
       code: the code of the protocol, if it has one.
       mixing: how its workers average their parameters, if they do; it says how many copies they send.
       num_fragments: P, where a message is one of so many fragments; each counts as 1/P, their mean size.
+      has_group_servers: whether each commit is a message of the server of a group.
     """
     host_schedule: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
@@ -86,6 +91,7 @@ def costs(
         waiting=1.0 - computing_share - communicating_share,
         chunks=_num_times_until(completion, moments) / num_workers,
         messages=_num_gradients_sent(host_schedule, moments, code, mixing) / num_workers / num_fragments,
+        server_messages=has_group_servers * _num_times_until(host_schedule.time, moments) / num_workers,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
     )

@@ -34,7 +34,8 @@ class Results(NamedTuple):
 
     Attributes:
       metrics: columns scheme, seed, commit, time (virtual seconds), one for every metric of the task, and
-        those of `gcjax.analysis.Costs`, with `numbers` (that a worker has sent) instead of `messages`.
+        those of `gcjax.analysis.Costs`, with `numbers` (that a worker has sent) instead of `messages`,
+        and `server_numbers` (that servers of groups have sent, per worker) instead of `server_messages`.
       timeline: columns scheme, worker, unit, start, compute_start, compute_end, send_start, finish, failed;
         for the first seed, as far as the timeline is drawn.
       facts: what `run.json` says: the target, the schemes in order, seeds, versions.

@@ -40,7 +40,8 @@ def async_local_sgd(
       outer: the optimizer of the server; it adds the weighted changes as they are if None.
 
     Raises:
-      ValueError: if there is no step, or the weight is not finite, or negative, or an optimizer is none.
+      ValueError: if there is no step, or the weight is not finite, or negative, or `dynamic` is no bool, or an
+        optimizer is none.
 
     Example:
       >>> durations = jnp.array([[1.0, 2.0]] * 6)  # worker 1 takes half as many steps from its second turn on
@@ -49,6 +50,7 @@ def async_local_sgd(
       ([2.0, 4.0, 4.0, 6.0, 6.0], [2, 2, 2, 2, 1])
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    _validate.boolean("dynamic", dynamic)
     if weight is not None:
         _validate.single_number("weight", weight, minimum=0.0, finite=True)
     _validate.optional_optimizers(inner=inner, outer=outer)

@@ -177,6 +177,8 @@ class Protocol(NamedTuple):
       rule: pure function `num_workers -> Rule`, by which a server on the real clock decides; raises a `ValueError` that
         says why where it cannot. None if nobody has said.
       num_workers: W, where the rows of the code are not the workers; None where they are, or any number will do.
+      has_group_servers: whether workers send to servers of their groups, and each commit is a message of one of these
+        to the central server.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -191,6 +193,7 @@ class Protocol(NamedTuple):
     max_weight: float | None = 1.0
     rule: Callable[[int], Rule] | None = None
     num_workers: int | None = None
+    has_group_servers: bool = False
 
     def __call__(
         self, durations: jax.Array, network: Network | None = None, absences: Absences | None = None

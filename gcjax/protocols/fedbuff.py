@@ -40,7 +40,7 @@ def fedbuff(
       outer: the optimizer of the server; it adds the weighted changes as they are if None.
 
     Raises:
-      ValueError: if there is no step, or K is below 1, or an optimizer is none.
+      ValueError: if there is no step, or K is below 1, or `weigh_staleness` is no bool, or an optimizer is none.
 
     Example:
       >>> durations = jnp.array([[1.0, 3.0], [1.0, 3.0], [1.0, 3.0], [1.0, 3.0]])  # worker 1 is slower
@@ -49,6 +49,7 @@ def fedbuff(
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_contributions", num_contributions, minimum=1)
+    _validate.boolean("weigh_staleness", weigh_staleness)
     _validate.optional_optimizers(inner=inner, outer=outer)
 
     def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:

@@ -128,6 +128,7 @@ def grouped(
         local=local,
         rule=rule,
         specification=specification,
+        has_group_servers=True,
     )
 
 
@@ -146,6 +147,7 @@ def _coded_protocol(
         specification=coded_groups.specification if coded_groups.stopping_rule.waits_for_exact_sum else None,
         rule=_not_served_with_codes,
         num_workers=coded_groups.num_workers,
+        has_group_servers=True,
     )
 
 

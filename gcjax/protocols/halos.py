@@ -77,7 +77,7 @@ def halos(
 
     Raises:
       ValueError: if the groups overlap or do not cover the workers, or a number is out of its range, or the central
-        network is not one of the groups, or has a shared link, or an optimizer is none.
+        network is not one of the groups, or has a shared link, or `dynamic` is no bool, or an optimizer is none.
 
     Example:
       >>> protocol = gcjax.protocols.halos(
@@ -91,6 +91,7 @@ def halos(
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_contributions", num_contributions, minimum=1)
     _validate.single_number("merge_weight", merge_weight, above=True, maximum=1.0)
+    _validate.boolean("dynamic", dynamic)
     _validate.optional_optimizers(inner=inner, regional=regional, outer=outer)
     if max_pushes is not None:
         hint = "A commit has num_contributions pushes at least."
@@ -126,6 +127,7 @@ def halos(
             dynamic=dynamic,
         ),
         max_weight=None,  # a group's message is a sum of K changes
+        has_group_servers=True,
     )
 
 

@@ -86,7 +86,7 @@ def progressive_groups(
         """The specification, for groups of neighbours in this order of the workers."""
         return specifications.progressive_groups(num_workers, order=order)
 
-    return Protocol(schedule, padded=True, specification=specification, rule=rule)
+    return Protocol(schedule, padded=True, specification=specification, rule=rule, has_group_servers=True)
 
 
 def _group_by_level(num_workers: int, order: Sequence[int] | None) -> np.ndarray:

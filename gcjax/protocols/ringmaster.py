@@ -25,7 +25,7 @@ def ringmaster(*, delay_threshold: int, cuts_off: bool = False) -> Protocol:
         begins anew with the newest version.
 
     Raises:
-      ValueError: if R is below 1.
+      ValueError: if R is below 1, or `cuts_off` is no bool.
 
     Example:
       >>> durations = jnp.array([[1.0, 3.5], [1.0, 3.5], [1.0, 3.5], [1.0, 3.5]])  # worker 1 is slower
@@ -34,6 +34,7 @@ def ringmaster(*, delay_threshold: int, cuts_off: bool = False) -> Protocol:
       [1.0, 2.0, 3.0, 4.0, inf]
     """
     _validate.integer("delay_threshold", delay_threshold, minimum=1)
+    _validate.boolean("cuts_off", cuts_off)
 
     def is_too_old(view: View) -> jax.Array:
         """bool[W]: whose version is R commits old, or more."""

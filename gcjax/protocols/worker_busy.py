@@ -31,8 +31,11 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
       trigger: the fixed worker of the eager variant; the one whose sampled units take longest if None.
 
     Raises:
-      ValueError: if there is a trigger, and the variant is not eager, or it is not a worker.
+      ValueError: if there is a trigger, and the variant is not eager, or it is not a worker; or `eager` or
+        `overlap` is no bool.
     """
+    _validate.boolean("eager", eager)
+    _validate.boolean("overlap", overlap)
     if trigger is not None:
         _validate.integer("trigger", trigger)
         if not eager:

@@ -54,6 +54,7 @@ class StudyResults(NamedTuple):
             scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
             code=protocol.code, num_params=num_params, mixing=protocol.local and protocol.local.mixing,
             num_fragments=1 if fragments is None else fragments.num_fragments,
+            has_group_servers=protocol.has_group_servers,
         )  # fmt: skip
 
 

@@ -24,7 +24,8 @@ class Tuning:
     Attributes:
       num_trials: B, of each scheme: of every variant of it (another number of local steps, for example) with so many
         learning rates that there are B in all, which B must allow for.
-      rates: the lowest and the highest learning rate; those between are each the same multiple of the one before.
+      rates: the lowest and the highest learning rate; those between are each the same multiple of the one before. A
+        variant with a single trial has the one in the middle.
       own_rates: scheme -> its own lowest and highest rate, where another optimizer or another weight wants others.
       num_seeds: of each trial.
       seed: of all randomness of the trials; another one than that of the study.
@@ -94,6 +95,8 @@ class Trial(NamedTuple):
 def rate_grid(lowest: float, highest: float, num_rates: int) -> np.ndarray:
     """float64[num_rates]: learning rates from the lowest to the highest, each the same multiple of the one before.
 
+    A single one is that in the middle: the square root of the product of both, since neither end speaks for all.
+
     Raises:
       ValueError: if there is no rate, or the lowest is not above 0 and below the highest.
     """
@@ -102,6 +105,8 @@ def rate_grid(lowest: float, highest: float, num_rates: int) -> np.ndarray:
         _validate.single_number(name, value, above=True, finite=True)
     if lowest >= highest:
         raise ValueError(f"the lowest rate must be below the highest; got {lowest:g} and {highest:g}.")
+    if num_rates == 1:
+        return np.geomspace(lowest, highest, 3)[1:2]
     return np.geomspace(lowest, highest, num_rates)
 
 

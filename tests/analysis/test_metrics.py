@@ -66,6 +66,35 @@ def test_bsp_by_hand():
     np.testing.assert_array_equal(spent.max_staleness[2:], [0, 0])
 
 
+def test_what_servers_of_groups_send_is_a_message_a_commit_by_hand():
+    two_groups = [[0, 1], [2, 3]]
+    durations = jnp.array([[1.0, 1.0, 2.0, 3.0]] * 12)  # groups of 1 s and of 3 s a round
+    moments = np.array([0.0, 2.5, 3.0, 6.0])
+    for protocol, commits in (
+        (protocols.grouped(groups=two_groups), [0, 2, 4, 8]),
+        (protocols.halos(groups=two_groups, num_local_steps=1, num_contributions=2), [0, 2, 4, 8]),
+        (protocols.asp(), [0, 0, 0, 0]),
+    ):
+        spent = analysis.costs(
+            protocol(durations), np.asarray(durations), moments, has_group_servers=protocol.has_group_servers
+        )
+        np.testing.assert_allclose(spent.server_messages, np.array(commits) / W)
+
+
+def test_protocols_with_servers_of_groups():
+    of_groups = [
+        protocols.grouped(groups=[[0, 1], [2, 3]]),
+        protocols.grouped(groups=[[0, 1], [2, 3]], code=codes.uncoded(2)),
+        protocols.halos(groups=[[0, 1], [2, 3]], num_local_steps=1, num_contributions=2),
+        protocols.progressive_groups(),
+    ]
+    assert all(protocol.has_group_servers for protocol in of_groups)
+    assert not any(
+        protocol.has_group_servers
+        for protocol in (protocols.bsp(), protocols.asp(), protocols.prague(group_size=2, rng_key=jax.random.key(0)))
+    )
+
+
 def test_communication_counts_receiving_and_sending():
     schedule = protocols.bsp()(SLOW_LAST, NETWORK)
     round_seconds = 0.3 + 3.0 + 0.5

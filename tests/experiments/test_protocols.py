@@ -1,15 +1,17 @@
 """The map of protocols: its claims, tables and figure on made-up rows, and a run at a tiny size."""
 
+import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import protocol_claims, protocol_tables
+from experiments import protocol_claims, protocol_tables, protocols
 from experiments.tuned_schemes import TunedSchemes
 from gcjax import cli, files
+from gcjax.stragglers import sample_durations
 from tests.experiments.test_worker_busy import made_up, run
 
-MAP = (
+TINY = (
     "num_workers = 4",
     "study.num_units = 24",
     "study.seconds = None",
@@ -17,13 +19,13 @@ MAP = (
     "study.num_seeds = 2",
     "study.num_evals = 6",
     "tuning.num_trials = 4",
-    "protocol_map.regimes = {'persistent': @persistent/scaled()}",
     "protocol_map.schemes = {'BSP': @bsp(), 'SSP, s=3': @ssp(), 'SSP, s=10': @s10/ssp(), 'frc': @frc/coded()}",
     "study.optimizers = {}",
+    "tuning.own_rates = {}",
     "fractional_repetition.num_stragglers = 1",
-    "persistent/scaled.workers = (3,)",
     "digits.hidden = (8,)",
 )
+MAP = (*TINY, "protocol_map.regimes = {'persistent': @persistent/scaled()}", "persistent/scaled.workers = (3,)")
 NEAR, FAR = [10.0, 20.0, 30.0], [15.0, 26.0, 34.0]  # 5 ± 1 later, seed by seed
 
 
@@ -74,6 +76,16 @@ def test_cells_of_the_map():
     assert (ax, ay) == ("**2.0 ± 1.4**", "never")
     assert bx in ("3.0 ± 0.1 *", "3.1 ± 0.1 *") and by == "**5.0 ± 0.0**"
     assert (cx, cy) == ("10.0 ± 1.4", "-")
+
+
+def test_what_is_sent_is_said_for_workers_and_for_servers_of_groups():
+    rows = made_up({"A": {"x": [1.0, 3.0]}}) | {
+        "communicating": np.array([0.1, 0.3]), "waiting": np.array([0.3, 0.1]), "mean_staleness": np.array([1.0, 2.0]),
+        "max_staleness": np.array([3.0, 4.0]), "end": np.array([10.0, 20.0]), "numbers": np.array([500.0, 3000.0]),
+        "server_numbers": np.array([20.0, 120.0]),
+    }  # fmt: skip
+    (line,) = protocol_tables._costs_table(rows, ["A"])
+    assert len(line) == len(protocol_tables.COST_HEADS) and line[-2:] == ("100", "4")
 
 
 def test_what_was_chosen_says_variant_rate_and_edge():
@@ -130,6 +142,36 @@ def test_map_of_tuned_schemes(tmp_path):
     assert min(end) >= 24 and max(end) < 48  # 24 rounds of a second in the mean
 
 
+def test_traces_alone_are_all_regimes_scaled_to_a_second_a_unit_and_tuned_for_each_cost(tmp_path, monkeypatch):
+    settings, rng = [], np.random.default_rng(0)
+    paths = {name: str(tmp_path / f"{name}.npy") for name in ("short", "long")}
+    for name, seconds in (("short", 0.01), ("long", 50.0)):
+        trace = rng.uniform(0.5, 1.5, size=(40, 3)) * seconds
+        trace[:5, 1] = np.nan  # worker 1 joined late
+        np.save(paths[name], trace)
+
+    def keep(schemes, setting, *, out, progress):
+        settings.append(setting)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(protocols, "tuned_schemes", keep)
+    given = [part for each in (*TINY, f"protocol_map.traces = {paths}") for part in ("--set", each)]
+    assert cli.main(["run", "configs/protocols_traces.gin", "--out", str(tmp_path / "out"), *given]) == 2
+    (setting,) = settings
+    costs = ("free", "moderate", "dear")
+    assert setting.groups == [[f"short, {cost}", f"long, {cost}"] for cost in costs]
+    assert set(setting.conditions) == {name for group in setting.groups for name in group}
+    for condition in setting.conditions.values():
+        durations = np.asarray(sample_durations(condition.stragglers, jax.random.key(0), 40, 3))
+        assert 0.95 < durations.mean() < 1.05 and durations.min() > 0.4
+
+
+def test_without_a_file_the_config_of_traces_says_what_to_bind(tmp_path, capsys):
+    assert cli.main(["run", "configs/protocols_traces.gin", "--out", str(tmp_path / "out")]) == 2
+    message = capsys.readouterr().err
+    assert "regimes or traces must name one at least" in message and "traces = {'job': 'FILE'}" in message
+
+
 @pytest.mark.parametrize(
     ("binding", "message"),
     [
@@ -138,6 +180,7 @@ def test_map_of_tuned_schemes(tmp_path):
         ("tuning.seed = 0", "the trials must have another seed than the study"),
         ("tuning.num_trials = 3", "num_trials must be a multiple of the 2 variants of 'SSP'"),
         ("study.optimizers = {'nobody': @sgd()}", "optimizers must be those of schemes"),
+        ("tuning.own_rates = {'nobody': (0.1, 1.0)}", "own_rates must be those of schemes, BSP, SSP, frc; got some"),
         ("protocol_map.traces = {'persistent': 'x.csv'}", "a trace and a regime must have different names"),
     ],
 )

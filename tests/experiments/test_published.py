@@ -11,7 +11,7 @@ from experiments.published import comparison, gaussian_mixture, half_normal_dela
 from experiments.published.quadratic import product
 from experiments.tuned_schemes import Setting, TunedSchemes
 from gcjax import cli, progress, protocols
-from gcjax.stragglers import constant, constant_network, sample_durations
+from gcjax.stragglers import Network, constant, constant_network, sample_durations
 from gcjax.study import Condition
 from tests.experiments.test_tuned_schemes import SETTING
 from tests.experiments.test_worker_busy import CONFIGS
@@ -112,10 +112,10 @@ def test_each_scheme_has_its_own_network(tmp_path, monkeypatch):
     slow, usual = constant_network(upload=3.0), constant_network(latency=1.0)
     condition = Condition(constant(seconds=1.0))
     setting = Setting(study, SETTING.tuning, {"published": condition}, [["published"]])
-    schemes = {"A, 1": protocols.asp(), "B": protocols.bsp(), "A, 2": protocols.asp()}
+    schemes = {"A, 1": protocols.asp(), "B": protocols.bsp(), "A, 2": protocols.asp(), "C": protocols.bsp()}
     tuned = comparison._tuned_in_own_networks(schemes, setting, {"A": slow, "B": usual}, tmp_path, progress.silent())
-    assert asked == {("A, 1", "A, 2"): (slow, study.optimizers), ("B",): (usual, {})}
-    assert len(tuned.rows["scheme"]) == len(tuned.trials["reach"]) == 2
+    assert asked == {("A, 1", "A, 2"): (slow, study.optimizers), ("B",): (usual, {}), ("C",): (Network(), {})}
+    assert len(tuned.rows["scheme"]) == len(tuned.trials["reach"]) == 3
 
 
 def published(out, *bindings):
@@ -137,6 +137,10 @@ def test_a_comparison_writes_its_claims(tmp_path):
         ("published.claims = [('Ringmaster', 'Rennala', 'x')]", "a claim must be of two of the schemes"),
         ("study.num_seeds = 1", "num_seeds"),
         ("published.networks = {'Rennala': @constant_network()}", "networks must be those of schemes"),
+        (
+            "tuning.own_rates = {'Rennala': (0.1, 1.0)}",
+            "own_rates must be those of schemes, Ringmaster, ASGD; got some",
+        ),
     ],
 )
 def test_bad_comparisons(tmp_path, capsys, binding, message):

@@ -78,6 +78,30 @@ def test_each_group_of_conditions_has_its_own_choice_and_done_schemes_are_kept(t
         tuned(tmp_path / "a", SETTING._replace(conditions=slower))
 
 
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([["even, free"]], "each condition must be in one group; 'slow, free' is in 0"),
+        ([["even, free", "slow, free"], ["even, free"]], "each condition must be in one group; 'even, free' is in 2"),
+        ([["even, free", "slow, free", "slow"]], "groups must be of conditions, even, free, slow, free; got 'slow'"),
+        ([], "'even, free' is in 0"),
+    ],
+)
+def test_each_condition_must_be_in_one_group(tmp_path, groups, message):
+    with pytest.raises(ValueError, match=message):
+        tuned(tmp_path, SETTING._replace(groups=groups))
+
+
+def test_own_rates_must_be_of_schemes_not_of_their_variants(tmp_path):
+    for name in ("nobody", "K-sync, K=2"):
+        tuning = dataclasses.replace(SETTING.tuning, own_rates={name: (0.1, 1.0)})
+        with pytest.raises(ValueError, match=f"own_rates must be those of schemes, K-sync; got some for '{name}'"):
+            tuned(tmp_path, SETTING._replace(tuning=tuning))
+    tuned_schemes.check_setting(
+        SETTING._replace(tuning=dataclasses.replace(SETTING.tuning, own_rates={"K-sync": (0.1, 1.0)})), SCHEMES
+    )
+
+
 def test_optimizers_must_be_of_schemes(tmp_path):
     study = dataclasses.replace(SETTING.study, optimizers={"nobody": optax.sgd(1.0)})
     with pytest.raises(ValueError, match="optimizers must be those of schemes"):

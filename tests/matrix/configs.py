@@ -73,6 +73,7 @@ BINDINGS = {
         "protocol_map.schemes = {'ASP': @asp(), 'partial L=2': @two/coded()}",
         "protocol_map.networks = {'free': @free/constant_network()}",
         "study.optimizers = {}",
+        "tuning.own_rates = {}",
         "study.num_units = 60",
         "study.seconds = None",
         "tuning.num_trials = 2",
@@ -136,6 +137,7 @@ BINDINGS = {
 SKIPPED = {
     "live": "it is a job of several processes: tests/experiments/test_live.py",
     "live/protocols": "it is a job of several processes: tests/experiments/test_live_protocols.py",
+    "protocols_traces": "it is given files of measured times: tests/experiments/test_protocols.py makes some",
     "worker_busy/cifar10": "its data is not here: tests/tasks/test_cifar.py makes some",
 }
 """Name of a config -> why it is not run."""

@@ -1,5 +1,6 @@
 """What protocols and networks refuse: the rule, the value received, what to do."""
 
+import inspect
 import math
 
 import jax
@@ -357,6 +358,37 @@ def test_what_is_one_number_is_nothing_else(name, value):
     assert NUMBERS[name](1.0)
     with pytest.raises(ValueError, match="must be one number; got"):
         NUMBERS[name](value)
+
+
+STEPS = {"num_local_steps": 1}
+BOOLEANS = {
+    ("async_local_sgd", "dynamic"): lambda **options: P.async_local_sgd(**STEPS, **options),
+    ("fedbuff", "weigh_staleness"): lambda **options: P.fedbuff(**STEPS, num_contributions=1, **options),
+    ("halos", "dynamic"): regions,
+    ("ringmaster", "cuts_off"): lambda **options: P.ringmaster(delay_threshold=1, **options),
+    ("worker_busy", "eager"): P.worker_busy,
+    ("worker_busy", "overlap"): P.worker_busy,
+}
+
+
+@pytest.mark.parametrize("factory_and_name", BOOLEANS, ids="_".join)
+def test_what_is_true_or_false_is_nothing_else(factory_and_name):
+    _, name = factory_and_name
+    for value in (True, False, np.bool_(True)):
+        assert BOOLEANS[factory_and_name](**{name: value})
+    for value in ("a", "False", 1, 0.0, None, np.ones(2, bool)):
+        with pytest.raises(ValueError, match=f"{name} must be True or False; got"):
+            BOOLEANS[factory_and_name](**{name: value})
+
+
+def test_all_that_is_true_or_false_is_tried():
+    booleans = {
+        (name, parameter.name)
+        for name, entry in P.TABLE.items()
+        for parameter in inspect.signature(entry.factory).parameters.values()
+        if parameter.annotation in (bool, "bool")
+    }
+    assert booleans == set(BOOLEANS)
 
 
 def test_a_tuple_gives_each_worker_its_own_messages():

@@ -130,6 +130,12 @@ def test_the_grid_has_equal_ratios_and_both_ends():
     np.testing.assert_allclose(rate_grid(0.1, 0.8, 4), [0.1, 0.2, 0.4, 0.8])
 
 
+def test_a_single_rate_is_the_middle_one():
+    np.testing.assert_allclose(rate_grid(0.1, 1.6, 1), [0.4])
+    np.testing.assert_allclose(rate_grid(1e-200, 1e250, 1), [1e25])
+    np.testing.assert_allclose(Tuning(num_trials=2, rates=(0.1, 1.6)).grid("A", 2), [0.4])
+
+
 @pytest.mark.parametrize("lowest", [0, 3, 7])
 def test_the_best_of_a_known_curve_is_chosen(lowest):
     rates = rate_grid(0.1, 2.0, 8)
