@@ -67,7 +67,7 @@ def partial(
         np.where((chunk_holders.workers >= 0)[..., None], decoding_rows[chunk_holders.workers], 0.0)
     )
     solution_row_of_slot = _solution_row_of_slot(assignment, chunk_holders)
-    has_ragged_loads, has_ragged_holders = bool((assignment.chunks < 0).any()), bool((chunk_holders.workers < 0).any())
+    has_ragged_holders = bool((chunk_holders.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
         """The coding: each chunk is encoded for its finished holders, each worker with a finished chunk is decoded."""
@@ -80,8 +80,10 @@ def partial(
             is_finished = is_finished & (chunk_holders.workers >= 0)
         solution, squared_distances = solve_chunk_systems(is_finished)  # [N, R, L] and [N]
         encode = solution.reshape(-1, num_blocks)[solution_row_of_slot + traced_zero]
-        if has_ragged_loads:
-            encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
+        # That progress is not negative XLA does not know: without a choice at the end it copies all coefficients once
+        # more under vmap, to put the axis of the one message, of length one, elsewhere.
+        is_held = (progress >= 0)[:, None] & (assignment.chunks >= 0)
+        encode = jnp.where(is_held[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(decoding_rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 

@@ -136,8 +136,9 @@ class Specification(NamedTuple):
         `canonicalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
       canonicalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
-      replay: `(state, events) -> states` in numpy, arrays with an entry for each event: the states before them if the
-        first one happens in this state; where they can be counted, so that long runs need not be replayed step by step.
+      replay: `(state, events, rows) -> states` in numpy, arrays with an entry for each row: the states before the
+        events with these numbers, `rows int[...]` in their order, up to the number of events, if the first event
+        happens in this state; where they can be counted, so that long runs need not be replayed step by step.
       members: pure function `alive bool[W] -> Specification`, the same if only these workers take part; None if it is
         not said what is promised then. Its states may have more fields, the same for all `alive`.
       state_after_join: pure function `(state, worker) -> state`, what a worker's joining changes; asked of `members`.
@@ -156,7 +157,7 @@ class Specification(NamedTuple):
     rely: Relation | None = None
     is_explored: Callable[[State], jax.Array] = always
     canonicalise: Callable[[State], State] = unchanged
-    replay: Callable[[State, Event], State] | None = None
+    replay: Callable[[State, Event, np.ndarray], State] | None = None
     members: Callable[[Any], Any] | None = None
     state_after_join: Callable[[State, jax.Array], State] = unchanged_by_joining
 

@@ -79,17 +79,27 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
 
-def replay_clocks(state: Any, events: Event) -> Any:
-    """The state before each event, as arrays [events, ...]: clocks count the UNIT events before, other fields stay."""
-    num_events = events.kind.size
-    changes = np.zeros((num_events + 1, state.clock.size), np.int32)
-    unit_events = np.flatnonzero(events.kind == KINDS.index(UNIT))
-    changes[unit_events + 1, events.worker[unit_events]] = 1  # a unit counts from the event after it on
-    first_clock = state.clock
-    changes[0] = first_clock
-    constant_fields = {name: np.broadcast_to(x, (num_events, *np.shape(x))) for name, x in state._asdict().items()}
-    clock_before_events = np.cumsum(changes[:-1], axis=0, dtype=np.int32)
-    return type(state)(**{**constant_fields, "clock": clock_before_events})
+def replay_clocks(state: Any, events: Event, rows: np.ndarray) -> Any:
+    """The states before the events `rows`, as arrays [rows, ...]: clocks count the UNIT events, other fields stay."""
+    clock = state.clock + num_before(rows, np.flatnonzero(events.kind == KINDS.index(UNIT)), events, state.clock.size)
+    constant_fields = {name: np.broadcast_to(x, (rows.size, *np.shape(x))) for name, x in state._asdict().items()}
+    return type(state)(**{**constant_fields, "clock": clock})
+
+
+def num_before(rows: np.ndarray, counted_rows: np.ndarray, events: Event, num_workers: int) -> np.ndarray:
+    """int32[rows, W]: how many of the events `counted_rows` each worker has before each of the events `rows`.
+
+    Both are rows of events in their order.
+    """
+    flat_index = next_of(rows, counted_rows) * num_workers + events.worker[counted_rows]
+    num_between = np.bincount(flat_index, minlength=(rows.size + 1) * num_workers).reshape(-1, num_workers)
+    return np.cumsum(num_between[:-1], axis=0, dtype=np.int32)
+
+
+def next_of(rows: np.ndarray, event_rows: np.ndarray) -> np.ndarray:
+    """int[event_rows]: the number of the first of `rows` that comes after each event; both are in their order."""
+    num_events_before = np.searchsorted(event_rows, rows)
+    return np.repeat(np.arange(rows.size + 1), np.diff(num_events_before, prepend=0, append=event_rows.size))
 
 
 def bounded_staleness(
@@ -115,7 +125,7 @@ def bounded_staleness(
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
         """The state with one unit more of the worker, and whether it may push: at most so far ahead of the slowest."""
         clock = state.clock
-        return Clocks(clock.at[worker].add(1)), clock[worker] - clock.min() <= program_staleness
+        return Clocks(clock + is_own_entry(num_workers, worker)), clock[worker] - clock.min() <= program_staleness
 
     def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes one unit, being at most the promised staleness ahead of the slowest."""

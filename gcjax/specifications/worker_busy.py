@@ -20,6 +20,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.clocks import next_of, num_before
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, has_read
 
@@ -285,51 +286,38 @@ def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) ->
     return pushes | begins
 
 
-def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
-    """The state before each event, as arrays [events, ...], if the first one happens in this state.
+def _replay_counts(overlap: bool, state: Busy, events: Event, rows: np.ndarray) -> Busy:
+    """The states before the events `rows`, as arrays [rows, ...], if the first event happens in this state.
 
     Commits and units are counted, and the last value of each worker is kept, instead of taking step by step.
     """
     is_begin, is_unit, is_commit = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
-    num_events, num_workers = events.kind.size, state.pending_units.size
-
-    def sum_changes(event_rows: np.ndarray, changes: np.ndarray | int, initial: np.ndarray) -> np.ndarray:
-        """int32[events, W]: before each event, `initial int[W]` and what earlier ones have added for their workers.
-
-        `event_rows` are the numbers of the events that add something, `changes` what each adds.
-        """
-        changes_by_worker = np.zeros((num_events + 1, num_workers), np.int32)
-        changes_by_worker[event_rows + 1, events.worker[event_rows]] = changes
-        changes_by_worker[0] = initial
-        return np.cumsum(changes_by_worker[:-1], axis=0, dtype=np.int32)
+    num_workers = state.pending_units.size
 
     def latest_values(is_event: np.ndarray, values: np.ndarray, initial: np.ndarray) -> np.ndarray:
-        """int32[events, W]: before each event, the value at a worker's last one so far with `is_event bool[events]`.
+        """int32[rows, W]: the value at a worker's last event before each row with `is_event bool[events]`.
 
         `values int[events]` are those of the events; `initial int[W]` is what holds before a worker's first one.
         """
         event_rows = np.flatnonzero(is_event)
-        worker = events.worker[event_rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
-        event_rows = event_rows[np.argsort(worker, kind="stable")]
-        worker, value = events.worker[event_rows], values[event_rows].astype(np.int32)
-        # A worker's events are now neighbours: its previous value is that of the row before, or the initial one.
-        is_first_of_worker = np.diff(worker, prepend=-1) != 0
-        previous = np.where(is_first_of_worker, np.asarray(initial, np.int32)[worker], np.roll(value, 1))
-        return sum_changes(event_rows, value - previous, initial)
+        last_event = np.full((rows.size + 1, num_workers), -1)
+        last_event[next_of(rows, event_rows), events.worker[event_rows]] = event_rows  # the last one is written last
+        last_event = np.maximum.accumulate(last_event[:-1], axis=0)
+        return np.where(last_event < 0, initial, values[last_event]).astype(np.int32)
 
-    version = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
-    num_arrived = sum_changes(np.flatnonzero(is_unit), changes=1, initial=state.pending_units)
-    event_if_commit = np.where(is_commit, np.arange(1, num_events + 1), 0)  # counted from 1; 0 for other events
-    last_commit_event = np.maximum.accumulate(np.append(0, event_if_commit)[:-1])  # before each event; 0 if none
-    has_commit = (last_commit_event > 0)[:, None]
-    num_committed = np.where(has_commit, num_arrived[(last_commit_event - 1).clip(0)], 0)  # int[events, W]
+    unit_events, commit_events = np.flatnonzero(is_unit), np.flatnonzero(is_commit)
+    num_commits = np.searchsorted(commit_events, rows).astype(np.int32)
+    rows_since = np.append(0, commit_events)[num_commits]  # of the last commit before each row; 0 if there is none
+    num_arrived, num_arrived_at_commit = (num_before(x, unit_events, events, num_workers) for x in (rows, rows_since))
+    pending_before = np.where((num_commits == 0)[:, None], state.pending_units, 0)
+    version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
     return Busy(
-        version=version,
-        round_version=state.round_version + (version - state.version),
-        pending_units=num_arrived - num_committed,
+        version=state.version + num_commits,
+        round_version=state.round_version + num_commits,
+        pending_units=pending_before + num_arrived - num_arrived_at_commit,
         read=latest_values(is_begin, events.version, state.read),
         busy=latest_values(is_begin | is_unit, is_begin, state.busy),
-        next_read=latest_values(is_begin, version, state.next_read)
+        next_read=latest_values(is_begin, version_of_event, state.next_read)
         if overlap
         else np.broadcast_to(state.next_read, num_arrived.shape),
     )

@@ -10,6 +10,8 @@ import pytest
 
 from gcjax import protocols, specifications
 from gcjax.protocols import check
+from gcjax.protocols.conformance import lanes, step_programs, trace_validation
+from gcjax.protocols.conformance.events import events
 from gcjax.protocols.simulation import Rule, all_under_way, event_schedule
 from gcjax.stragglers.network import Network
 from tests.parameters import one_in
@@ -111,8 +113,8 @@ def test_states_that_are_counted_wrongly_are_caught():
     """Each event must lead to the state in which the next one happens."""
     right = specifications.worker_busy(W)
 
-    def replay(state, events):
-        states = right.replay(state, events)
+    def replay(state, events, rows):
+        states = right.replay(state, events, rows)
         return states._replace(version=np.append(states.version[:-1], states.version[-1] + 1))
 
     kept = check(schedule("worker_busy"), right._replace(replay=replay))
@@ -393,6 +395,75 @@ def test_long_runs_with_ties_hold():
     assert np.isfinite(found.time).sum() > 60_000
     assert check(found, protocols.ssp(staleness=3).specification(16))
     assert check(found, specifications.ssp(16, staleness=2)).violated == "guarantee"
+
+
+@pytest.fixture
+def short_lanes(monkeypatch):
+    """Lanes of 4 events, so that short traces have several blocks, too."""
+    monkeypatch.setattr(lanes, "STATE_ENTRIES", 8)
+    monkeypatch.setattr(lanes, "NUM_STEPS", 4)
+    step_programs.programs_of.cache_clear()
+    yield
+    step_programs.programs_of.cache_clear()
+
+
+def verdict(result):
+    """What a check says, as something that can be compared."""
+    return jax.tree.map(lambda x: np.asarray(x).tolist(), tuple(result[1:]))
+
+
+def alone(promised, found):
+    """The verdict without lanes."""
+    kinds = trace_validation.kinds_of(promised)
+    return verdict(trace_validation.Validation(promised, block_size=64).replay(events(found, kinds)))
+
+
+def damaged_in(found, field, rng):
+    """The schedule with another number in one contribution, or a unit of it that arrives too late."""
+    place = tuple(contributions(found)[rng.integers(len(contributions(found)))])
+    if field == "finish":
+        return changed(found, field, (found.unit[place], found.worker[place]), found.time[place[0]] + 1)
+    return changed(found, field, place, rng.integers(0, 3))
+
+
+@pytest.mark.parametrize("name", ["ssp", "worker_busy"])
+def test_lanes_say_what_is_said_event_by_event(name, short_lanes, monkeypatch):
+    rng, verdicts, blocks = np.random.default_rng(0), [], []
+    programs = step_programs.programs_of(promise(name)).lanes
+    kept_blocks = programs.kept_blocks
+    monkeypatch.setattr(programs, "kept_blocks", lambda *args: blocks.append(list(kept_blocks(*args))) or blocks[-1])
+    for seed in range(20):
+        found = schedule(name, seed=seed % 4)
+        if seed >= 4:
+            found = damaged_in(found, ("version", "unit", "worker", "finish")[seed % 4], rng)
+        try:
+            expected = alone(promise(name), found)
+        except ValueError:  # no schedule at all
+            continue
+        assert verdict(check(found, promise(name))) == expected
+        verdicts.append(expected[1])
+    assert {"", "arrival", "guarantee"} <= set(verdicts) and sum(map(len, blocks)) > 20
+
+
+def test_lanes_hold_the_property(short_lanes):
+    promised = specifications.ssp(W, staleness=3)._replace(invariant=lambda state: state.clock.max() < 5)
+    kept = check(schedule("ssp"), promised)
+    assert kept.violated == "property" and verdict(kept) == alone(promised, schedule("ssp"))
+
+
+def test_lanes_must_end_where_the_next_ones_begin(short_lanes):
+    right = specifications.worker_busy(W)
+
+    def replay(state, events, rows):
+        states = right.replay(state, events, rows)
+        return states._replace(next_read=states.next_read + (rows == rows[1])[:, None])  # nobody looks at it
+
+    trace = events(schedule("worker_busy"), trace_validation.kinds_of(right))
+    num_kept = [
+        len(list(step_programs.programs_of(promised).lanes.kept_blocks(right.initial, trace.event, trace.is_premature)))
+        for promised in (right, right._replace(replay=replay))
+    ]
+    assert num_kept == [trace.time.size // 4, 0]
 
 
 def test_words():

@@ -96,7 +96,11 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     is_last_of_rank = jnp.append(next_differs, True)  # of one time and rank
     num_commits = jnp.arange(1, time.size + 1, dtype=jnp.int32)
     # The version there is once all commits of the time and the rank of a commit have happened.
-    version_after_commit = jax.lax.cummin(jnp.where(is_last_of_rank, num_commits, time.size), reverse=True)
+    version_after_commit = jax.lax.cond(
+        _is_any(~is_last_of_rank),
+        lambda: jax.lax.cummin(jnp.where(is_last_of_rank, num_commits, time.size), reverse=True),
+        lambda: num_commits,
+    )
     zeros = jnp.zeros_like(version_after_commit)
     version_after_unit = zeros.at[commit_order].set(version_after_commit, unique_indices=True)
     version_after_unit = version_after_unit.reshape(num_workers, num_units)  # [W, T]
@@ -113,6 +117,11 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
         weight=weight,
         read=version.T,
     )
+
+
+def _is_any(flags: jax.Array) -> jax.Array:
+    """bool[]: whether any flag is true; under vmap that of any run, so that what depends on it stays a branch."""
+    return max_over_runs(flags.any().astype(jnp.int32)) > 0
 
 
 def _shifted_columns(values: jax.Array, count: int) -> jax.Array:
@@ -152,18 +161,24 @@ def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
             rank_ring = rank_ring.at[place_in_ring].set(latest_rank)
         return (finish, rank, finish_ring, rank_ring), rank
 
+    takes_no_time = (timeline.finish == timeline.start) & jnp.isfinite(timeline.finish)
     zero_times, no_rank = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
     nobody_is_waited_for = staleness >= num_units
     first_finish = _NO_START_TIME if nobody_is_waited_for else 0.0
     empty_rings = jnp.full(ring_size, first_finish, zero_times.dtype), jnp.full(ring_size, -1, jnp.int32)
     units = jnp.arange(num_units, dtype=jnp.int32), timeline.start, timeline.finish
-    return jax.lax.scan(step, (zero_times, no_rank, *empty_rings), units)[1]
+    return jax.lax.cond(
+        _is_any(takes_no_time),
+        lambda: jax.lax.scan(step, (zero_times, no_rank, *empty_rings), units)[1],
+        lambda: jnp.zeros((num_units, num_workers), jnp.int32),
+    )
 
 
 def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
     """int32[n]: the stable order by times that are not negative, and then by rank.
 
-    XLA sorts plain integers several times faster than tuples. The bits of a float32 >= 0 grow with it, so with the rank
+    XLA sorts plain integers several times faster than tuples, and the times of a worker, which are in order already,
+    faster by a stable sort: it merges. The bits of a float32 >= 0 grow with it, so with the rank
     and the place of each time they make one integer of 64 bits, unless somebody has a very high rank at one moment.
     """
 
@@ -181,7 +196,7 @@ def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
         with jax.enable_x64(True):
             time_bits, rank = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), rank))
             key = jnp.left_shift(time_bits, jnp.uint64(_TIME_BITS)) | jnp.left_shift(rank, jnp.uint64(index_bits))
-            key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=False)
+            key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=True)
             index_mask = jnp.uint64((1 << index_bits) - 1)
             return (key & index_mask).astype(jnp.int32)
 

@@ -1,0 +1,80 @@
+"""Long traces in lanes: stretches that follow each other in time are replayed side by side.
+
+Where a specification says how its states are counted (`Specification.replay`), the states in which stretches begin are
+known at once. All stretches of a block then go on together, a step of each at a time, so that few states are in memory.
+Each must end in the state in which the next one begins.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.specifications import Specification
+from gcjax.specifications.events import Event
+
+STATE_ENTRIES = 1 << 13
+"""The states of all lanes have about so many entries together, which is little enough for the caches."""
+NUM_STEPS = 512
+"""Events of a lane."""
+
+State = Any
+CheckedStep = Callable[[State, Event], tuple[State, jax.Array]]
+"""`(state, event) -> (the state in which the next event happens, bool[]: whether this one violates anything)`."""
+
+
+class Lanes:
+    """The program of a specification that replays a block of events in lanes.
+
+    Attributes:
+      block_size: events of a block.
+    """
+
+    def __init__(self, specification: Specification, checked_step: CheckedStep) -> None:
+        """Of a specification with a `replay`, and the step that an event stands for in it."""
+        assert specification.replay is not None
+        self._replay = specification.replay
+        num_entries = max(sum(np.size(x) for x in specification.initial), 1)
+        self._num_lanes = 1 << max(round(np.log2(STATE_ENTRIES / num_entries)), 0)
+        self.block_size = self._num_lanes * NUM_STEPS
+        self._all_kept = jax.jit(jax.vmap(lambda *lane: _is_kept(checked_step, *lane)))
+
+    def kept_blocks(self, state: State, events: Event, is_wrong: np.ndarray) -> Iterator[State]:
+        """The state after each block of events that keeps to the specification, up to the first that does not.
+
+        Args:
+          state: before the first event.
+          events: whole blocks of them, and fewer than a block, which are left out.
+          is_wrong: bool[events], events that are wrong in any state.
+        """
+        results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)  # of each lane
+        for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
+            in_block = slice(first_event, first_event + self.block_size)
+            if is_wrong[in_block].any():
+                break
+            events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], events)
+            states = self._replay(state, events_of_block, first_rows)
+            first_states, end_states = (jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None)))
+            lanes = jax.tree.map(lambda x: x.reshape(self._num_lanes, -1), events_of_block)
+            state = jax.tree.map(lambda x: x[-1], states)
+            results.append((state, self._all_kept(first_states, end_states, lanes)))
+        for state, is_kept in results:  # read only now: they are dispatched asynchronously
+            if not np.asarray(is_kept).all():
+                return
+            yield state
+
+
+def _is_kept(checked_step: CheckedStep, first_state: State, end_state: State, events: Event) -> jax.Array:
+    """bool[]: whether events that begin in one state violate nothing, and lead to another one."""
+
+    def step(carry: tuple[State, jax.Array], event: Event) -> tuple[tuple[State, jax.Array], None]:
+        """The state after an event, and whether this one or one before it violates anything."""
+        state, is_violated = carry
+        next_state, breaks = checked_step(state, event)
+        return (next_state, is_violated | breaks), None
+
+    (state, is_violated), _ = jax.lax.scan(step, (first_state, jnp.zeros((), bool)), events)
+    is_end = [(x == y).all() for x, y in zip(state, end_state, strict=True)]
+    return ~is_violated & jnp.stack(is_end).all()
