@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.engine.mixing import params_without_others_changes
 from gcjax.protocols.base import LocalWork
 
 
@@ -33,6 +32,5 @@ class GradientPoints(NamedTuple):
             return jax.tree.map(
                 lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
             )
-        if local.mixing is not None:
-            return params_without_others_changes(self.local_state, params)
-        return params
+        weight = self.local_state.push_sum_weight
+        return params if weight is None else jax.tree.map(lambda x: x / weight.astype(x.dtype), params)
