@@ -32,5 +32,7 @@ class GradientPoints(NamedTuple):
             return jax.tree.map(
                 lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
             )
-        weight = self.local_state.push_sum_weight
-        return params if weight is None else jax.tree.map(lambda x: x / weight.astype(x.dtype), params)
+        if self.local_state.push_sum_weight is not None:
+            factor = 1 / self.local_state.push_sum_weight  # one division instead of one a parameter
+            return jax.tree.map(lambda x: factor.astype(x.dtype) * x, params)
+        return params
