@@ -32,7 +32,8 @@ from gcjax.engine.group_commits import group_commit_maker
 from gcjax.engine.kept_gradients import kept_gradient_commit_maker
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
-from gcjax.engine.program import Program, ring_slots_of, server_optimizer
+from gcjax.engine.mixing import mean_over_workers
+from gcjax.engine.program import Program, has_server, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule, commits
@@ -131,7 +132,8 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
     if one_by_one:
         make_commit = partial(_make_commit, maker, end_commit)
         num_commits = max_over_runs(end_commit - state.commit)
-        return jax.lax.fori_loop(0, num_commits, lambda _, carry: make_commit(carry), carry)
+        state, info = jax.lax.fori_loop(0, num_commits, lambda _, carry: make_commit(carry), carry)
+        return _with_mean_of_workers(maker.program, state), info
     make_wavefront = partial(_make_wavefront, maker, end_commit)
     return jax.lax.while_loop(lambda carry: carry[0].commit < end_commit, make_wavefront, carry)
 
@@ -148,6 +150,13 @@ def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Car
         )
         state = state._replace(local=select_active(has_commits_left, new_local_states, state.local))
     return _apply_contribution(maker, (state, info), contribution, is_active=has_commits_left)
+
+
+def _with_mean_of_workers(program: Program, state: State) -> State:
+    """The state; where there is no server, with the mean of the workers' parameters, which no commit needs."""
+    if has_server(program.protocol):
+        return state
+    return state._replace(params=program.options.layout.constrain_params(mean_over_workers(state.local.params)))
 
 
 def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
@@ -188,16 +197,13 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
 
     As before if `is_active`, bool[], is false, as it can only be under vmap.
     """
-    (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
+    (state, info), options = carry, maker.program.options
     if maker.program.compression is not None and maker.local_commit is None:
         contribution, states = _contribution_of_estimates(maker, state, contribution)
         state = state._replace(compression=select_active(is_active, states, state.compression))
-    updates, new_opt_state = optimizer.update(contribution.gradient_or_messages, state.opt_state, state.params)
-    new_params = optax.apply_updates(state.params, updates)
-    params = options.layout.constrain_params(select_active(is_active, new_params, state.params))
-    new_opt_state = options.layout.constrain_opt_state(optimizer, new_opt_state, params)
-    opt_state = select_active(is_active, new_opt_state, state.opt_state)
-    ring = state.ring
+    params, opt_state, ring = state.params, state.opt_state, state.ring
+    if has_server(maker.program.protocol):
+        params, opt_state = _server_step(maker.program, state, contribution.gradient_or_messages, is_active)
     if maker.ring_slots is not None:
         unread_slot = jnp.asarray(options.ring_size, maker.ring_slots.dtype)  # the last one, which nobody reads
         slot_of_new_version = select_active(is_active, maker.ring_slots[state.commit + 1], unread_slot)
@@ -212,6 +218,16 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     # It was 8 to 15 µs a commit, and nothing on one core: its threads seem to share operations that are ready at once.
     num_commits = select_active(is_active, state.commit + 1, state.commit)
     return state._replace(commit=num_commits, params=params, ring=ring, opt_state=opt_state), info
+
+
+def _server_step(program: Program, state: State, gradient: Any, is_active: jax.Array) -> tuple[Any, Any]:
+    """Parameters and optimizer state after the server's step; those of `state` if `is_active`, bool[], is false."""
+    optimizer, layout = server_optimizer(program), program.options.layout
+    updates, new_opt_state = optimizer.update(gradient, state.opt_state, state.params)
+    new_params = optax.apply_updates(state.params, updates)
+    params = layout.constrain_params(select_active(is_active, new_params, state.params))
+    new_opt_state = layout.constrain_opt_state(optimizer, new_opt_state, params)
+    return params, select_active(is_active, new_opt_state, state.opt_state)
 
 
 def _contribution_of_estimates(

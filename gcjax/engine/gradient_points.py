@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.engine.mixing import params_without_others_changes
 from gcjax.protocols.base import LocalWork
 
 
@@ -33,6 +32,7 @@ class GradientPoints(NamedTuple):
             return jax.tree.map(
                 lambda old, new: jnp.where(begun_before_pull, old, new), self.params_before_pull, params
             )
-        if local.mixing is not None:
-            return params_without_others_changes(self.local_state, params)
+        if self.local_state.push_sum_weight is not None:
+            factor = 1 / self.local_state.push_sum_weight  # one division instead of one a parameter
+            return jax.tree.map(lambda x: factor.astype(x.dtype) * x, params)
         return params

@@ -24,7 +24,8 @@ class Contribution(NamedTuple):
 
     Attributes:
       gradient_or_messages: the weighted sum of the gradients, a pytree like the parameters; where messages are
-        compressed, first the `gcjax.engine.compressed_messages.Messages` that the sum is to be made of.
+        compressed, first the `gcjax.engine.compressed_messages.Messages` that the sum is to be made of. None where no
+        server applies anything.
       loss: float[], the mean training loss of the batches behind it.
       residual: float[], the distance of the decoded coefficients from the exact sum; 0 without a code.
     """

@@ -15,14 +15,8 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs
 from gcjax.engine.local_state import LocalState, repeated
-from gcjax.engine.local_work import (
-    LocalCommit,
-    LocalProgram,
-    LocalSteps,
-    change_of_contribution,
-    contribution_of_changes,
-    steps_of_commit,
-)
+from gcjax.engine.local_steps import LocalSteps, steps_of_commit
+from gcjax.engine.local_work import LocalCommit, LocalProgram, change_of_contribution, contribution_of_changes
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Commits, Schedule

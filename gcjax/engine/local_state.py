@@ -24,7 +24,7 @@ class LocalState(NamedTuple):
       new_processes: what a new process of the worker begins with, see `gcjax.engine.new_processes`; None if no worker
         has a new one.
       compression: the state of the compression of what is pushed; None without one.
-      push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None unless workers mix.
+      push_sum_weight: float[], what the parameters are divided by where a gradient is taken; None without push-sum.
       params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
         while it is computed.
       servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
@@ -61,8 +61,10 @@ def initial_local_states(
     if local.mixing is None:
         return local_states
     can_change_within_unit = local.mixing.overlaps
-    params_at_unit_begin = params if can_change_within_unit else None
-    return local_states._replace(push_sum_weight=jnp.ones(num_owners), params_at_unit_begin=params_at_unit_begin)
+    return local_states._replace(
+        push_sum_weight=jnp.ones(num_owners) if local.mixing.push_sum else None,
+        params_at_unit_begin=params if can_change_within_unit else None,
+    )
 
 
 def keeps_nothing_on_reading(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gcjax._shared_loops import max_over_runs, select_active
+from gcjax._shared_loops import max_over_runs, read_first, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
@@ -20,37 +20,13 @@ from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums, unit_inputs, weighted_loss
 from gcjax.engine.local_state import LocalState
+from gcjax.engine.local_steps import LocalSteps, steps_of_commit
 from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
 from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
-
-
-class LocalSteps(NamedTuple):
-    """The steps of one contribution, which its members take together; every field [C, ...] for all of a commit.
-
-    Attributes:
-      worker: int32[members], who takes them; -1 pads. There is one unless the workers have common parameters.
-      unit: int32[members], the unit of the first step.
-      share: float[members], the share of each worker in the gradient of a step; they add up to 1.
-      version: int32[], the version that is read before the first step, if it is not the one that was read last.
-      num_steps: int32[], how many steps; 0 pads.
-      weight: float[], the factor of their change in the commit.
-    """
-
-    worker: jax.Array
-    unit: jax.Array
-    share: jax.Array
-    version: jax.Array
-    num_steps: jax.Array
-    weight: jax.Array
-
-    @property
-    def loss_weight(self) -> jax.Array:
-        """float[], the weight of the mean loss of the steps: each step has the contribution's weight."""
-        return self.weight * self.num_steps.astype(self.weight.dtype)
 
 
 class LocalProgram(NamedTuple):
@@ -84,6 +60,14 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
       program: how. Workers take their steps one after the other where a commit has fewer contributions than workers.
       schedule: the record that says who mixes.
     """
+    mixing = program.local.mixing
+    members_of_commits = None if mixing is None or mixing.members is None else mixing.members(schedule)
+
+    def after_mixing(index: jax.Array, local_states: LocalState) -> LocalState:
+        """The local parameters of all workers once those in commit `index` have averaged theirs."""
+        assert mixing is not None
+        members = None if members_of_commits is None else members_of_commits[index]
+        return local_states_after_mixing(members, mixing.matrix(schedule, index), local_states)
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
@@ -94,11 +78,12 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         has_all_workers = num_contributions == program.local.max_contributions * num_workers
         workers_step_at_once = has_all_workers and program.worker_spread is not None
         sum_changes = _changes_side_by_side if workers_step_at_once else _changes_one_by_one
-        before_steps = local_states
+        if mixing is not None and mixing.overlaps:  # the steps that end now are added to the average
+            local_states = after_mixing(index, local_states)
         change_sum, local_states, losses = sum_changes(program, inputs, steps, local_states)
-        if program.local.mixing is not None:
-            local_states = local_states_after_mixing(program.local.mixing, schedule, index, before_steps, local_states)
-            change_sum = jax.tree.map(jnp.subtract, mean_over_workers(local_states.params), inputs.versions.params)
+        if mixing is not None:
+            local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
+            change_sum = None  # there is no server
         if program.local.gradient_table:
             change_sum = mean_over_workers(local_states.params)
         if program.local.fragments is not None:
@@ -109,7 +94,10 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
 
 
 def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Array) -> Contribution:
-    """What a commit applies: minus the sum of the changes as a gradient, and the weighted mean of `losses float[C]`."""
+    """What a commit applies: minus the sum of the changes as a gradient, and the weighted mean of `losses float[C]`.
+
+    The sum is None where no server applies it.
+    """
     loss_weights = steps.loss_weight.astype(losses.dtype)
     mean_loss = mean_from_sums(jnp.sum(losses * loss_weights), loss_weights.sum())
     server_gradient = jax.tree.map(jnp.negative, change_sum)  # its optimizer steps against its gradient
@@ -134,31 +122,6 @@ def _pushed_fragment(
         None if compression is None else compress, inputs.versions.params, local_states.params, local_states.compression
     )
     return change, local_states._replace(compression=states)
-
-
-def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
-    """The steps of the C contributions to commit `index`: of one member each, every field [C, ...].
-
-    Workers with common parameters (`local.joint_steps`) take their steps as one contribution: fields are then [1, ...],
-    and there are as many members as C was.
-    """
-    worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
-    is_contribution = worker >= 0  # -1 pads
-    num_steps = jnp.where(is_contribution, commits.work[index], 0)
-    weight = jnp.where(is_contribution, commits.weight[index], 0)
-    if not local.joint_steps:
-        whole_share = jnp.ones_like(weight)
-        return LocalSteps(
-            worker=worker[:, None], unit=unit[:, None], share=whole_share[:, None],  # [C, members=1]
-            version=version, num_steps=num_steps, weight=weight,
-        )  # fmt: skip
-    total_weight = weight.sum(keepdims=True)
-    share = weight / jnp.where(total_weight > 0, total_weight, 1)
-    any_member = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
-    return LocalSteps(
-        worker=worker[None], unit=unit[None], share=share[None],  # [1, members]
-        version=version[any_member], num_steps=num_steps[any_member], weight=total_weight,
-    )  # fmt: skip
 
 
 def _changes_one_by_one(
@@ -189,9 +152,18 @@ def _changes_one_by_one(
         steps_of_one = jax.tree.map(lambda x: x[order_with_padding_last[i]], steps)
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
         owner = program.owner_of_worker[any_member]
-        old_state = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), local_states)
-        change, new_state, loss = change_of_contribution(program, inputs, old_state, steps_of_one)
-        new_state = select_active(i < num_contributions, new_state, old_state)
+
+        def old_state_of(local_states: LocalState) -> LocalState:
+            """The state of the owner, of those of all owners."""
+            return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), local_states)
+
+        def begin(local_states: LocalState) -> Beginning:
+            """What the steps begin with, from the states of all owners."""
+            return beginning_of_contribution(program, inputs, old_state_of(local_states), steps_of_one)
+
+        beginning = read_first(steps_of_one.num_steps, begin, local_states)
+        change, new_state, loss = change_after_beginning(program, inputs, beginning, steps_of_one)
+        new_state = select_active(i < num_contributions, new_state, old_state_of(local_states))
         local_states = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), local_states, new_state
         )
@@ -201,6 +173,8 @@ def _changes_one_by_one(
     zero_change = jax.tree.map(jnp.zeros_like, inputs.versions.params)
     zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
     carry = zero_change, local_states, zero_losses
+    if has_steps.size == 1:
+        return add_change(jnp.zeros((), jnp.int32), carry)
     return jax.lax.fori_loop(0, max_over_runs(num_contributions), add_change, carry)
 
 
@@ -246,6 +220,42 @@ def _changes_side_by_side(
     return change_sum, local_states, jnp.broadcast_to(mean_loss, steps.num_steps.shape)
 
 
+class Beginning(NamedTuple):
+    """What the steps of a contribution begin with.
+
+    Attributes:
+      params: the parameters before the first step, from which the change is measured: after the pull, if there is one.
+      version_params: of the version that is read.
+      pulls: bool[], whether there are steps, and it is another version than the last.
+      local_state: of the owner, before the pull.
+    """
+
+    params: Any
+    version_params: Any
+    pulls: jax.Array
+    local_state: LocalState
+
+
+def beginning_of_contribution(
+    program: LocalProgram, inputs: Inputs, local_state: LocalState, steps: LocalSteps
+) -> Beginning:
+    """What the steps of a contribution begin with; arguments as of `change_of_contribution`."""
+    first_member = 0
+    local_state = local_state_before_unit(local_state, steps.unit[first_member])
+    version_params = inputs.versions.read(steps.version.clip(0))
+    pulls = (steps.num_steps > 0) & (steps.version != local_state.version)
+    pull = program.local.pull
+    if program.local.fragments is not None:
+        pull = partial(program.local.fragments.merged, version_before=local_state.version, version=steps.version)
+    pulled_params = pull(local_state.params, version_params)
+    params = jax.tree.map(lambda new, old: jnp.where(pulls, new, old), pulled_params, local_state.params)
+    if local_state.params_at_unit_begin is not None:
+        params = local_state.params_at_unit_begin
+    if program.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
+        params = jax.tree.map(jnp.zeros_like, params)
+    return Beginning(params=params, version_params=version_params, pulls=pulls, local_state=local_state)
+
+
 def change_of_contribution(
     program: LocalProgram, inputs: Inputs, local_state: LocalState, steps: LocalSteps
 ) -> tuple[Any, LocalState, jax.Array]:
@@ -260,23 +270,20 @@ def change_of_contribution(
     Returns:
       The weighted change that is pushed, the owner's local parameters afterwards, and the mean loss of the steps.
     """
-    first_member = 0
-    local_state = local_state_before_unit(local_state, steps.unit[first_member])
-    version_params = inputs.versions.read(steps.version.clip(0))
-    pulls = steps.version != local_state.version
-    # The change is measured from the local parameters, after the pull if there is one.
-    pull = program.local.pull
-    if program.local.fragments is not None:
-        pull = partial(program.local.fragments.merged, version_before=local_state.version, version=steps.version)
-    params_before_steps = jax.lax.cond(pulls, pull, lambda params, version: params, local_state.params, version_params)
-    if program.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
-        params_before_steps = jax.tree.map(jnp.zeros_like, version_params)
+    beginning = beginning_of_contribution(program, inputs, local_state, steps)
+    return change_after_beginning(program, inputs, beginning, steps)
+
+
+def change_after_beginning(
+    program: LocalProgram, inputs: Inputs, beginning: Beginning, steps: LocalSteps
+) -> tuple[Any, LocalState, jax.Array]:
+    """The rest of a contribution, its steps and the push; results as of `change_of_contribution`."""
+    params_before_steps, version_params, pulls, local_state = beginning
     has_pulled_before = local_state.version >= 0  # nothing is under way before the first pull
-    pulls_during_first_step = pulls & has_pulled_before
     gradient_points = GradientPoints(
         version_params=version_params,
         params_before_pull=local_state.params if program.local.overlaps_pull else params_before_steps,
-        pulls_during_first_step=pulls_during_first_step,
+        pulls_during_first_step=pulls & has_pulled_before,
         local_state=local_state,
     )
     params_after_steps, opt_state, loss = _take_steps(
@@ -306,7 +313,11 @@ def change_of_contribution(
             num_workers=program.owner_of_worker.size,
         )
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
-    new_state = local_state._replace(params=params, opt_state=opt_state, version=steps.version)
+    if local_state.params_at_unit_begin is not None:  # others have changed them meanwhile
+        params = jax.tree.map(jnp.add, local_state.params, change)
+        local_state = local_state._replace(params_at_unit_begin=params)
+    version = jnp.where(pulls, steps.version, local_state.version)
+    new_state = local_state._replace(params=params, opt_state=opt_state, version=version)
     return weighted_change, new_state, loss
 
 

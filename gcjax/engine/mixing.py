@@ -8,88 +8,47 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.base import Mixing
-from gcjax.protocols.schedule import Schedule
+from gcjax._shared_loops import read_first
 
 
-def values_after_averaging(members: jax.Array, matrix: jax.Array, values: Any, increments: Any = None) -> Any:
+def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values: Any) -> Any:
     """The values of all workers after some of them have averaged theirs.
 
     Args:
-      members: int32[members], the workers who take part.
+      members: int32[members], the workers who take part; all of them, in order, if None.
       matrix: float[members, members]; the k-th of them gets `sum_j matrix[k, j] values[members[j]]`.
       values: a pytree, every leaf [W, ...].
-      increments: what is added afterwards, a pytree like the values; nothing if None.
     """
 
-    def average_leaf(x: jax.Array) -> jax.Array:
-        """[W, ...]: the leaf, averaged along its leading axis."""
-        averages = jnp.tensordot(matrix.astype(x.dtype), x[members], axes=1, precision=jax.lax.Precision.HIGHEST)
-        return x.at[members].set(averages)
-
-    new_values = jax.tree.map(average_leaf, values)
-    return new_values if increments is None else jax.tree.map(jnp.add, new_values, increments)
-
-
-def params_after_averaging(mixing: Mixing, members: jax.Array, matrix: jax.Array, before: Any, after: Any) -> Any:
-    """The parameters of all workers, every leaf [W, ...], after a commit.
-
-    Args:
-      mixing: of the protocol.
-      members: int32[members], the workers who take part.
-      matrix: float[members, members], see `values_after_averaging`.
-      before: the parameters before the steps of the commit.
-      after: those after them.
-    """
-    if not mixing.overlaps:  # nobody's parameters are averaged while it computes
-        return values_after_averaging(members, matrix, after)
-    return values_after_averaging(members, matrix, before, increments=jax.tree.map(jnp.subtract, after, before))
-
-
-def local_states_after_mixing(mixing: Mixing, schedule: Schedule, commit: jax.Array, before: Any, after: Any) -> Any:
-    """The local states of all workers once those in a commit have mixed theirs.
-
-    Args:
-      mixing: of the protocol.
-      schedule: the record.
-      commit: int32[].
-      before: `gcjax.engine.local_state.LocalState` of all workers before the steps of the commit.
-      after: the same after them.
-    """
-    members, matrix = mixing.average(schedule, commit)
-    params = params_after_averaging(mixing, members, matrix, before.params, after.params)
-    new_states = after._replace(
-        params=params, push_sum_weight=values_after_averaging(members, matrix, after.push_sum_weight)
-    )
-    if not mixing.overlaps:
-        return new_states
-    num_workers, contributors = schedule.start.shape[1], schedule.worker[commit]
-    workers_beginning_next = jnp.where(contributors >= 0, contributors, num_workers)  # -1 pads: out of bounds, dropped
-    params_at_unit_begin = jax.tree.map(
-        lambda old, x: old.at[workers_beginning_next].set(x.at[workers_beginning_next].get(mode="clip"), mode="drop"),
-        after.params_at_unit_begin,
-        params,
-    )
-    return new_states._replace(params_at_unit_begin=params_at_unit_begin)
-
-
-def params_without_others_changes(local_state: Any, params: Any) -> Any:
-    """The parameters as they would be without what others have averaged into them since the unit began.
-
-    They are divided by the push-sum weight, as those at which a gradient is taken are.
-
-    Args:
-      local_state: `gcjax.engine.local_state.LocalState` of one worker, before the steps.
-      params: its parameters after some of them.
-    """
-    if local_state.params_at_unit_begin is not None:
-        params = jax.tree.map(
-            lambda x, old, at_begin: at_begin + (x - old),
-            params,
-            local_state.params,
-            local_state.params_at_unit_begin,
+    def averages(rows: Any) -> Any:
+        """Those of rows, every leaf [members, ...]."""
+        return jax.tree.map(
+            lambda x: jnp.tensordot(matrix.astype(x.dtype), x, axes=1, precision=jax.lax.Precision.HIGHEST), rows
         )
-    return jax.tree.map(lambda x: x / local_state.push_sum_weight.astype(x.dtype), params)
+
+    if members is None:
+        return averages(values)
+    new_rows = read_first(members[0], lambda values: averages(jax.tree.map(lambda x: x[members], values)), values)
+
+    def write_row(k: jax.Array, values: Any) -> Any:
+        """The values with the new ones of the k-th member."""
+        return jax.tree.map(
+            lambda x, rows: jax.lax.dynamic_update_index_in_dim(x, rows[k], members[k], axis=0), values, new_rows
+        )
+
+    # On a CPU a scatter of all rows takes longer.
+    return jax.lax.fori_loop(0, members.size, write_row, values)
+
+
+def local_states_after_mixing(members: jax.Array | None, matrix: jax.Array, local_states: Any) -> Any:
+    """The local states of all workers (`gcjax.engine.local_state.LocalState`) once some have averaged their parameters.
+
+    Arguments are those of `values_after_averaging`.
+    """
+    params, push_sum_weight = values_after_averaging(
+        members, matrix, (local_states.params, local_states.push_sum_weight)
+    )
+    return local_states._replace(params=params, push_sum_weight=push_sum_weight)
 
 
 def mean_over_workers(params: Any) -> Any:

@@ -53,6 +53,11 @@ def reads_versions(protocol: Protocol) -> bool:
     return local is None or (local.mixing is None and local.servers is None and local.fragments is None)
 
 
+def has_server(protocol: Protocol) -> bool:
+    """Whether commits change parameters of a server; not where workers mix theirs, whose mean the parameters are."""
+    return protocol.local is None or protocol.local.mixing is None
+
+
 def server_optimizer(program: Program) -> optax.GradientTransformation:
     """The optimizer of the server: of a protocol of local work that which merges the changes, if it has its own."""
     local = program.protocol.local

@@ -49,23 +49,32 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         timeline = bounded_staleness(durations, Network(upload=exchange_seconds), math.inf)
         return commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
 
-    def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The worker of the commit and its neighbour, int32[2], and the matrix of their mean, float[2, 2]."""
+    def members(schedule: Schedule) -> jax.Array:
+        """int32[E, 2]: the worker of each commit and its neighbour."""
         neighbours = undirected_neighbours(graph, schedule.start.shape[1])
-        worker, unit = schedule.worker[commit, 0].clip(0), schedule.unit[commit, 0].clip(0)
-        key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
-        num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)[worker]
-        in_order = np.argsort(~neighbours, axis=1, kind="stable")  # [W, W]: neighbours first
-        drawn = jax.random.randint(key_of_step, (), 0, num_neighbours.clip(1), jnp.int32)
-        other = jnp.where(num_neighbours > 0, jnp.asarray(in_order, jnp.int32)[worker, drawn], worker)
-        return jnp.stack([worker, other]), jnp.full((2, 2), 0.5, schedule.time.dtype)
+        num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)
+        in_order = jnp.asarray(np.argsort(~neighbours, axis=1, kind="stable"), jnp.int32)  # [W, W]: neighbours first
+
+        def members_of_step(worker: jax.Array, unit: jax.Array) -> jax.Array:
+            """int32[2]: a worker, and the neighbour that it draws with a unit."""
+            key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
+            drawn = jax.random.randint(key_of_step, (), 0, num_neighbours[worker].clip(1), jnp.int32)
+            return jnp.stack([worker, jnp.where(num_neighbours[worker] > 0, in_order[worker, drawn], worker)])
+
+        return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
     return Protocol(
         schedule,
-        local=LocalWork(pull=own_params, mixing=Mixing(average, _two_copies, overlaps=True)),
+        local=LocalWork(pull=own_params, mixing=Mixing(_mean_of_two, _two_copies, members, overlaps=True)),
         rule=no_rule,
         specification=specifications.ad_psgd,
     )
+
+
+def _mean_of_two(schedule: Schedule, commit: jax.Array) -> jax.Array:
+    """float[2, 2]: both get the mean."""
+    del commit
+    return jnp.full((2, 2), 0.5, schedule.time.dtype)
 
 
 def _two_copies(schedule: Schedule) -> jax.Array:

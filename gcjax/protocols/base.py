@@ -45,20 +45,24 @@ def own_params(params: Any, version_params: Any) -> Any:
 class Mixing(NamedTuple):
     """How workers average their parameters with each other's, where there is no server.
 
-    The parameters of the run are then the mean of all workers' own. The averaging is also done to a weight of each
-    worker, at first 1, by which its parameters are divided where a gradient is taken (push-sum): it stays 1 where
-    rows add up to 1.
+    The parameters of the run are then the mean of all workers' own.
 
     Attributes:
-      average: pure function `(schedule, commit int32[]) -> (worker int32[members], matrix float[members, members])`,
-        who takes part in a commit, and how: the parameters of the k-th become `sum_j matrix[k, j] x_j`.
+      matrix: pure function `(schedule, commit int32[]) -> float[members, members]`, how those who take part in a commit
+        average: the parameters of the k-th become `sum_j matrix[k, j] x_j`.
       copies: pure function `schedule -> float[T, W]`, the copies of the parameters that are sent after each unit.
+      members: pure function `schedule -> int32[E, members]`, who takes part in each commit; None where all W workers
+        do, in order.
+      push_sum: whether the averaging is also done to a weight of each worker, at first 1, by which its parameters are
+        divided where a gradient is taken. It would stay 1 where rows add up to 1.
       overlaps: whether a worker's parameters can be averaged while it computes: its gradient is then taken at those
         with which it began, and its step is added to what the average has made of them.
     """
 
-    average: Callable[[Schedule, jax.Array], tuple[jax.Array, jax.Array]]
+    matrix: Callable[[Schedule, jax.Array], jax.Array]
     copies: Callable[[Schedule], jax.Array]
+    members: Callable[[Schedule], jax.Array] | None = None
+    push_sum: bool = False
     overlaps: bool = False
 
 

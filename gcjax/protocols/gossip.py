@@ -20,13 +20,17 @@ no_rule = not_served(
 
 
 def iterations_with_neighbours(
-    matrices_of: Callable[[int], np.ndarray], specification: Callable[[int], Specification]
+    matrices_of: Callable[[int], np.ndarray],
+    specification: Callable[[int], Specification],
+    *,
+    push_sum: bool = False,
 ) -> Protocol:
     """The protocol of iterations after each of which all mix with those whom they hear.
 
     Args:
       matrices_of: pure function `num_workers -> float64[turns, W, W]`, which take turns.
       specification: its own, by the number of workers.
+      push_sum: whether weights take out that rows do not add up to 1.
     """
 
     def exchange(num_workers: int) -> Callable[[jax.Array], Exchange]:
@@ -41,11 +45,11 @@ def iterations_with_neighbours(
         """float[T, W]: one for each who hears the worker."""
         return copies_sent(exchange(schedule.start.shape[1]), schedule)
 
-    def mix(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """All workers, int32[W], and the matrix of the iteration that the commit ends, float[W, W]."""
+    def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
+        """float[W, W]: the matrix of the iteration that the commit ends."""
         num_workers = schedule.start.shape[1]
         by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)
-        return jnp.arange(num_workers, dtype=jnp.int32), by_turns[commit % by_turns.shape[0]]
+        return by_turns[commit % by_turns.shape[0]]
 
     def max_staleness(num_workers: int) -> int:
         """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""
@@ -56,7 +60,7 @@ def iterations_with_neighbours(
         schedule,
         one_version=False,
         max_staleness=max_staleness,
-        local=LocalWork(pull=own_params, mixing=Mixing(mix, copies)),
+        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies, push_sum=push_sum)),
         rule=no_rule,
         specification=specification,
     )

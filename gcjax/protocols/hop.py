@@ -46,8 +46,8 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         """float[T, W]: one for each neighbour."""
         return copies_sent(exchange_of(undirected_neighbours(graph, schedule.start.shape[1])[None]), schedule)
 
-    def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """All workers, int32[W], and the matrix of the means of what has come, float[W, W]."""
+    def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
+        """float[W, W]: the matrix of the means of what has come."""
         num_units, num_workers = schedule.start.shape
         # All that there is has come by the horizon, when the first worker would begin a unit that is not sampled.
         is_last = commit == num_units - 1
@@ -55,12 +55,12 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         neighbours = jnp.asarray(undirected_neighbours(graph, num_workers))
         is_heard = has_arrived(neighbours, schedule.finish[commit], next_start) | jnp.eye(num_workers, dtype=bool)
         weights = is_heard.astype(schedule.time.dtype)
-        return jnp.arange(num_workers, dtype=jnp.int32), weights / weights.sum(axis=1, keepdims=True)
+        return weights / weights.sum(axis=1, keepdims=True)
 
     return Protocol(
         schedule,
         one_version=False,
-        local=LocalWork(pull=own_params, mixing=Mixing(average, copies)),
+        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies)),
         rule=no_rule,
         specification=lambda num_workers: specifications.hop(
             num_workers, graph=graph, num_backup=num_backup, max_gap=max_gap

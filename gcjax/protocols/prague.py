@@ -59,17 +59,17 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         num_workers = schedule.start.shape[1]
         return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
 
-    def average(schedule: Schedule, commit: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """All workers, int32[W], and the matrix of the means of the groups, float[W, W]."""
+    def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
+        """float[W, W]: the matrix of the means of the groups."""
         num_workers = schedule.start.shape[1]
         group, num_members = group_of_workers(commit, num_workers)
         is_together = (group[:, None] == group[None]).astype(schedule.time.dtype)
-        return jnp.arange(num_workers, dtype=jnp.int32), is_together / num_members.astype(is_together.dtype)[:, None]
+        return is_together / num_members.astype(is_together.dtype)[:, None]
 
     return Protocol(
         schedule,
         one_version=False,
-        local=LocalWork(pull=own_params, mixing=Mixing(average, copies)),
+        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies)),
         rule=no_rule,
         specification=lambda num_workers: specifications.prague(num_workers, group_size=group_size),
     )

@@ -29,4 +29,5 @@ def sgp(*, mixing: Any = "one_peer_exponential") -> Protocol:
     return iterations_with_neighbours(
         lambda num_workers: mixing_matrices(mixing, num_workers, keeps_equal=False),
         lambda num_workers: specifications.sgp(num_workers, mixing=mixing),
+        push_sum=True,
     )

@@ -77,3 +77,34 @@ def test_what_a_server_would_be_needed_for_is_refused(name):
     away = stragglers.Absences(jnp.array([[1.0]]), jnp.array([[2.0]]))
     with pytest.raises(ValueError, match="workers can only be away under .* there is no server in this protocol"):
         trained(PROTOCOLS[name], absences=away)
+
+
+def mixed_by_others(overlaps):
+    """AD-PSGD in which others than the worker of a commit average: the two after it, with weights 1/4 and 3/4."""
+    made = protocols.ad_psgd(rng_key=KEY)
+
+    def members(schedule):
+        return (schedule.worker.clip(0) + jnp.array([[1, 2]], jnp.int32)) % W
+
+    def matrix(schedule, commit):
+        return jnp.array([[0.25, 0.75], [0.75, 0.25]])
+
+    mixing = made.local.mixing._replace(members=members, matrix=matrix, overlaps=overlaps)
+    return made._replace(local=made.local._replace(mixing=mixing))
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_any_workers_can_average_whoever_brings_the_commit(overlaps, x64):
+    found = trained(mixed_by_others(overlaps))
+    own, begun, optimizer = np.zeros((W, 4)), np.zeros((W, 4)), Sgd(0.1, 0.5)
+    states = [optimizer.start(own[0]) for _ in range(W)]
+    for e in range(int(found.info.num_commits)):
+        w, unit = int(found.schedule.worker[e, 0]), int(found.schedule.unit[e, 0])
+        at = begun[w] if overlaps else own[w]
+        after, states[w] = optimizer.step(at, loss_and_gradient(at, batches(), w, unit)[1], states[w])
+        own[w] += after - at
+        a, b = (w + 1) % W, (w + 2) % W
+        own[a], own[b] = (own[a] + 3 * own[b]) / 4, (3 * own[a] + own[b]) / 4
+        begun[w] = own[w]
+    np.testing.assert_allclose(found.state.local.params, own, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found.params, own.mean(axis=0), rtol=1e-12, atol=1e-14)
