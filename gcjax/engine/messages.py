@@ -33,11 +33,13 @@ def worker_messages(
     flat_params = ravel_pytree(params)[0]
     dtype = accumulation_dtype(flat_params.dtype)
     encode_chunk = partial(_message_terms_and_loss, loss, has_aux, dtype, params)
+    # A product with a batch axis is slower on CPUs, also if the axis has length one.
+    encode_chunks = jax.vmap(encode_chunk) if num_workers > 1 else _on_only_row(encode_chunk)
 
     def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
         """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by `encode_chunk`."""
         chunks_in_slot, coefficients_in_slot = slot
-        increments, losses_and_aux = jax.vmap(encode_chunk)(chunks_in_slot, coefficients_in_slot)
+        increments, losses_and_aux = encode_chunks(chunks_in_slot, coefficients_in_slot)
         return messages + increments, losses_and_aux
 
     block_size = -(-flat_params.size // num_blocks)  # rounded up
@@ -48,6 +50,17 @@ def worker_messages(
     messages, losses_by_slot = jax.lax.scan(add_slot, zero_messages, (chunks_by_slot, coefficients_by_slot))
     losses_by_worker = jax.tree.map(lambda x: x.swapaxes(0, 1), losses_by_slot)  # [U, K] from [K, U]
     return messages, losses_by_worker
+
+
+def _on_only_row(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function mapped over the first axis of its arguments, which has length one."""
+
+    def mapped(*arguments: Any) -> Any:
+        """The function of the only rows, its results with the axis again."""
+        rows = jax.tree.map(lambda x: x[0], arguments)
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], function(*rows))
+
+    return mapped
 
 
 def _message_terms_and_loss(

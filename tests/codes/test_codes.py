@@ -203,3 +203,10 @@ def test_same_key_same_code():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_empty_slots_have_no_coefficients():
+    ragged = assignments.from_matrix(np.array([[1, 1, 0], [1, 0, 1], [1, 1, 1]]))
+    coding = codes.partial(ragged).plan(ragged.loads)
+    is_empty = ragged.chunks < 0
+    assert is_empty.any() and not np.asarray(coding.encode)[:, 0][is_empty].any()
