@@ -210,10 +210,10 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
         ring = rings.write_slot(ring, slot_of_new_version, params)
     out_of_bounds = jnp.asarray(maker.commits.time.size, state.commit.dtype)  # an index that is dropped
     commit_index = select_active(is_active, state.commit, out_of_bounds)
-    info = info._replace(
-        loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
-        residual=info.residual.at[commit_index].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
-    )
+    info = info._replace(loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"))
+    if maker.program.protocol.code is not None:  # otherwise it stays 0
+        residual = contribution.residual.astype(info.residual.dtype)
+        info = info._replace(residual=info.residual.at[commit_index].set(residual, mode="drop"))
     # For one run this counts the turns of the loop, whatever `is_active` is; XLA sees that, and keeps one counter less.
     # It was 8 to 15 µs a commit, and nothing on one core: its threads seem to share operations that are ready at once.
     num_commits = select_active(is_active, state.commit + 1, state.commit)

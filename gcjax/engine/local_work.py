@@ -243,7 +243,8 @@ def beginning_of_contribution(
     first_member = 0
     local_state = local_state_before_unit(local_state, steps.unit[first_member])
     version_params = inputs.versions.read(steps.version.clip(0))
-    pulls = (steps.num_steps > 0) & (steps.version != local_state.version)
+    has_server = program.local.mixing is None  # otherwise there is nothing to read
+    pulls = has_server & (steps.num_steps > 0) & (steps.version != local_state.version)
     pull = program.local.pull
     if program.local.fragments is not None:
         pull = partial(program.local.fragments.merged, version_before=local_state.version, version=steps.version)
