@@ -33,7 +33,7 @@ from gcjax.engine.kept_gradients import kept_gradient_commit_maker
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
 from gcjax.engine.mixing import mean_over_workers
-from gcjax.engine.program import Program, has_server, ring_slots_of, server_optimizer
+from gcjax.engine.program import Program, code_of_messages, has_server, ring_slots_of, server_optimizer
 from gcjax.engine.spread import Spread, one_device
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule, commits
@@ -211,7 +211,7 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     out_of_bounds = jnp.asarray(maker.commits.time.size, state.commit.dtype)  # an index that is dropped
     commit_index = select_active(is_active, state.commit, out_of_bounds)
     info = info._replace(loss=info.loss.at[commit_index].set(contribution.loss.astype(info.loss.dtype), mode="drop"))
-    if maker.program.protocol.code is not None:  # otherwise it stays 0
+    if code_of_messages(maker.program.protocol) is not None:  # otherwise it stays 0
         residual = contribution.residual.astype(info.residual.dtype)
         info = info._replace(residual=info.residual.at[commit_index].set(residual, mode="drop"))
     # For one run this counts the turns of the loop, whatever `is_active` is; XLA sees that, and keeps one counter less.

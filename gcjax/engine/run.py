@@ -26,6 +26,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import (
     Options,
     Program,
+    code_of_messages,
     eval_every_or_default,
     ring_size_or_default,
     wavefront_width_or_default,
@@ -390,8 +391,7 @@ def _check_arguments(
     for name, value in counts.items():
         if value is not None:
             _validate.integer(name, value, minimum=1)
-    code = protocol.code or (protocol.local and protocol.local.message_code)
-    if code is not None:
+    if (code := code_of_messages(protocol)) is not None:
         check_same_chunks(code, task)
 
 
