@@ -228,6 +228,7 @@ def _training_rows(batch_size: int) -> list[Row]:
 
     rows = []
     for name, protocol in _protocols().items():
+        jax.clear_caches()  # a process cannot hold the programs of all of them
         start_time = time.perf_counter()
         run = run_of(protocol)
         first_seconds = time.perf_counter() - start_time

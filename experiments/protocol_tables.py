@@ -98,7 +98,7 @@ def _chosen_text(rows: Columns, trials: Columns, network: str) -> str:
     variant, rate = str(rows["variant"][row]), float(rows["rate"][row])
     rates = trials["rate"][trials["variant"] == variant]
     own_number = variant.removeprefix(scheme_of(variant)).removeprefix(",").strip()
-    edge = "edge" if rate in (rates.min(), rates.max()) else ""
+    edge = "edge" if rates.min() < rates.max() and rate in (rates.min(), rates.max()) else ""
     return ", ".join(filter(None, (own_number, f"{rate:.2g}", edge)))
 
 

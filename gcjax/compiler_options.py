@@ -1,5 +1,6 @@
 """Options of XLA's compiler, where this version of it has them."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -17,10 +18,14 @@ def quick_to_compile() -> dict[str, Any]:
     compile with JAX 0.10, and run as fast as before or faster; training steps run longer with the older way.
 
     Returns:
-      Values of `jax.jit(..., compiler_options=...)`, those that XLA has: JAX 0.12 has no older way.
+      Values of `jax.jit(..., compiler_options=...)`, those that XLA has: JAX 0.12 has no older way; empty on
+      other devices.
     """
-    try:
-        jax.jit(lambda: 0, compiler_options=_OLDER_FUSION).lower().compile()
-    except jax.errors.JaxRuntimeError:  # there is no such option
-        return _FEWER_OPTIMISATIONS
-    return _FEWER_OPTIMISATIONS | _OLDER_FUSION
+    if jax.default_backend() != "cpu":
+        return {}
+    options: dict[str, Any] = {}
+    for option in (_FEWER_OPTIMISATIONS, _OLDER_FUSION):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # there is no such option
+            jax.jit(lambda: 0, compiler_options=option).lower().compile()
+            options |= option
+    return options

@@ -95,12 +95,14 @@ def exactness(scheme: Scheme, num_workers: int, *, has_uneven_commits: Callable[
         nothing else says it.
     """
     protocol = scheme.protocol
-    if protocol.local is not None:
-        return APPROXIMATE if protocol.local.gradients_at_version else LOCAL
+    if protocol.local is not None and not protocol.local.gradients_at_version:
+        return LOCAL
     if protocol.max_staleness is None or protocol.max_staleness(num_workers) > 0:
         return STALE
     if protocol.code is not None:
         return CODED if protocol.specification is not None else APPROXIMATE
+    if protocol.local is not None:
+        return APPROXIMATE
     return APPROXIMATE if has_uneven_commits() else EXACT
 
 

@@ -19,7 +19,7 @@ from gcjax import _validate
 def bit_allocation(
     num_bits: int, *, straggler_probabilities: Sequence[float], noise: Sequence[float] | np.ndarray
 ) -> np.ndarray:
-    """The bits of each worker, of so many in all, with which the estimate of an unbiased code has the least variance.
+    """The bits of each worker, of so many in all, with which `unbiased(..., aligned=True)` has the least variance.
 
     To give one bit after the other to whom it helps most is not enough: the first bit can help less than the second.
     This tries out all totals, in O(W num_bits B). Where allocations are equally good, later workers get fewer bits.
@@ -31,8 +31,8 @@ def bit_allocation(
         worker that sends nothing; or float[W, B + 1], one row a worker. See `quantisation_noise`.
 
     Returns:
-      int[W], at most B each, `num_bits` together or fewer where more would not help. The noise of these is what
-      `unbiased(..., message_noise=)` takes.
+      int[W], at most B each, `num_bits` together or fewer where more would not help. `unbiased(..., message_noise=)`
+      takes their noise, `noise[bits]`, or `noise[np.arange(W), bits]` of one row a worker.
 
     Raises:
       ValueError: if a probability is not in (0, 1), or noise is negative, or rises with the bits.
@@ -48,9 +48,8 @@ def bit_allocation(
     most_bits = precisions.shape[1] - 1
     num_totals = num_bits + 1
     best_sum = np.zeros(num_totals)  # with at most so many bits
-    best_bits = np.zeros(
-        (probabilities.size, num_totals), np.int64
-    )  # of each worker, if it and those before have these
+    # Of each worker, if it and those before have so many together.
+    best_bits = np.zeros((probabilities.size, num_totals), np.int64)
     for worker, precision_by_bits in enumerate(precisions):
         sums = np.full((min(most_bits, num_bits) + 1, num_totals), -np.inf)
         for bits in range(len(sums)):

@@ -83,7 +83,10 @@ def unbiased(
         """float[W, 1, 1]: 1 for every message."""
         return jnp.ones((assignment.num_workers, 1, 1), encode.dtype)
 
-    return fixed_code(assignment, shares / (1 - probabilities)[:, None], decode=decode)
+    never = assignment.load + 1  # so many chunks nobody finishes
+    num_chunks_needed = np.where(is_silent, never, assignment.loads.clip(1))[:, None]
+    coefficients = shares / (1 - probabilities)[:, None]
+    return fixed_code(assignment, coefficients, num_chunks_needed=num_chunks_needed, decode=decode)
 
 
 def _valid_probabilities(straggler_probabilities: Sequence[float] | float, num_workers: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 Letters: W workers, K chunks a worker holds, C contributions to a commit.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from gcjax.codes.base import Coding, GradientCode, residual
 from gcjax.engine.gradients import Contribution, Inputs, RoundInputs, chunk_batch, mean_from_sums
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.local_work import LocalCommit, LocalProgram
-from gcjax.engine.messages import chunk_weights
+from gcjax.engine.messages import accumulation_dtype, chunk_weights
 from gcjax.protocols.schedule import Commits, Schedule
 
 
@@ -33,7 +34,7 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
         kept, loss_sum = _with_new_gradients(program, code, inputs, commits, index, local_states.params)
         coding = coding_of_commit(code, commits, index)
         weights = chunk_weights(coding.encode, coding.decode)  # [W, K]
-        gradient = jax.tree.map(lambda x: jnp.tensordot(weights.astype(x.dtype), x, axes=2), kept)
+        gradient = jax.tree.map(partial(_weighted_sum, weights), kept)
         num_new = commits.work[index].clip(0).sum()  # -1 pads
         mean_loss = mean_from_sums(loss_sum, num_new.astype(loss_sum.dtype))
         to_sum = code.assignment.num_chunks  # the weights decode the mean
@@ -41,6 +42,13 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
         return Contribution(gradient, mean_loss, true_residual), local_states._replace(params=kept)
 
     return make_commit
+
+
+def _weighted_sum(weights: jax.Array, gradients: jax.Array) -> jax.Array:
+    """A leaf of the sum of gradients [W, K, ...] with `weights float[W, K]`, added up as messages of a round are."""
+    dtype = accumulation_dtype(gradients.dtype)
+    total = jnp.tensordot(weights.astype(dtype), gradients.astype(dtype), axes=2, precision=jax.lax.Precision.HIGHEST)
+    return total.astype(gradients.dtype)
 
 
 def coding_of_commit(code: GradientCode, commits: Commits, index: jax.Array) -> Coding:

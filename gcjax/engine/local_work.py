@@ -173,7 +173,7 @@ def _changes_one_by_one(
     zero_change = jax.tree.map(jnp.zeros_like, inputs.versions.params)
     zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
     carry = zero_change, local_states, zero_losses
-    if has_steps.size == 1:
+    if has_steps.size == 1:  # a commit of one column has its contribution
         return add_change(jnp.zeros((), jnp.int32), carry)
     return jax.lax.fori_loop(0, max_over_runs(num_contributions), add_change, carry)
 

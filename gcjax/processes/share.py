@@ -101,7 +101,7 @@ def _texts_of_all(text: str) -> list[str]:
 
 
 def _check_devices() -> None:
-    """Raises a `ErrorOnAllProcesses` unless all processes have equally many devices."""
+    """Raises an `ErrorOnAllProcesses` unless all processes have equally many devices."""
     num_devices_of_rank = Counter(device.process_index for device in jax.devices())
     rank_of_most = max(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
     rank_of_fewest = min(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])

@@ -97,9 +97,9 @@ class LocalWork(NamedTuple):
       fragments: which part of the parameters a commit changes; all of them if None. Its outer gradient is the mean over
         all workers of the server's parameters minus their own, and reading a version merges what is new in it.
       message_code: makes a worker's message of the last gradient on each of its K chunks, which it keeps; unit n is on
-        its chunk number n % K. A commit decodes the messages of those with a contribution to it, with the weight
-        of this contribution. With `gradients_at_version`; the local parameters are then the
-        gradients that are kept, [W, K, ...]. None where messages are of their own units only.
+        its chunk number n % K. A commit decodes the messages of those with a contribution to it, with the weight of
+        this contribution. It needs `gradients_at_version`; the local parameters are then the gradients that are kept,
+        [W, K, ...]. None where messages are of their own units only.
     """
 
     optimizer: optax.GradientTransformation | None = None

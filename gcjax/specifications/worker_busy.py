@@ -300,6 +300,8 @@ def _replay_counts(overlap: bool, state: Busy, events: Event, rows: np.ndarray) 
         `values int[events]` are those of the events; `initial int[W]` is what holds before a worker's first one.
         """
         event_rows = np.flatnonzero(is_event)
+        if not event_rows.size:
+            return np.broadcast_to(initial, (rows.size, num_workers)).astype(np.int32)
         last_event = np.full((rows.size + 1, num_workers), -1)
         last_event[next_of(rows, event_rows), events.worker[event_rows]] = event_rows  # the last one is written last
         last_event = np.maximum.accumulate(last_event[:-1], axis=0)

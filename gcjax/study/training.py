@@ -329,10 +329,10 @@ def _train_on_mesh(
     runs, run_end_times = [], []
     training_to_end_of_schedule = training._replace(num_commits=None)
     num_runs = len(inputs.durations)
-    is_from_event_queue = inputs.absences is not None or inputs.network.service is not None
+    goes_on_beyond_time = inputs.absences is not None or inputs.network.service is not None
     for run_number in range(num_runs):
         arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
-        if is_from_event_queue:  # which goes on beyond the time; a known schedule is compiled anew for each run
+        if goes_on_beyond_time:  # by the event queue; a known schedule is compiled anew for each run
             known = truncate(_run_slice(schedule, run_number), seconds)
             arguments |= {"protocol": with_known_schedule(training.protocol, known), "absences": None}
         identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"

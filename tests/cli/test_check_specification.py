@@ -44,7 +44,6 @@ def test_a_coded_round_is_checked_with_a_code(gcjax):
     assert "coded(3 workers, load 2)" in out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [3, *(pytest.param(w, marks=pytest.mark.slow) for w in (4, 5))])
 def test_the_table_of_a_code_has_all_that_can_be_decoded(workers):
     code = codes.cyclic_mds(workers, num_stragglers=1)

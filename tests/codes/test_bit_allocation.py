@@ -95,6 +95,7 @@ def test_who_sends_nothing_is_as_if_left_out(aligned, x64):
     encode = np.asarray(with_silent.plan(whole.loads).encode)[:, 0, :, 0]
     np.testing.assert_allclose(encode[[0, 2, 3]], np.asarray(without.plan([3] * 3).encode)[:, 0, :, 0], atol=1e-12)
     assert (encode[1] == 0).all()
+    assert with_silent.sent(whole.loads)[:, 0].tolist() == [True, False, True, True]
 
 
 def test_a_chunk_that_nobody_sends_is_an_error():

@@ -46,7 +46,6 @@ def test_units_that_end_before_the_answer_has_come_are_on_the_version_before(nam
     assert host.compute_start[1, 0] < host.finish[0, 0]  # and computes while its push travels
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_not_pushed_is_lost_with_the_connection(name, monkeypatch):
     with jax.enable_x64(True):
