@@ -125,7 +125,8 @@ def bounded_staleness(
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
         """The state with one unit more of the worker, and whether it may push: at most so far ahead of the slowest."""
         clock = state.clock
-        return Clocks(clock + is_own_entry(num_workers, worker)), clock[worker] - clock.min() <= program_staleness
+        new_clock = clock + is_own_entry(num_workers, worker).astype(clock.dtype)
+        return Clocks(new_clock), clock[worker] - clock.min() <= program_staleness
 
     def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes one unit, being at most the promised staleness ahead of the slowest."""

@@ -174,9 +174,10 @@ def _mixed(schedule, rule, optimizer, batches, x):
         rows = [row for (row,) in _contributions(schedule, e, together=False)]
         before, found = list(own), []
         for w, unit, *_ in rows:
-            at = (begun if rule.meanwhile else own)[w] / weight[w]
-            loss, gradient = loss_and_gradient(at, batches, w, unit)
-            own[w], states[w] = optimizer.step(own[w], gradient, states[w])
+            begin = begun[w] if rule.meanwhile else own[w]
+            loss, gradient = loss_and_gradient(begin / weight[w], batches, w, unit)
+            end, states[w] = optimizer.step(begin, gradient, states[w])
+            own[w] = own[w] + (end - begin)
             found.append(loss)
         steps = [after - x for after, x in zip(own, before, strict=True)]
         workers, matrix = rule.mix(schedule, e, rows)
