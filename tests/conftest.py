@@ -6,6 +6,7 @@ GCJAX_TEST_DEVICES is another number of devices.
 import contextlib
 import gc
 import importlib.metadata
+import itertools
 import os
 import pathlib
 import signal
@@ -94,18 +95,32 @@ def strict_numerics(request):
         yield
 
 
-MAX_MAPS = 15_000
-"""Parts of memory that a process maps; Linux allows 65 530. A compiled program takes some, and a module of tests up to
-a few thousand."""
+MAX_MAPS = 15_000, 40_000
+"""Parts of memory that a process maps, behind a module of tests and within one; Linux allows 65 530. A compiled program
+takes some, a module up to a few thousand, and one of slow tests more than there are."""
+
+NUM_TESTS_WITHIN = itertools.count(1)
+
+
+def forget_programs(max_maps):
+    """Compiled programs are forgotten once they map much memory: beyond what Linux allows, a process crashes."""
+    maps = pathlib.Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > max_maps:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def forget_programs():
-    """Compiled programs are forgotten behind a module once they map much memory."""
+def few_programs_behind_a_module():
     yield
-    maps = pathlib.Path("/proc/self/maps")
-    if not maps.exists() or len(maps.read_bytes().splitlines()) > MAX_MAPS:
-        jax.clear_caches()
+    forget_programs(MAX_MAPS[0])
+
+
+@pytest.fixture(autouse=True)
+def few_programs_within_a_module():
+    """Looked at behind every tenth test, since to look takes milliseconds."""
+    yield
+    if next(NUM_TESTS_WITHIN) % 10 == 0 and pathlib.Path("/proc/self/maps").exists():
+        forget_programs(MAX_MAPS[1])
 
 
 @pytest.fixture
