@@ -5,7 +5,19 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from experiments.paper import checked, coded, figures, live, live_tables, macros, provenance, runs, traces, trained
+from experiments.paper import (
+    checked,
+    coded,
+    figures,
+    live,
+    live_tables,
+    macros,
+    provenance,
+    runs,
+    scheme_map,
+    traces,
+    trained,
+)
 from gcjax import files
 
 OF_RUNS = {
@@ -16,6 +28,7 @@ OF_RUNS = {
     "worker_busy": trained.worker_busy,
     "delays": trained.delays,
     "two_stragglers": trained.two_stragglers,
+    "scheme_map": scheme_map.scheme_map,
     "live": live.live,
 }
 OF_COMPUTED = {

@@ -35,6 +35,17 @@ RUNS = {
     "worker_busy": Run("worker_busy/digits.gin", ("study.num_seeds = 2",)),
     "delays": Run("grouped/delays.gin", (*_SHORT_GROUPS, "group_delays.delays = (0, 200, 400)")),
     "two_stragglers": Run("grouped/two_stragglers.gin", _SHORT_GROUPS),
+    "scheme_map": Run(
+        "protocols.gin",
+        (
+            "protocol_map.schemes = {'BSP': @bsp(), 'ASP': @asp(), 'fractional repetition': @frc/coded(), "
+            "'pipelined codes': @pipelined_coded()}",
+            "study.optimizers = {}",
+            "study.num_seeds = 2",
+            "tuning.own_rates = {}",
+            "tuning.num_trials = 3",
+        ),
+    ),
     "live": Run(
         "live/protocols.gin",
         (
