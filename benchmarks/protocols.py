@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 from benchmarks.timing import KEY, Row, alternate, ratio
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, engine, memory, protocols, stragglers, tasks
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Network
 
@@ -228,7 +228,7 @@ def _training_rows(batch_size: int) -> list[Row]:
 
     rows = []
     for name, protocol in _protocols().items():
-        jax.clear_caches()  # a process cannot hold the programs of all of them
+        memory.forget_programs()
         start_time = time.perf_counter()
         run = run_of(protocol)
         first_seconds = time.perf_counter() - start_time

@@ -1,4 +1,4 @@
-"""What would not fit into memory is refused before anything is allocated, with the figure.
+"""What would not fit into memory is refused before anything is allocated, with the figure; programs are forgotten.
 
 What is counted are only the arrays that are made in any case, so that nothing is refused that could run.
 """
@@ -10,6 +10,9 @@ from typing import Any
 import jax
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+MAX_MAPPINGS = 30_000
+"""Parts of memory that a process may map before it forgets compiled programs."""
 
 
 def available_bytes() -> int:
@@ -62,3 +65,19 @@ def size_text(num_bytes: int) -> str:
     """A number of bytes with three digits and a unit, from bytes to EiB."""
     power = min(max(num_bytes, 1).bit_length() // 10, 6)  # of 1024; 1 KiB has 11 bits
     return f"{num_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"
+
+
+def forget_programs(max_mappings: int = MAX_MAPPINGS) -> bool:
+    """Has JAX forget all compiled programs if this process maps memory in more than so many parts.
+
+    Linux lets a process map 65 530 parts (`vm.max_map_count`), and one that needs more crashes. On a CPU the program of
+    a scheme maps two to three thousand. Programs that are needed again are compiled again.
+
+    Returns:
+      Whether it has; false where the system does not tell the parts.
+    """
+    mappings = Path("/proc/self/maps")
+    if not mappings.exists() or mappings.read_bytes().count(b"\n") <= max_mappings:
+        return False
+    jax.clear_caches()
+    return True

@@ -32,6 +32,8 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from gcjax import memory  # noqa: E402
+
 # Test folders in which JAX promotes neither types nor ranks silently.
 STRICT = {"codes", "compression", "engine", "protocols", "stragglers", "tasks"}
 
@@ -95,32 +97,25 @@ def strict_numerics(request):
         yield
 
 
-MAX_MAPS = 15_000, 40_000
-"""Parts of memory that a process maps, behind a module of tests and within one; Linux allows 65 530. A compiled program
-takes some, a module up to a few thousand, and one of slow tests more than there are."""
+MAX_MAPPINGS = 15_000, 40_000
+"""Of memory, behind a module of tests and within one: see `gcjax.memory.forget_programs`. A module of slow tests can
+need more than Linux allows."""
 
-NUM_TESTS_WITHIN = itertools.count(1)
-
-
-def forget_programs(max_maps):
-    """Compiled programs are forgotten once they map much memory: beyond what Linux allows, a process crashes."""
-    maps = pathlib.Path("/proc/self/maps")
-    if not maps.exists() or maps.read_bytes().count(b"\n") > max_maps:
-        jax.clear_caches()
+NUM_TESTS = itertools.count(1)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_programs_behind_a_module():
     yield
-    forget_programs(MAX_MAPS[0])
+    memory.forget_programs(MAX_MAPPINGS[0])
 
 
 @pytest.fixture(autouse=True)
 def few_programs_within_a_module():
     """Looked at behind every tenth test, since to look takes milliseconds."""
     yield
-    if next(NUM_TESTS_WITHIN) % 10 == 0 and pathlib.Path("/proc/self/maps").exists():
-        forget_programs(MAX_MAPS[1])
+    if next(NUM_TESTS) % 10 == 0:
+        memory.forget_programs(MAX_MAPPINGS[1])
 
 
 @pytest.fixture

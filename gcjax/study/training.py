@@ -152,6 +152,7 @@ def train(
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
     stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
+    memory.forget_programs()  # of the schemes until now
     return SchemeRuns(
         trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
         compile_seconds=runs.compile_end_time - runs.begin_time, run_seconds=runs.end_time - runs.compile_end_time,
