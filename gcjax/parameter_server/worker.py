@@ -92,7 +92,7 @@ class _Worker:
     """The state of a worker that outlives its connections."""
 
     def __init__(self, setup: Setup, worker: int, throttle: Throttle) -> None:
-        """`throttle`: `(worker, unit) -> seconds` that a unit takes at least."""
+        """`worker`: its number; `throttle`: `(worker, unit) -> seconds` that a unit takes at least."""
         self.report = Report()
         self._setup, self._worker, self._throttle = setup, worker, throttle
         self._incarnation = uuid.uuid4().hex
@@ -102,7 +102,10 @@ class _Worker:
         self._warm_up()
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
-        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone."""
+        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone.
+
+        `layout`: of the parameters in a message.
+        """
         self._count(num_connections=1)
         lease, clock_offset = self._join_server(connection)
         inbox = Inbox()
@@ -126,7 +129,7 @@ class _Worker:
             has_ended.set()
 
     def _take_turns(self, turns: WorkerTurns, inbox: Inbox) -> None:
-        """Takes one turn after the other, until the run is done."""
+        """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""
         while (message := next_message(inbox)).kind != "end":
             if message.kind == "begin" and inbox.has_later_order():
                 self._count(num_cut_off=1)
@@ -141,7 +144,11 @@ class _Worker:
         layout: wire.Layout,
         clock_offset: float,
     ) -> None:
-        """Takes turns while it computes, until the run is done."""
+        """Takes turns until the run is done, while another thread computes.
+
+        The server's message "begin" begins a turn; "computed", of the other thread, says that a unit is done.
+        `clock_offset`: seconds to add to our clock to get the server's.
+        """
         throttle = partial(self._throttle, self._worker)
         turns = OverlappingTurns(connection, inbox, program, layout, clock_offset, throttle)
         try:
@@ -165,7 +172,7 @@ class _Worker:
         self._program.cancel()
 
     def _join_server(self, connection: Connection) -> tuple[float, float]:
-        """Says who the worker is; returns the seconds of its lease, and those from its clock to the server's."""
+        """Says who the worker is; returns the seconds of its lease, and those to add to its clock for the server's."""
         connection.send(
             Message(
                 {
@@ -225,7 +232,7 @@ class _Worker:
 
 
 def _receive_all(connection: Connection, inbox: Inbox) -> None:
-    """Puts every message into the inbox, and `None` when the connection is lost."""
+    """Puts every message into the inbox, and `None` when the connection is lost or what came is no message."""
     try:
         while True:
             inbox.put(connection.receive())
