@@ -38,7 +38,10 @@ class Family(NamedTuple):
 
 
 def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The best scale float64[G] and shape, as `Family.fit`; a group without any weight has the median scale."""
+    """The likeliest scale of each group, float64[groups], and the shape of all; without weight, the median scale.
+
+    `seconds` and `weights` (how much each time counts) are float64[n, groups].
+    """
     has_weight = weights.sum(axis=0) > 0
     scale, shape = family.fit(seconds[:, has_weight], weights[:, has_weight])
     scales = np.full(len(has_weight), np.median(scale))
@@ -77,7 +80,7 @@ def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, f
 
 
 def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The mean of each group's exponential part; the shape is the shift in these means.
+    """The mean of each group's exponential part, float64[groups]; the shape is the shift over this mean, one for all.
 
     Given the shape a, a group with the mean m and the shortest time l has the scale min(m, l / a), and its likelihood
     is concave in a: so is their sum, whose top is sought between those of the groups.
@@ -101,7 +104,10 @@ def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[
 
 
 def _fit_weibull(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The shape at which the likelihood of the best scales is flat; it is found by its one change of sign."""
+    """The likeliest scale of each group, float64[groups], and shape of all, from `seconds` and `weights [n, groups]`.
+
+    At the shape the slope of the best scales' likelihood has its one change of sign.
+    """
     from scipy.optimize import brentq
 
     logarithms = np.where(weights > 0, np.log(seconds), 0)
