@@ -3,7 +3,7 @@
 All are scale families: a time is `scale * z`, where z has a density with at most one parameter, `shape`. A fit has one
 scale for each of several groups of times and a shape that they share. Times have weights, for hidden states.
 
-Letters: N times of a group, G groups.
+Letters: n times of a group.
 """
 
 import math
@@ -22,7 +22,7 @@ class Family(NamedTuple):
     """Distributions of times.
 
     Attributes:
-      fit: `(seconds [N, G], weights [N, G]) -> (scale [G], shape)` of the largest likelihood; all in float64, weights
+      fit: `(seconds [n, groups], weights [n, groups]) -> (scale [groups], shape)` of the largest likelihood; all in float64, weights
         of 0 for what does not count, seconds above 0.
       log_density: `(z, shape) -> ` the logarithm of the density at `z = seconds / scale`, for a scale of 1.
       call: `(scale, shape) ->` the factory's call; the scale may be one a worker.
@@ -57,13 +57,13 @@ def log_density(family: Family, seconds: np.ndarray, scale: np.ndarray | float, 
 
 
 def _weights_and_means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float64[G] twice: the weight of each group, and its mean time."""
+    """float64[groups] twice: the weight of each group, and its mean time."""
     totals = weights.sum(axis=0)
     return totals, (weights * seconds).sum(axis=0) / np.maximum(totals, _TINY)
 
 
 def _minima(seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """float64[G]: the shortest time of each group that has a weight."""
+    """float64[groups]: the shortest time of each group that has a weight."""
     return np.where(weights > 0, seconds, np.inf).min(axis=0)
 
 
