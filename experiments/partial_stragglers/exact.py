@@ -90,6 +90,7 @@ def exact(
 def _times_under_random_orders(
     graph: graphs.Graph, blocks: Sequence[int], num_failed: int | None, num_orders: int, draws: Sequence[int]
 ) -> list[graphs.Orders]:
+    """The mean completion times under random orders of one graph; `draws`: of how many an order is the best."""
     finish = failing(graph.assignment, graph.trials, blocks, num_failed)
     return graphs.orders(
         graph.setting, graph.assignment, finish, num_orders=num_orders, draws=draws, rng_key=graph.row_key
@@ -119,6 +120,7 @@ def prepared(
     }
 
     def solve(trials: simulate.Trials) -> Times:
+        """The completion times of all schemes."""
         finish = failing(assignment, trials, blocks, num_failed)
         return {(num_blocks, scheme): solver(finish[num_blocks]) for (num_blocks, scheme), solver in solvers.items()}
 

@@ -38,7 +38,7 @@ class HolderPositions(NamedTuple):
 
 
 def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = False) -> HolderPositions:
-    """Where each holder has finished a chunk, or, for whole workers, its last one."""
+    """Where `finish float[K, W, ...]`, flat, says when each holder has finished a chunk, or for whole workers all."""
     held = codes.holders(assignment)
     last_slots = assignment.loads[held.workers] - 1
     slots = last_slots if whole_workers else held.slots
@@ -100,7 +100,10 @@ def _finished_holder_sets(finish: jax.Array, positions: HolderPositions, deadlin
 
 @functools.partial(jax.jit, static_argnums=2)
 def _errors_of_sets(squared_errors: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
-    """float[deadlines·S], the distance of all chunks together, from the squared distance of each set."""
+    """float[deadlines·S], the distance of all chunks together, from the squared distance of each set of holders.
+
+    `squared_errors`: float[N·2^R]; `sets`: int32[N, deadlines·S], who has finished, a bit for each of R holders.
+    """
     first_index_of_chunk = jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders
     squared_errors_of_chunks = squared_errors.at[first_index_of_chunk + sets].get(mode="promise_in_bounds")
     return jnp.sqrt(squared_errors_of_chunks.sum(axis=0))
@@ -127,7 +130,7 @@ def _squared_error_table(rows_of_holders: np.ndarray) -> np.ndarray:
 
 
 def _errors_by_plan(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """The same by the code's own plan, for chunks with many holders."""
+    """As `partial_errors`, by the code's own plan, for chunks with many holders."""
     is_held = jnp.asarray(code.assignment.chunks >= 0).T[:, :, None]  # bool[K, W, 1]
 
     @jax.jit

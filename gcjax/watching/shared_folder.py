@@ -85,7 +85,7 @@ class SharedFolder:
         return np.concatenate([empty_rows(), *(self._new_rows(file) for file in self._files(self.first_step))])
 
     def all_rows(self) -> np.ndarray:
-        """float64[rows, 7]: of all runs, later ones last; steps that a later run has measured again count there only."""
+        """float64[rows, 7]: of all runs, later ones last; steps that a later run measured again count there only."""
         first_steps = sorted({_first_step(file) for file in self.path.glob(f"{self.prefix}.*.*.csv")})
         rows = empty_rows()
         for first_step in first_steps:

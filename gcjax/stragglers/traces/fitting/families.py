@@ -22,8 +22,8 @@ class Family(NamedTuple):
     """Distributions of times.
 
     Attributes:
-      fit: `(seconds [n, groups], weights [n, groups]) -> (scale [groups], shape)` of the largest likelihood; all in float64, weights
-        of 0 for what does not count, seconds above 0.
+      fit: `(seconds [n, groups], weights [n, groups]) -> (scale [groups], shape)` of the largest likelihood; all in
+        float64, weights of 0 for what does not count, seconds above 0.
       log_density: `(z, shape) -> ` the logarithm of the density at `z = seconds / scale`, for a scale of 1.
       call: `(scale, shape) ->` the factory's call; the scale may be one a worker.
       num_shapes: parameters besides the scale.
