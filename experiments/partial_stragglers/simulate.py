@@ -47,7 +47,7 @@ Errors = Callable[[jax.Array], jax.Array]
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
 def draw(stragglers: StragglerModel, rng_key: jax.Array, num_units: int, num_workers: int, num_trials: int) -> Trials:
-    """Draws when chunks are finished (seconds), and who fails first, in all trials; one unit of work is one chunk."""
+    """Draws when chunks are finished (seconds) and who fails first (rank 0) in all trials; one unit is one chunk."""
     time_key, rank_key = jax.random.split(rng_key)
 
     def durations_of_trial(key: jax.Array) -> jax.Array:

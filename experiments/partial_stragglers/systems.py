@@ -47,7 +47,7 @@ def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = Fals
 
 
 def by_holder(finish: jax.Array, positions: HolderPositions) -> list[jax.Array]:
-    """R arrays float[N, S]: when the j-th holder of a chunk has finished; inf if there is none."""
+    """R arrays float[N, S], in S trials: when the j-th holder of a chunk has finished; inf if there is none."""
     flat = finish.reshape(-1, finish.shape[2])
     columns = zip(positions.position.T, positions.exists.T, strict=True)
     return [jnp.where(exists[:, None], flat[position], jnp.inf) for position, exists in columns]
@@ -60,7 +60,7 @@ def finished(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array
 
 @jax.jit
 def estimate(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
-    """float[S, deadlines]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
+    """float[S, deadlines], in S trials: `sqrt(sum over chunks of max(0, L - finished holders))`; L = num_blocks."""
     num_finished = _sum_of_arrays(finished(finish, positions, deadlines))
     num_missing = (num_blocks - num_finished).clip(0).sum(axis=0, dtype=jnp.int32)
     return jnp.sqrt(num_missing.astype(finish.dtype)).T

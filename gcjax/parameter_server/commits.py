@@ -99,7 +99,7 @@ class Commits:
         """The view after the last commit that the log has; the one that is given if it has none."""
         return self.log.restored_view(view) if isinstance(self.log, WrittenLog) else view
 
-    def add(self, worker: int, loss: float, tree: Any) -> None:
+    def add_push(self, worker: int, loss: float, tree: Any) -> None:
         """Takes the push of the worker's last turn, which waits for its commit.
 
         Args:
@@ -113,7 +113,7 @@ class Commits:
             Contribution(worker=worker, turn=turn_number, version=turn.version, work=num_units, loss=loss, tree=tree)
         )
 
-    def ignore(self, worker: int) -> None:
+    def ignore_push(self, worker: int) -> None:
         """Drops the push of the worker's last turn, which has arrived: it is to be in no commit."""
         self._pending.pop()
         self.log.update_last_turn(worker, is_ignored=True)

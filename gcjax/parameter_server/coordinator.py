@@ -183,10 +183,10 @@ class Coordinator:
         self._note_push(worker, header, now)
         self._note_stop(worker, header)
         tree = wire.from_bytes(message.body, self._commits.layout)
-        self._commits.add(worker, float(header["loss"]), tree)
+        self._commits.add_push(worker, float(header["loss"]), tree)
         decision = self._decide(MESSAGE, worker, now)
         if not decision.is_accepted:
-            self._commits.ignore(worker)
+            self._commits.ignore_push(worker)
         self._carry_out(decision, now)
 
     def _note_push(self, worker: int, header: Any, now: float) -> None:
@@ -284,7 +284,7 @@ class Coordinator:
         for beginning_worker in np.flatnonzero(decision.begins):
             self._begin_turn(int(beginning_worker), decision, now)
         if decision.stops_turns:
-            self._stop(decision, now)
+            self._stop_turns(decision, now)
 
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
@@ -323,7 +323,7 @@ class Coordinator:
         )
         self._members.send(worker, Message({"kind": "params"}, self._commits.updates.params_bytes))
 
-    def _stop(self, decision: Decision, now: float) -> None:
+    def _stop_turns(self, decision: Decision, now: float) -> None:
         """Stops the turns under way: whoever has done something that counts is asked for it."""
         asked = self._stops.request_pushes(decision.progress, decision.alive & ~decision.idle, now)
         self.rule_state.set_stopped(asked)

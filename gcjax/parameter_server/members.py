@@ -101,7 +101,7 @@ class Members:
         for worker in self._members:
             self.note_heard(worker, now)
 
-    def silence(self, alive: np.ndarray, now: float) -> dict[int, float]:
+    def silent_seconds(self, alive: np.ndarray, now: float) -> dict[int, float]:
         """Seconds for which nothing was heard, of each worker that takes part, `alive bool[W]`."""
         return {worker: now - member.last_heard for worker, member in self._members.items() if alive[worker]}
 

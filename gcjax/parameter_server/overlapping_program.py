@@ -168,7 +168,7 @@ class OverlappingProgram:
         with self._condition:
             return self._new_push() if self._awaited_order is not None and self._unit_results else None
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up what was not pushed, and computes no more until an order comes."""
         with self._condition:
             self._end_stretch(self._job.stretch_number + 1)

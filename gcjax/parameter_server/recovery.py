@@ -137,12 +137,12 @@ def recovered(
         checkpoint = checkpoints.read(commit, like)
         if checkpoint is not None and commit == num_commits:
             return checkpoint.parameters
-        if checkpoint is not None and _suffices(setup, checkpoint, schedule):
+        if checkpoint is not None and _can_go_on_from(setup, checkpoint, schedule):
             return replayed(setup, schedule, memberships, checkpoint)
     return replayed(setup, schedule, memberships)
 
 
-def _suffices(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
+def _can_go_on_from(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
     """Whether the commits after a checkpoint can be computed from it: all they read is in it."""
     from gcjax.engine.local_state import keeps_nothing_on_reading
     from gcjax.engine.start import past_versions_read

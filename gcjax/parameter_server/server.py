@@ -255,7 +255,7 @@ class Server:
         connection, message = event
         worker = self._members.worker_of(connection)
         if message is None:
-            self._lose(connection)
+            self._handle_end_of_connection(connection)
         elif worker is None:
             self._members.greet(connection, message, self._coordinator.rule_state.alive, now)
         elif self._members.is_current(worker, connection):
@@ -282,7 +282,7 @@ class Server:
                 commit_seconds=coordinator.commit_seconds - commit_seconds,
             )  # fmt: skip
 
-    def _lose(self, connection: Connection) -> None:
+    def _handle_end_of_connection(self, connection: Connection) -> None:
         """Forgets a connection; its worker leaves at once, since nobody holds the other end any more."""
         worker = self._members.disconnect(connection)
         if worker is not None:
@@ -291,10 +291,10 @@ class Server:
     def _end_leases(self, now: float) -> None:
         """Puts out the workers of which nothing was heard for as long as the lease, and notes when to look again."""
         rule_state, lease = self._coordinator.rule_state, self._limits.lease
-        for worker, silence in self._members.silence(rule_state.alive, now).items():
+        for worker, silence in self._members.silent_seconds(rule_state.alive, now).items():
             if silence >= lease:
                 self._coordinator.leave(worker, f"nothing was heard of it for {silence:.2f} s")
-        longest_silence = max(self._members.silence(rule_state.alive, now).values(), default=0.0)
+        longest_silence = max(self._members.silent_seconds(rule_state.alive, now).values(), default=0.0)
         next_lease_end = now - longest_silence + lease
         self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
 

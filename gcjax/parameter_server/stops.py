@@ -50,7 +50,7 @@ class Stops:
         self._request_time = self._last_answer_time = math.inf
 
     def header(self, worker: int) -> dict[str, Any]:
-        """The header of the message that asks a worker for its push."""
+        """The header of the message that asks a worker for its push: how many units, which coefficients of a code."""
         header = {"kind": "stop", "stop_number": self._stop_number, "num_units": int(self._progress[worker])}
         if self._coded_rounds is not None:
             header["encode"] = self._coded_rounds.plan.encode[worker].tolist()

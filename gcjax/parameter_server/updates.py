@@ -71,7 +71,7 @@ class Updates:
         """Takes an optimizer step with the weighted sum of the contributions to commit number `commit`.
 
         Returns:
-          The mean of their losses, by their weights, and where changes are pushed by their units, too.
+          The mean of their losses by their weights; where changes are pushed, not gradients, also by their units.
         """
         weights = self.weights(contributions, commit)
         total, weight = contributions[0].tree, weights[0]

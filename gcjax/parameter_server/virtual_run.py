@@ -243,7 +243,7 @@ class _VirtualRun:
     def _leave(self, worker: int, now: float) -> None:
         """At `now` seconds, the process of a worker is gone, with what it has not sent."""
         self._process_numbers[worker] += 1
-        self._workers[worker].lose()
+        self._workers[worker].forget_turn()
         self._members.disconnect(self._connections.pop(worker))
         self._act_at_server(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)
 

@@ -55,7 +55,7 @@ class VirtualWorker:
         self._order: Any = None  # the header of the server's message for the turn; None between turns
         self._compute_start, self._unit_ends = 0.0, [0.0]
 
-    def lose(self) -> None:
+    def forget_turn(self) -> None:
         """Forgets its turn: the process is gone."""
         self._num_begun += 1
         self._order, self._held_up_until = None, 0.0
@@ -68,7 +68,7 @@ class VirtualWorker:
             self._order, self._compute_start, self._unit_ends = message.header, now, []
             self._begin_unit(now)
         elif message.kind == "stop" and self._order is not None and message.header["turn"] == self._order["turn"]:
-            self._answer(now, message.header)
+            self._answer_stop(now, message.header)
 
     def _begin_unit(self, now: float) -> None:
         """Begins the next unit of the turn, if there is one; a unit that was under way is broken off.
@@ -100,7 +100,7 @@ class VirtualWorker:
         self._surroundings.send_report(now, Message(header))
         self._begin_unit(now)
 
-    def _answer(self, now: float, stop: Any) -> None:
+    def _answer_stop(self, now: float, stop: Any) -> None:
         """Answers a stop, of which `stop` is the header, by a push of what is done.
 
         The unit under way goes on where the turn does, and is broken off otherwise.

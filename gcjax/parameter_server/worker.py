@@ -106,7 +106,7 @@ class _Worker:
 
         `layout`: of the parameters in a message.
         """
-        self._count(num_connections=1)
+        self._add_to_report(num_connections=1)
         lease, clock_offset = self._join_server(connection)
         inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
@@ -121,7 +121,7 @@ class _Worker:
                 self._take_turns(WorkerTurns(connection, inbox, self._program, layout, clock_offset), inbox)
             return True
         except Disconnected:
-            self._program.cancel()
+            self._program.give_up_turn()
             if _has_end_message(inbox):  # the run was done while a turn was under way
                 return True
             raise
@@ -132,7 +132,7 @@ class _Worker:
         """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""
         while (message := next_message(inbox)).kind != "end":
             if message.kind == "begin" and inbox.has_later_order():
-                self._count(num_cut_off=1)
+                self._add_to_report(num_cut_off=1)
             elif message.kind == "begin":
                 self._take_turn(turns, message)
 
@@ -159,7 +159,7 @@ class _Worker:
                     turns.push_if_due()
         finally:
             turns.close()
-            self._count(num_units=turns.num_units, num_pushes=turns.num_pushes)
+            self._add_to_report(num_units=turns.num_units, num_pushes=turns.num_pushes)
 
     def _warm_up(self) -> None:
         """Compiles what a turn takes, so that the first one takes no longer than others."""
@@ -169,7 +169,7 @@ class _Worker:
         self._program.begin(jax.tree.map(np.asarray, self._setup.initial_params()))
         jax.block_until_ready(self._program.compute(0))
         jax.block_until_ready(self._program.warm_up_push())
-        self._program.cancel()
+        self._program.give_up_turn()
 
     def _join_server(self, connection: Connection) -> tuple[float, float]:
         """Says who the worker is; returns the seconds of its lease, and those to add to its clock for the server's."""
@@ -200,33 +200,33 @@ class _Worker:
         assert not isinstance(self._program, OverlappingProgram)
         order = Order.of(message)
         if order.last_arrived_turn != self._last_pushed_turn:
-            self._program.cancel()  # what was pushed came too late, and is in no commit
+            self._program.give_up_turn()  # what was pushed came too late, and is in no commit
         if order.begins_anew and isinstance(self._program, LocalProgram):
             self._program.begin_anew()
         turns.begin(message)
         if order.lasts_until_stopped:
             num_units, num_pushes = turns.run_until_stopped(order, partial(self._throttle, self._worker))
-            self._count(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
+            self._add_to_report(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
             if num_pushes:
                 self._last_pushed_turn = order.turn
             else:
-                self._program.cancel()
+                self._program.give_up_turn()
             return
         unit = order.first_unit
         while not turns.has_all_units(order):
             if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut_off=order.can_be_cut_off):
-                self._program.cancel()
-                self._count(num_cut_off=1)
+                self._program.give_up_turn()
+                self._add_to_report(num_cut_off=1)
                 return
             unit += 1
-            self._count(num_units=1)
+            self._add_to_report(num_units=1)
         if turns.push(order):
             self._last_pushed_turn = order.turn
-            self._count(num_pushes=1)
+            self._add_to_report(num_pushes=1)
         else:
-            self._program.cancel()
+            self._program.give_up_turn()
 
-    def _count(self, **increments: int) -> None:
+    def _add_to_report(self, **increments: int) -> None:
         """Adds to the counts of the report."""
         self.report = self.report._replace(**{n: getattr(self.report, n) + value for n, value in increments.items()})
 

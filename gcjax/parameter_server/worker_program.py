@@ -49,7 +49,7 @@ class GradientProgram:
     def undo_unit(self) -> None:
         """Gives up the last unit: a gradient is never stopped, since it is a turn of its own."""
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up the turn: nothing is kept of a gradient."""
 
 
@@ -110,7 +110,7 @@ class LocalProgram:
         """Gives up the last unit: the step on it is taken back."""
         self._params, self._opt_state = self._state_before_unit
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up the turn: the local parameters are those from before it."""
         self._params, self._opt_state = self._state_before_turn
 
@@ -172,7 +172,7 @@ class CodedProgram:
         code = self._code
         return self.coded_messages(0, np.zeros((code.num_messages, code.assignment.load, code.num_blocks)))
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up the round: nothing is kept of it."""
 
     def _loss_and_blocks(

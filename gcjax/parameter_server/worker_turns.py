@@ -113,26 +113,26 @@ class WorkerTurns:
             earliest_end = time.monotonic() + throttle(unit)
             result = self._program.compute(unit)
             while self._is_interrupted(result, earliest_end):
-                goes_on, num_new = self._answer(order, num_lost=1)
+                goes_on, num_new = self._answer_next_message(order, num_lost=1)
                 num_pushes += num_new
                 if not goes_on:
                     return len(self._unit_results), num_pushes
             self._unit_results.append(result)
             self._unit_ends.append(self._now())
-            self._report(order, float(result.loss))
+            self._report_unit(order, float(result.loss))
         goes_on = True
         while goes_on:
             self._inbox.has_next(None)
-            goes_on, num_new = self._answer(order, num_lost=0)
+            goes_on, num_new = self._answer_next_message(order, num_lost=0)
             num_pushes += num_new
         return len(self._unit_results), num_pushes
 
-    def _report(self, order: Order, loss: float) -> None:
+    def _report_unit(self, order: Order, loss: float) -> None:
         """Tells the server that a unit is done."""
         times = {"compute_start": self._compute_start, "unit_end": self._unit_ends[-1]}
         self._connection.send(Message({"kind": "unit", "turn": order.turn, "loss": loss, **times}))
 
-    def _answer(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
+    def _answer_next_message(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
         """Answers the next message, by a push if it is a stop of this turn.
 
         `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox, and ends the turn.
