@@ -137,17 +137,17 @@ def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choi
     candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
     seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
     best = min(seconds[label(row.scheme)] for row in candidates)
-    chosen = label(candidates[0].scheme)
+    chosen = label(candidates[0].scheme)  # the fastest comes first
     return Choice(chosen, seconds[chosen] / best - 1)
 
 
 def won_back(advised: Advice) -> dict[str, float]:
-    """Scheme -> the share won back on the trace."""
+    """Scheme -> the share of what stragglers cost BSP that it wins back on the trace."""
     return {label(row.scheme): row.won_back.value for row in advised.schemes}
 
 
 def coverage(advised: Advice, shares: Mapping[str, float]) -> list[bool]:
-    """For each scheme but BSP whether its interval contains the share that another stretch gave."""
+    """For each scheme but BSP whether the interval of its share won back contains that of another stretch, `shares`."""
     tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
     intervals = {label(row.scheme): row.won_back for row in advised.schemes if row.scheme.name != "bsp"}
     return [
