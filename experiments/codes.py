@@ -122,7 +122,7 @@ def compare_codes(
 def _sample_rounds(
     model: StragglerModel, rng_key: jax.Array, num_trials: int, num_units: int, num_workers: int
 ) -> jax.Array:
-    """float[trials, units, W]: independent rounds."""
+    """float[trials, units, W] seconds of the units of independent rounds."""
     keys = jax.random.split(rng_key, num_trials)
     return jax.jit(jax.vmap(lambda key: sample_durations(model, key, num_units, num_workers)))(keys)
 
@@ -164,7 +164,10 @@ def _measurement(
 
 
 def _round_completion_times(code: GradientCode, durations: jax.Array) -> np.ndarray:
-    """float[trials]: when each round can be decoded; a chunk of 1/N of the data is W/N units of work."""
+    """float[trials] seconds: when each round can be decoded exactly, by `durations float[trials, units, W]`.
+
+    A chunk of 1/N of the data is W/N units of work, of which the last may be a part only.
+    """
     assignment = code.assignment
     units_per_chunk = assignment.num_workers / assignment.num_chunks
 
@@ -183,7 +186,7 @@ def _round_completion_times(code: GradientCode, durations: jax.Array) -> np.ndar
 
 
 def _median_seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float:
-    """The median of nine calls."""
+    """The median seconds of nine calls, after one that compiles."""
     jax.block_until_ready(function(argument))
     seconds = []
     for _ in range(9):
@@ -211,20 +214,20 @@ def _heads(models: list[str]) -> list[str]:
     return ["Code", "Load", "Sent", *errors, *models, "Plan (ms)", "Condition", "worst", "float32", "bfloat16"]
 
 
-def _table_row(m: Measurement) -> list[str]:
-    """The cells of a code in the table."""
-    milliseconds = 1000 * m.plan_seconds
+def _table_row(measured: Measurement) -> list[str]:
+    """The cells of a code in the table: what it costs, its errors, times to an exact sum, and condition numbers."""
+    milliseconds = 1000 * measured.plan_seconds
     return [
-        m.code,
-        f"{m.load:.3g}",
-        f"{m.sent:.3g}",
-        *(f"{error:.2g}" if error > 1e-3 else "exact" for error in (m.mean_error, m.worst_error)),
-        *(_time_text(mean_time, never) for mean_time, never in zip(m.times, m.never, strict=True)),
+        measured.code,
+        f"{measured.load:.3g}",
+        f"{measured.sent:.3g}",
+        *(f"{error:.2g}" if error > 1e-3 else "exact" for error in (measured.mean_error, measured.worst_error)),
+        *(_time_text(mean_time, never) for mean_time, never in zip(measured.times, measured.never, strict=True)),
         f"{milliseconds:.2g}",
-        f"{m.typical_condition:.3g}",
-        f"{m.worst_condition:.3g}",
-        f"{m.float32_error:.1g}",
-        f"{m.bfloat16_error:.1g}",
+        f"{measured.typical_condition:.3g}",
+        f"{measured.worst_condition:.3g}",
+        f"{measured.float32_error:.1g}",
+        f"{measured.bfloat16_error:.1g}",
     ]
 
 
@@ -235,12 +238,12 @@ def _time_text(mean_time: float, share_never: float) -> str:
     return f"{mean_time:.2f}" + (f" ({100 * share_never:.0f} %)" if share_never else "")
 
 
-def _parquet_record(m: Measurement, models: list[str]) -> dict[str, Any]:
-    """One row of the table of results."""
-    record = {name: value for name, value in m._asdict().items() if not isinstance(value, np.ndarray)}
+def _parquet_record(measured: Measurement, models: list[str]) -> dict[str, Any]:
+    """The row of a code in the table of results: its numbers, and its times under each straggler model."""
+    record = {name: value for name, value in measured._asdict().items() if not isinstance(value, np.ndarray)}
     for i, model in enumerate(models):
-        record |= {f"{model} time": float(m.times[i]), f"{model} standard error": float(m.time_errors[i])}
-        record |= {f"{model} never": float(m.never[i])}
+        record |= {f"{model} time": float(measured.times[i]), f"{model} standard error": float(measured.time_errors[i])}
+        record |= {f"{model} never": float(measured.never[i])}
     return record
 
 

@@ -38,7 +38,10 @@ NOTES = """\
 
 
 def _family_of_one_block(make_code: Callable[[int, int, jax.Array], codes.GradientCode]) -> Family:
+    """`make_code(num_workers, num_stragglers, key)` as a family, whose codes have a number of blocks, too: 1."""
+
     def family(num_workers: int, num_stragglers: int, num_blocks: int, key: jax.Array) -> codes.GradientCode:
+        """The code; a `ValueError` for several blocks."""
         if num_blocks > 1:
             raise ValueError(f"this code has one block; got {num_blocks}.")
         return make_code(num_workers, num_stragglers, key)
@@ -137,7 +140,7 @@ def conditioning(
 
 
 def _code_or_none(family: Family, n: int, s: int, num_blocks: int, key: jax.Array) -> codes.GradientCode | None:
-    """The code as it is; made for float64 where it refuses float32; None if there is none."""
+    """The code of a family for n workers and s stragglers; made for float64 if it refuses float32; None if both."""
     for has_float64 in (False, True):
         with contextlib.suppress(ValueError), jax.enable_x64(has_float64):
             return family(n, s, num_blocks, key)
@@ -154,7 +157,7 @@ def interpolation_errors(
     barycentric form). Beside it: the same number of chunk results, rounded alike, added up as repetition does.
 
     Returns:
-      int[points] digits, and for each curve float[points]: the mean over polynomials of the relative error.
+      int[digits], how many digits, and for each curve float[digits]: the mean over polynomials of the relative error.
     """
     rng = np.random.default_rng(seed)
     digits = list(range(2, 16))
@@ -232,7 +235,7 @@ def _cells(row: Row, safe: float) -> list[str]:
 
 
 def _draw_codes(rows: list[Row], file: Path) -> None:
-    """The float32 error against n, a panel for each s, a line for each code and L."""
+    """Draws the float32 error against n workers: a panel for each number of stragglers, a line for each code and L."""
     straggler_counts = sorted({row.s for row in rows})
     figure = files.figure(4.2 * len(straggler_counts), 4.6)
     panels = figure.subplots(1, len(straggler_counts), sharey=True, squeeze=False)[0]
@@ -253,6 +256,7 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
 
 
 def _draw_interpolation(digits: np.ndarray, error_curves: dict[str, np.ndarray], file: Path) -> None:
+    """Draws the mean errors `float[digits]` of each curve against the number of digits."""
     figure = files.figure(6.4, 4.4)
     axes = figure.subplots()
     for name, errors in error_curves.items():

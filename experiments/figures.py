@@ -68,6 +68,7 @@ def _run_config(config: str, out: Path) -> Path:
 
 
 def _copy_pictures(run: Path, names: Sequence[str], docs: Path) -> None:
+    """Copies the pictures of these figures from the folder `run` of a run to `docs/NAME.png`."""
     for name in names:
         picture = run / FIGURES[name].picture
         if not picture.is_file():

@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def write_row(file: Path, row: Row, identity: str) -> None:
-    """Writes a row, in process 0, with what it depends on."""
+    """Writes a row, in process 0, with `identity`: the text of all that it depends on."""
     if processes.is_first():
         file.parent.mkdir(parents=True, exist_ok=True)
         body = {"identity": identity, "row": row}
@@ -30,6 +30,7 @@ def stored_row(file: Path, identity: str) -> Row | None:
 
 
 def _intact_row(file: Path, identity: str) -> Row | None:
+    """The row in a file; None if there is none, it is damaged, or depends on something else than `identity` says."""
     try:
         content = json.loads(file.read_bytes())
         body, digest = content["body"], content["sha256"]

@@ -187,7 +187,10 @@ def _train(
 def _interrupt_after_first_round(
     scenario: Scenario, stack: contextlib.ExitStack, calls: Iterator[int], *round_facts: Any
 ) -> None:
-    """Begins after the first round of this process, when everything is compiled."""
+    """Begins the scenario's interruptions, which end with `stack`, after the first round, when all is compiled.
+
+    Called after each round; only in the process that is slow. `calls` counts the rounds.
+    """
     del round_facts
     is_first_round = next(calls) == 0
     if is_first_round and jax.process_index() == SLOW:
@@ -215,7 +218,15 @@ def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
 
 
 def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, stop: float) -> dict[str, Scenario]:
-    """Who is slow when; arguments as in `live`."""
+    """Name -> scenario: who is slow when, by what factor.
+
+    Args:
+      num_workers: W.
+      num_rounds: of a run.
+      pace: seconds that a chunk takes at least.
+      slowdown: the factor on the time of a slow worker's chunk.
+      stop: seconds for which a process is stopped.
+    """
     rounds_per_slow_worker = max(1, num_rounds // (2 * num_workers))
     twice_a_chunk = partial(interrupted, stopped=pace * (slowdown - 1) / 2, running=pace / 2, times=10**9)
     once = partial(interrupted, stopped=stop, running=stop, times=1)
@@ -261,7 +272,7 @@ def _row_of_run(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
 
 
 def _simulated_round_seconds(run: runtime.LiveRun, code: codes.GradientCode) -> float:
-    """What the simulator says that a round takes, without messages, for the recorded chunk times."""
+    """The median seconds of a round that the simulator predicts, without messages, for the recorded chunk times."""
     trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
     stop = codes.stopping.deadline(deadline) if np.isfinite(deadline) else codes.stopping.all_workers()
     replayed = stragglers.replay(trace=trace, start="recorded")
@@ -271,6 +282,7 @@ def _simulated_round_seconds(run: runtime.LiveRun, code: codes.GradientCode) -> 
 
 
 def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
+    """Writes the config, the rows and the page to the folder `out`, in process 0, and shows the table."""
     if processes.is_first():
         files.write_text(out / "operative.gin", config.operative())
         files.write_text(out / "live.json", json.dumps(rows, indent=2) + "\n")

@@ -133,13 +133,16 @@ class Throttle:
         self, scenario: Scenario, stack: contextlib.ExitStack, *, pace: float, stop_seconds: float,
         interrupt: Callable[..., contextlib.AbstractContextManager[Any]] = interrupted,
     ) -> None:  # fmt: skip
-        """What is begun is ended with the stack; arguments as in `take_part`."""
+        """`pace`: seconds that a unit takes at least; `stop_seconds`: for which a worker stops itself.
+
+        An interruption ends with the stack. `interrupt` begins one: `(stopped, running, times) ->` a context.
+        """
         self._scenario, self._stack, self._pace, self._stop_seconds = scenario, stack, pace, stop_seconds
         self._interrupt = interrupt
         self._is_event_due = False
 
     def __call__(self, worker: int, unit: int) -> float:
-        """The seconds that a unit takes at least."""
+        """The seconds that a unit takes at least; at unit `EVENT_UNIT` the slow worker is stopped or killed, if due."""
         if worker != SLOW:
             return self._pace
         was_there_from_begin = unit == 0  # a process that was started again later was not

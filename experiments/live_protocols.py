@@ -143,7 +143,7 @@ def _case(
     scheme_name: str, protocol: protocols.Protocol, scenario_name: str, task: Task,
     optimizer: optax.GradientTransformation, num_workers: int, seed: int,
 ) -> Case:  # fmt: skip
-    """A scheme in a scenario."""
+    """A scheme in a scenario, with the setup of its run; `seed` draws parameters and batches."""
     config_digest = hashlib.sha256(config.text().encode()).hexdigest()[:12]
     identity = f"{scheme_name}, {scenario_name} ({config_digest})"
     setup = parameter_server.Setup(task, protocol, optimizer, num_workers, config.key(seed=seed), identity)
@@ -217,7 +217,7 @@ def _served(
 
 
 def _serve_case(case: Case, place: Place, options: Options) -> LiveRun:
-    """Serves a case."""
+    """Serves the run of a case to its workers at `place`; a `ValueError` if there was no commit."""
     limits = Limits(options.num_commits, options.seconds, lease=options.lease, join_seconds=options.patience)
     server = parameter_server.Server(
         case.setup, limits, address=place.address, security=place.security, check=options.check
@@ -232,7 +232,7 @@ def _serve_case(case: Case, place: Place, options: Options) -> LiveRun:
 def _write(
     out: Path, rows: list[dict[str, Any]], options: Options, progress: Progress, stop_seconds: float, records: Records
 ) -> None:
-    """Writes the tables."""
+    """Writes the page, the table of rows and the records to the folder `out`, and shows the table."""
     goal, cores = options.target, len(os.sched_getaffinity(0))
     notes = NOTES.format(
         metric=goal.metric, target=goal.value, cores=cores, seconds=options.seconds,

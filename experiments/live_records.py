@@ -28,7 +28,7 @@ class Records:
         self.calibrations: dict[str, dict[str, Any]] = {}
 
     def add(self, label: str, run: LiveRun) -> None:
-        """Keeps the begin of a run."""
+        """Keeps the units and commits of the first `SECONDS` of a run."""
         durations_without_failure = np.zeros(np.shape(run.schedule.start))
         self._unit_tables.append(
             analysis.timeline_columns(label, run.schedule, durations_without_failure, timeline_seconds=SECONDS)
@@ -38,7 +38,7 @@ class Records:
         self._commit_tables.append({**commits, "loss": loss_of_row})
 
     def calibrate(self, scenario: str, calibration: Calibration) -> None:
-        """Keeps what was measured in a scenario."""
+        """Keeps what was measured in a scenario: seconds, medians of each worker's units."""
         self.calibrations[scenario] = {
             "unit_seconds": np.nanmedian(calibration.durations, axis=0).tolist(),
             "send_seconds": calibration.send_seconds.tolist(),
@@ -54,7 +54,7 @@ class Records:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
-    """Who reached the target first in each scenario, by its rows; and whether all promises were kept."""
+    """Who reached the target (in words) first in each scenario, by its rows; and whether all promises were kept."""
     scenarios = dict.fromkeys(row["scenario"] for row in rows)
     sentences = [_first_scheme_sentence(scenario, rows, target) for scenario in scenarios]
     rows_with_verdict = [row for row in rows if row["promise"] != "-"]

@@ -74,7 +74,7 @@ def measured_row(case: Case, run: LiveRun, options: Options) -> dict[str, Any]:
 
 
 def predicted_row(case: Case, run: LiveRun, measured: Measured | None, options: Options) -> dict[str, Any]:
-    """What the simulator says from what was measured; NaN if it cannot say anything."""
+    """Seconds to the target by the simulator, from what was measured, and errors of commit times; NaN if unknown."""
     if measured is None or not is_predicted(case, run, measured):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
     simulated = _simulated(case.setup, measured, int(1.2 * len(run.schedule.start)) + 10)
@@ -100,7 +100,7 @@ def _simulated(setup: parameter_server.Setup, measured: Measured, num_units: int
 
 
 def is_predicted(case: Case, run: LiveRun, measured: Measured) -> bool:
-    """Whether the same has happened as in the measured run, and the simulator can say what follows."""
+    """Whether workers have left as in the measured run (or not), and the simulator can say what follows."""
     has_left = not is_complete(run)
     rule, protocol = case.setup.rule(), case.setup.protocol
     is_stopped_without_code = rule.stop is not None and protocol.code is None

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupted(*, stopped: float, running: float, times: int) -> Iterator[None]:
-    """Interrupts this process.
+    """In this block, this process is stopped and continued, by another process.
 
     Args:
       stopped: seconds of each stop.
@@ -36,7 +36,10 @@ def interrupted(*, stopped: float, running: float, times: int) -> Iterator[None]
 
 
 def main(stopped: float, running: float, times: int) -> None:
-    """Interrupts the parent process."""
+    """Stops the parent process for `stopped` seconds, after each `running` seconds, `times` times.
+
+    Ends when its input is closed.
+    """
     parent = os.getppid()
     for _ in range(times):
         is_input_closed, _, _ = select.select([sys.stdin], [], [], running)

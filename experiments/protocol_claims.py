@@ -39,7 +39,7 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Who wins, or that nobody does."""
+        """In words, who wins, or which schemes cannot be told from the first, or that nobody reached the target."""
         if self.first is None:
             return "nobody reached the target with every seed"
         if not self.others:

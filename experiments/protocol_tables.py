@@ -122,7 +122,7 @@ def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
 
 
 def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Shares over all conditions, and what is sent."""
+    """A line for each scheme: its shares of time and staleness over all conditions, and numbers sent a second."""
     for scheme in schemes:
         of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
         shares = (table_cells.percent_cell(of_scheme[name]) for name in ("computing", "communicating", "waiting"))

@@ -130,21 +130,24 @@ def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: in
 
 
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
-    """The scheme that is best on one trace, and its regret on another one."""
+    """The scheme that is best on one trace, and its regret on another: the share of time that it takes longer there.
+
+    `same_gradient`: whether only schemes are chosen from that have the exact gradient.
+    """
     candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
     seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
     best = min(seconds[label(row.scheme)] for row in candidates)
-    chosen = label(candidates[0].scheme)
+    chosen = label(candidates[0].scheme)  # the fastest comes first
     return Choice(chosen, seconds[chosen] / best - 1)
 
 
 def won_back(advised: Advice) -> dict[str, float]:
-    """Scheme -> the share won back on the trace."""
+    """Scheme -> the share of what stragglers cost BSP that it wins back on the trace."""
     return {label(row.scheme): row.won_back.value for row in advised.schemes}
 
 
 def coverage(advised: Advice, shares: Mapping[str, float]) -> list[bool]:
-    """For each scheme but BSP whether its interval contains the share that another stretch gave."""
+    """For each scheme but BSP whether the interval of its share won back contains that of another stretch, `shares`."""
     tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
     intervals = {label(row.scheme): row.won_back for row in advised.schemes if row.scheme.name != "bsp"}
     return [
@@ -159,7 +162,7 @@ def model_error(half: Half) -> float:
 
 
 def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
-    """For each scheme what is said of it on the whole trace, on its halves, and by the model."""
+    """A row for each scheme: seconds and share won back on the whole trace, on its halves, and by the model."""
     shares = [won_back(advised) for advised in half]
     rows = []
     for row in whole.schemes:
@@ -224,7 +227,7 @@ def synthetic_coverage(
 def _synthetic_cells(
     model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], num_bootstraps: int, seed: int
 ) -> list[str]:
-    """Coverage on traces of a model, over traces and schemes."""
+    """The cells on traces of a model: the share of intervals that cover, over traces and schemes, and the traces."""
     covered = synthetic_coverage(model, shape, names, num_bootstraps=num_bootstraps, seed=seed)
     return [f"{100 * np.mean(covered):.0f} %", str(shape[0])]
 

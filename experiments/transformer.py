@@ -23,7 +23,10 @@ def transformer(
     code: codes.GradientCode, *, model: stragglers.StragglerModel, deadline: float, text: str, width: int, depth: int,
     optimizer: optax.GradientTransformation, num_steps: int, seed: int, out: Path, progress: Progress,
 ) -> list[float]:  # fmt: skip
-    """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes `losses.csv`, `summary.md`."""
+    """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline (seconds) a step; returns the losses.
+
+    Writes `losses.csv` and `summary.md`.
+    """
     mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), config.key(seed=seed)
     net = Transformer(num_tokens=256, width=width, depth=depth)
     text_bytes = np.fromfile(Path(text), np.uint8).astype(np.int32)
@@ -60,7 +63,7 @@ def _random_chunks(text_bytes: np.ndarray, num_chunks: int, rng: np.random.Gener
 def _training_step(
     net: Transformer, code: codes.GradientCode, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
 ) -> Callable[..., tuple]:
-    """A compiled function `(params, state, batch, done) -> (params, state, loss, info)`."""
+    """A compiled function `(params, state, batch, done int[W]) -> (params, state, loss, info)`, `done` the chunks."""
 
     def loss(params: dict, chunk: jax.Array) -> jax.Array:  # of each example of a chunk int[B, 65]
         logits = net.apply(params, chunk[:, :-1])

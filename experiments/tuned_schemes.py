@@ -185,7 +185,7 @@ def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
 def _trial_rows(
     scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: Inputs, out: Path, progress: Progress
 ) -> Columns:
-    """The rows of all trials of a scheme."""
+    """The rows of all trials of a scheme: a run of each variant, learning rate, condition and seed."""
     rates = setting.tuning.grid(scheme, len(variants))
     study_of_trials, tables = setting.tuning.study(setting.study), []
     for i, (name, protocol) in enumerate(variants.items()):

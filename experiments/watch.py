@@ -82,7 +82,7 @@ def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[lis
 
 
 def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[bytes]]) -> bool:
-    """Waits until process 0 has written this step; whether it has, or else all are done."""
+    """Waits until process 0 has written this step, or all processes are done; returns whether it has written it."""
     shared_folder = SharedFolder(folder, "step", 0)
     last_step = -1
     while last_step < step and any(process.poll() is None for process in processes):
@@ -94,7 +94,7 @@ def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[byte
 
 
 def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: float, seconds: float) -> None:
-    """Stops and continues a process for some seconds, and leaves it running."""
+    """Stops and continues a process in turn, `stopped` and `running` seconds, for `seconds`; leaves it running."""
     deadline = time.monotonic() + seconds
     try:
         while time.monotonic() < deadline:
@@ -179,7 +179,7 @@ def delays(folder: Path, episodes: list[Episode]) -> Delays:
 
 
 def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float]) -> list[str]:
-    """A row of the table of episodes."""
+    """A row of the table of episodes; `duty_cycle`: seconds for which a process is stopped, and runs, in turn."""
     episodes = run(kind, folder, num_steps, loops, duty_cycle)
     write_text(folder / "episodes.json", json.dumps(episodes))
     steps, num_before, num_others, num_persistent = delays(folder, episodes)

@@ -97,7 +97,7 @@ def _interpolated(values: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """One process."""
+    """Joins the group as one process, and trains."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folder", type=Path)

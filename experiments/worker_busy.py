@@ -136,7 +136,7 @@ def _claim_on_shares_of_others(rows: Columns, setting: str, others: Sequence[str
 
 
 def _claim_of_least_share(setting: str, what: str, shares: np.ndarray, claimed: float, claim_text: str) -> Claim:
-    """The claim that the mean over seeds of a share, float[S], is at least what is claimed."""
+    """The claim that the mean over seeds of a share, float[S] in 0 to 1, is at least `claimed`."""
     if not np.isfinite(shares).all():
         return Claim(setting=setting, what=what, claim=claim_text, ours="target not reached", spread="", holds="no")
     mean_percent = 100 * shares.mean()

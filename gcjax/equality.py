@@ -38,7 +38,7 @@ class PureFunction:
     """
 
     def __init__(self, function: Callable[..., Any], compared_by: Hashable, arguments_compare_by_value: bool) -> None:
-        """Wraps a function; it compares by its factory, the factory's arguments, and its path."""
+        """Wraps a function; it compares by `compared_by`: its factory, the factory's arguments, and its path."""
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__

@@ -80,7 +80,7 @@ def read_table(path: str | Path) -> Any:
 
 
 def figure(width: float, height: float) -> Any:
-    """An empty figure of Matplotlib, so many inches large, that needs no screen."""
+    """An empty figure of Matplotlib, `width` × `height` inches large, that needs no screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

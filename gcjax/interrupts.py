@@ -52,7 +52,7 @@ class _SignalState:
     def __init__(self) -> None:
         """No signal has come, and the first one ends the process at once."""
         self.received_signal: int | None = None
-        self.saving_seconds: Mapping[int, float] = {}
+        self.saving_seconds: Mapping[int, float] = {}  # by signal, as the next
         self.grace_seconds: Mapping[int, float] = {}
         self.advice: Callable[[], str] = _no_advice
         self.actions_before_end: list[Callable[[], None]] = []

@@ -23,7 +23,7 @@ def ring(num_workers: int) -> np.ndarray:
 
 
 def torus(num_workers: int) -> np.ndarray:
-    """bool[1, W, W]: workers on a grid as square as W allows, whose rows and columns are rings."""
+    """bool[1, W, W], who hears whom: workers on a grid as square as W allows, whose rows and columns are rings."""
     num_rows = max(n for n in range(1, int(num_workers**0.5) + 1) if num_workers % n == 0)
     grid = np.arange(num_workers).reshape(num_rows, -1)
     pairs_along_axes = [zip(grid.ravel(), np.roll(grid, -1, axis).ravel(), strict=True) for axis in (0, 1)]
@@ -47,7 +47,10 @@ def exponential(num_workers: int) -> np.ndarray:
 
 
 def one_peer_exponential(num_workers: int) -> np.ndarray:
-    """bool[turns, W, W]: as `exponential`, one distance after the other; there are ceil(log2(W)) turns, 1 at least."""
+    """bool[turns, W, W], who hears whom in each turn: as `exponential`, one distance 2^p after the other.
+
+    There are ceil(log2(W)) turns, 1 at least.
+    """
     workers = np.arange(num_workers)
     distances = [1 << p for p in range(max(1, (num_workers - 1).bit_length()))]
     return np.stack([(workers[:, None] - workers) % num_workers == distance for distance in distances]) & complete(

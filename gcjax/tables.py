@@ -36,7 +36,7 @@ class RichTable:
         left_heads: Collection[str],
         caption: str | None,
     ) -> None:
-        """As `rich_table`: so many first columns name the row; `left_heads` are those of the other columns of text."""
+        """As `rich_table`: the first `num_key_columns` name the row; `left_heads` are of other columns of text."""
         self.title, self.caption, self.num_key_columns = title, caption, num_key_columns
         self.heads, self.rows = list(heads), [list(row) for row in rows]
         self.left_columns = {
@@ -57,7 +57,10 @@ class RichTable:
             yield Text(self.caption)
 
     def columns_of_parts(self, width: int) -> list[list[int]]:
-        """The indices of the columns of each part, the key columns first, for a terminal of `width` characters."""
+        """The indices of the columns of each part, the key columns first in each, for a terminal of `width` characters.
+
+        A table that is too wide is printed in parts, one below the other.
+        """
         key_columns = range(self.num_key_columns)
         columns_of_parts = [list(key_columns)]
         for column in range(self.num_key_columns, len(self.heads)):

@@ -105,13 +105,13 @@ def adaptive_codes(
 def _units(
     phases: Sequence[StragglerModel], keys: jax.Array, num_rounds: int, codes: Mapping[str, GradientCode]
 ) -> jax.Array:
-    """float[S, R, K, W] seconds of the chunks of all rounds, K of the largest code: of one model after the other."""
+    """float[S, rounds, K, W] seconds of the chunks, K of the largest code, for S keys: of one model after the other."""
     load = max(code.assignment.load for code in codes.values())
     num_workers = next(iter(codes.values())).assignment.num_workers
     bounds = [phase * num_rounds // len(phases) for phase in range(len(phases) + 1)]
 
     def of_seed(key: jax.Array) -> jax.Array:
-        """float[R, K, W] of one seed."""
+        """float[rounds, K, W] of one seed."""
         parts = [
             sample_durations(model, jax.random.fold_in(key, phase), load * (end - begin), num_workers)
             for phase, (model, begin, end) in enumerate(zip(phases, bounds[:-1], bounds[1:], strict=True))
@@ -122,8 +122,11 @@ def _units(
 
 
 def _times(codes: dict[str, GradientCode], units: jax.Array, network: Network, windows: tuple[int, ...]) -> Times:
-    """The times of each code by itself, of the fastest code of each round, and of those that switch."""
-    ends = []  # [P, S, R]
+    """The seconds of each code by itself, of the fastest code of each round, and of `adaptive_coded`, by window.
+
+    `units`: float[S, rounds, K, W] seconds of chunks; `windows`: rounds by which the next code is chosen.
+    """
+    ends = []  # [P, S, rounds]
     for code in codes.values():
         own_units = units[:, :, : code.assignment.load].reshape(units.shape[0], -1, units.shape[3])
         schedules = _schedules(protocols.coded(code), own_units, network)
@@ -152,7 +155,10 @@ def _schedules(protocol: protocols.Protocol, durations: jax.Array, network: Netw
 def _record(
     stragglers: str, names: list[str], times: Times, number: int, window: int, num_rounds: int
 ) -> dict[str, Any]:
-    """The row of the table for one kind of stragglers and window, the `number`-th of the windows."""
+    """The row of the table for one kind of stragglers and window (in rounds), number `number` of the windows, from 0.
+
+    `names` are those of the codes.
+    """
     best = times.fixed.min(axis=0)  # of each seed
     ratio = times.adaptive[number] / best
     most_often_best = int(np.bincount(times.fixed.argmin(axis=0)).argmax())

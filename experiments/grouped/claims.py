@@ -29,10 +29,10 @@ class Claim(NamedTuple):
 
 
 def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals: int = 2) -> Claim:
-    """A claim that a mean over seeds is no larger than a limit.
+    """A claim that a mean over seeds is no larger than a limit, and whether it holds.
 
     Args:
-      text: the claim.
+      text: the claim, in words.
       values: float[S].
       limit: its largest value.
       unit: what is counted, for the table.

@@ -94,7 +94,7 @@ def group_delays(
 def _fixed_groups(
     rules: dict[str, Callable[..., Protocol]], num_workers: int, num_groups: Sequence[int]
 ) -> dict[Scheme, Protocol]:
-    """Every rule with every number of groups."""
+    """Every rule (name -> factory) with every number of groups, of neighbouring workers."""
     groups_of_number = {number: contiguous_groups(num_workers, num_groups=number) for number in sorted(num_groups)}
     return {
         Scheme(rule, number): make_protocol(groups=groups)
@@ -141,6 +141,7 @@ def _check(
 
 
 def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
+    """Writes the evaluations, the page of claims and the figure to the folder `out`, and shows the claims."""
     relative_outcomes = report.relative(outcomes)
     claims = report.claims(relative_outcomes, facts["factor"], facts["points"])
     files.write_table(out / "results.parquet", evaluations)

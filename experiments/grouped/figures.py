@@ -14,7 +14,8 @@ from gcjax import files
 def groups(results: Sequence[Relative], factor: float, points: float, path: Path) -> None:
     """Draws time and loss of accuracy against the number of groups, a row for each rule and set of delayed workers.
 
-    A star is what progressive grouping chose, and came to. The dashed line is the limit.
+    A star is what progressive grouping chose, and came to. The dashed lines are the limits: `factor`, of the time over
+    that without delay, and `points`, percentage points of accuracy lost.
     """
     fixed = [r for r in results if not r.is_progressive]
     rules = dict.fromkeys(r.outcome.scheme.rule for r in fixed)

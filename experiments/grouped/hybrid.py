@@ -70,6 +70,7 @@ def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
 
 
 def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: float) -> Claim:
+    """The claim that the hybrid loses at most `points` percentage points of the target's metric against another."""
     metric = results.facts["target"]["metric"]
     final_values, other_final_values = (_final_values(results, scheme, metric) for scheme in (hybrid, other))
     sign = 1 if results.facts["target"]["higher_is_better"] else -1
@@ -82,6 +83,7 @@ def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: flo
 
 
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
+    """The claim that the hybrid's workers wait for no larger share of the time than those of another scheme."""
     waiting, other_waiting = (_final_values(results, scheme, "waiting") for scheme in (hybrid, other))
     percents = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
     return Claim(

@@ -53,7 +53,10 @@ def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
 
 
 def claims(results: Sequence[Relative], factor: float, points: float) -> list[Claim]:
-    """The claims of Basu et al. 2018, as far as these runs are about them."""
+    """The claims of Basu et al. 2018, as far as these runs are about them.
+
+    The limits: `factor` of the time over that without delay, `points` percentage points of accuracy lost.
+    """
     fixed = [r for r in results if not r.is_progressive]
     progressive = [r for r in results if r.is_progressive]
     claims = [
@@ -95,7 +98,10 @@ def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float)
 
 
 def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
-    """Several delayed workers, with as many groups as one needs, and with as many as they need."""
+    """The claims on several delayed workers: with as many groups as one needs, and with as many as they need.
+
+    `fixed` are the results of one rule with fixed numbers of groups; the limits are as of `claims`.
+    """
     claims = []
     for case in dict.fromkeys(r.outcome.case for r in fixed if len(r.outcome.case.workers) > 1):
         in_case = [r for r in fixed if r.outcome.case == case]
@@ -115,6 +121,7 @@ def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: 
 
 
 def _claim_within_both_limits(text: str, result: Relative, factor: float, points: float) -> Claim:
+    """The claim that a result is within both limits: `factor` of the time, and `points` of accuracy lost."""
     mean_time, mean_loss = result.relative_time.mean(), result.points_lost.mean()
     ours = f"{mean_time:.2f} times the time, {claim.rounded(mean_loss, 2)} points lost"
     spread = f"{claim.spread(result.relative_time, 2)}, {claim.spread(result.points_lost, 2)}"
@@ -147,7 +154,7 @@ def markdown(results: Sequence[Relative], claims: Sequence[Claim], facts: dict[s
 
 
 def _smallest_table(results: Sequence[Relative], factor: float, points: float) -> str:
-    """One line a rule and delay; the spread is the range over seeds."""
+    """The smallest number of groups within both limits: a line a rule and delay; the spread is the range over seeds."""
     heads = ["delayed", "delay (%)", "rule", "claim", "ours", "spread over seeds", "time", "points lost"]
     limits = f"some number within {factor:g} times and {points:g} points"
     lines, fixed = [], [r for r in results if not r.is_progressive]
@@ -183,6 +190,7 @@ def _results_of_seed(results: Sequence[Relative], seed: int) -> list[Relative]:
 
 
 def _progressive_table(results: Sequence[Relative], factor: float, points: float) -> str:
+    """What progressive grouping chose and came to, a line a case, in Markdown; "" if it was not tried."""
     heads = ["delayed", "delay (%)", "groups chosen", *_LIMIT_HEADS]
     progressive = [r for r in results if r.is_progressive]
     lines = [
@@ -199,6 +207,7 @@ _LIMIT_HEADS = (
 
 
 def _table_of_all_numbers(results: Sequence[Relative], factor: float, points: float) -> str:
+    """What each fixed number of groups came to, a line a case, rule and number, in Markdown."""
     heads = ["delayed", "delay (%)", "rule", "groups", *_LIMIT_HEADS]
     fixed = [r for r in results if not r.is_progressive]
     lines = [
@@ -209,6 +218,7 @@ def _table_of_all_numbers(results: Sequence[Relative], factor: float, points: fl
 
 
 def _limit_cells(result: Relative, factor: float, points: float) -> list[str]:
+    """The cells by `_LIMIT_HEADS`: limit, mean and spread of time and of points lost, both held or not, waiting."""
     time_cells = [f"≤ {factor:g}", f"{result.relative_time.mean():.3f}", claim.spread(result.relative_time, 3)]
     mean_loss = claim.rounded(result.points_lost.mean(), 2)
     loss_cells = [f"≤ {points:g}", mean_loss, claim.spread(result.points_lost, 2)]

@@ -86,6 +86,7 @@ def until_work(protocol: Protocol, num_units: int) -> Protocol:
     """The protocol, ending with the commit that brings the work committed by all workers to so many units."""
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of the protocol up to that commit."""
         whole_schedule = protocol.schedule(durations, network)
         work_of_commits = jnp.where(whole_schedule.worker >= 0, whole_schedule.work, 0).sum(axis=1)
         is_commit = jnp.isfinite(whole_schedule.time)
@@ -123,7 +124,7 @@ def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequ
     """An outcome for each scheme and case."""
     final_rows, outcomes = study.final_rows(results), []
     for scheme in schemes:
-        worker_of_contribution = results.runs[scheme.name].schedule.worker  # int[R, E, C]
+        worker_of_contribution = results.runs[scheme.name].schedule.worker  # int[runs, E, C]
         final_groups = np.array([num_final_groups(worker) for worker in worker_of_contribution])
         rows_of_scheme = analysis.select_rows(final_rows, final_rows["scheme"] == scheme.name)
         for case in cases:
@@ -156,7 +157,7 @@ def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: S
 
 
 def num_final_groups(worker: np.ndarray) -> int:
-    """The number of groups by who was in which commit last; `worker int[E, C]`."""
+    """How many groups there are at the end: workers are in one if their last commit is the same; `worker int[E, C]`."""
     commit, contribution = np.nonzero(worker >= 0)
     last_commit_of_worker = np.zeros(worker.max() + 1, int)
     np.maximum.at(last_commit_of_worker, worker[commit, contribution], commit)

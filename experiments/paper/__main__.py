@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _ensure(name: str, options: argparse.Namespace, mode: str) -> None:
-    """Runs or computes what is of a name, if that is not done."""
+    """Runs or computes the results called `name`, if that is not done; `mode` is "quick" or "full"."""
     if name in measured.MEASURED:
         measured.ensure(name, dict(options.traces), options.runs, mode)
     else:

@@ -12,7 +12,7 @@ Result = dict[str, Any]
 
 
 def identities(result: Result) -> tuple[Macros, Tables]:
-    """Of protocols that are another protocol for some of their parameters."""
+    """The macros and tables of protocols that are another protocol for some of their parameters."""
     rows = result["rows"]
     macros = {
         "IdentityCount": fixed(len(rows)),
@@ -33,7 +33,7 @@ def _difference_text(difference: float) -> str:
 
 
 def wavefronts(result: Result) -> tuple[Macros, Tables]:
-    """Of the gradients that can be computed at once."""
+    """The macros and tables of the gradients that can be computed at once."""
     by_name = {row["name"]: row for row in result["rows"]}
     macros = {
         "WaveWorkers": fixed(result["workers"]),
@@ -53,7 +53,7 @@ def wavefronts(result: Result) -> tuple[Macros, Tables]:
 
 
 def specifications(result: Result) -> tuple[Macros, Tables]:
-    """Of the specifications, each on a small instance."""
+    """The macros and tables of the specifications, each on a small instance."""
     rows = result["rows"]
     eager_worker_busy = next(row for row in rows if row["name"] == "worker_busy_eager")
     large_instance = result["large"]["eight workers"]
@@ -84,7 +84,7 @@ def _spec_cells(row: Result) -> list[str]:
 
 
 def laws(result: Result) -> tuple[Macros, Tables]:
-    """Of the laws of the algebra on random commands."""
+    """The macros of the laws of the algebra on random commands; no table."""
     return {
         "LawStates": fixed(result["states"]),
         "LawSteps": fixed(result["steps"]),
@@ -101,7 +101,7 @@ SORTS = {"newer version": "Newer version", "missing": "Missing", "early": "Early
 
 
 def validation(result: Result) -> tuple[Macros, Tables]:
-    """Of runs held against their promises, and of damaged records."""
+    """The macros and tables of runs held against their promises, and of damaged records."""
     rows = result["rows"]
     caught_and_damaged = [row[sort] for sort in SORTS for row in rows]  # a pair of numbers for each
     num_caught = sum(caught for caught, _ in caught_and_damaged)
@@ -126,7 +126,7 @@ def validation(result: Result) -> tuple[Macros, Tables]:
 
 
 def speed(result: Result) -> tuple[Macros, Tables]:
-    """Of ratios of two things in one process."""
+    """The macros of the speed: ratios of two things in one process, in the order of the rows; no table."""
     asp_ratio, bsp_ratio, loop_ratio, compiled_ratio = (row["value"] for row in result["rows"])
     return {
         "SpeedAsp": asp_ratio,
@@ -137,7 +137,7 @@ def speed(result: Result) -> tuple[Macros, Tables]:
 
 
 def schedule_speed(result: Result) -> tuple[Macros, Tables]:
-    """Of schedules alone."""
+    """The macros of the speed of schedules alone; no table."""
     (fewest_workers, first_microseconds), *_, (most_workers, last_microseconds) = result["growth"]
     units_of_all_workers = result["workers"] * result["units"]
     nanoseconds_per_unit = 1e9 * result["seconds"] / units_of_all_workers
@@ -154,7 +154,7 @@ def schedule_speed(result: Result) -> tuple[Macros, Tables]:
 
 
 def validation_speed(result: Result) -> tuple[Macros, Tables]:
-    """Of a long schedule held against its promise."""
+    """The macros of how long a long schedule takes to hold against its promise; no table."""
     return {
         "SpeedCheckWorkers": fixed(result["workers"]),
         "SpeedCheckUnits": fixed(result["units"]),

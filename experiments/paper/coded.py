@@ -25,7 +25,7 @@ def code_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def codes(folder: Path) -> tuple[Macros, Tables]:
-    """Of all codes on the same workers."""
+    """The macros and tables of all codes on the same workers, from the folder of their run."""
     rows, facts = code_rows(folder), json.loads((folder / "run.json").read_text())
     row_of_code = {row["code"]: row for row in rows}
     times_of_code = {code: [row[f"{model} time"] for model in MODELS] for code, row in row_of_code.items()}
@@ -73,7 +73,7 @@ def reproduction_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def difference(row: dict[str, Any]) -> float:
-    """z: ours less published, in standard deviations of that difference; NaN where nothing differs."""
+    """z: ours less published, in standard deviations of that difference; NaN where our trials do not differ."""
     from experiments.partial_stragglers.report import Row
 
     row_with_nans: dict[str, Any] = {name: float("nan") if value is None else value for name, value in row.items()}
@@ -81,7 +81,7 @@ def difference(row: dict[str, Any]) -> float:
 
 
 def approximate(folder: Path) -> tuple[Macros, Tables]:
-    """Of the error against the deadline, beside what was published."""
+    """The macros and tables of the error against the deadline, beside what was published."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     config = ROOT / "configs/partial_stragglers/approximate.gin"
     rows_with_errors = [row for row in rows if row["published"] or row["ours"] > EXACT]
@@ -106,7 +106,7 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
 
 
 def _reproduction_table(rows: list[dict[str, Any]]) -> str:
-    """Published, ours, and how they differ; a line for each mean."""
+    """The LaTeX table of published means, ours, and how they differ; a line for each."""
     has_deadline = any(row["deadline"] is not None for row in rows)
     lines = []
     for row in rows:
@@ -127,7 +127,7 @@ def _number_text(value: float | None) -> str:
 
 
 def exact(folder: Path) -> tuple[Macros, Tables]:
-    """Of completion times, beside what was published, and of random orders."""
+    """The macros and tables of completion times, beside what was published, and of random orders."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     times_of_draws = {order["draws"]: np.array(order["means"]) for order in facts["orders"] if order["num_blocks"] == 1}
     most_draws = max(times_of_draws)

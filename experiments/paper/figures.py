@@ -41,7 +41,7 @@ def write(path: Path, figure: Any) -> None:
 
 
 def timelines(path: Path) -> None:
-    """Several protocols on the same durations: a panel each, a row a worker, a line at each commit."""
+    """Draws several protocols on the same durations: a panel each, a row a worker, a line at each commit."""
     model = stragglers.markov(base=1.0, slowdown=3.0, probability=0.25, persistence=0.8)
     durations = stragglers.sample_durations(model, jax.random.key(5), 40, _WORKERS)
     network = stragglers.constant_network(latency=0.05, upload=0.1, download=0.1)
@@ -64,7 +64,7 @@ def timelines(path: Path) -> None:
 
 
 def _draw_timeline(panel: Axes, units: analysis.store.Columns, commit_times: np.ndarray) -> None:
-    """Bars of the units, and ticks at the top for the commits."""
+    """Draws bars of the units, and ticks at the top for the commits, within `_SECONDS`."""
     panel.set_facecolor(_STATES["waiting"])
     panel.set_xlim(0, _SECONDS)
     panel.set_ylim(_WORKERS - 0.5, -1.1)
@@ -88,7 +88,7 @@ def _draw_timeline(panel: Axes, units: analysis.store.Columns, commit_times: np.
 
 
 def _draw_bars(panel: Axes, worker_of_bar: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str) -> None:
-    """A bar for each interval that has a length."""
+    """Draws a bar for each interval (seconds) that has a length, in the row of its worker."""
     with np.errstate(invalid="ignore"):
         is_drawn = np.isfinite(begin) & np.isfinite(end) & (end > begin)
     for worker in np.unique(worker_of_bar[is_drawn]):
@@ -99,7 +99,7 @@ def _draw_bars(panel: Axes, worker_of_bar: np.ndarray, begin: np.ndarray, end: n
 
 
 def loss(folder: Path, path: Path) -> None:
-    """Loss and accuracy of the demo's schemes against virtual time: the mean over seeds."""
+    """Draws loss and accuracy of the demo's schemes against virtual time: the mean over seeds."""
     results = analysis.load(folder)
     figure = files.figure(WIDTH, 2.7)
     loss_panel, accuracy_panel = figure.subplots(1, 2)
@@ -128,7 +128,7 @@ def _style_panel(panel: Axes) -> None:
 
 
 def code_comparison(folder: Path, path: Path) -> None:
-    """Time to an exact sum and error of every code."""
+    """Draws time to an exact sum and error of every code, from the folder of their run."""
     rows = code_rows(folder)
     code_positions = np.arange(len(rows))
     figure = files.figure(WIDTH, 3.9)
@@ -156,7 +156,7 @@ def code_comparison(folder: Path, path: Path) -> None:
 
 
 def errors_against_deadline(folder: Path, path: Path) -> None:
-    """The mean errors of the partial-straggler paper: ours as curves, the published ones as crosses."""
+    """Draws the mean errors of the partial-straggler paper: ours as curves, the published ones as crosses."""
     rows = reproduction_rows(folder)
     figure = files.figure(WIDTH * 0.8, 2.6)
     panel = figure.subplots()

@@ -113,7 +113,7 @@ def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
 
 
 def _numbers(name: str, folder: Path, mode: str) -> tuple[macros.Macros, trained.Tables]:
-    """The macros and tables of an experiment."""
+    """The macros and tables of an experiment, from its run or its result in `folder`."""
     if name in OF_RUNS:
         return OF_RUNS[name](runs.folder_of(name, folder, mode))
     path = folder / mode / f"{name}.result.json"
@@ -130,7 +130,7 @@ def _write_numbers(path: Path, groups: dict[str, macros.Macros], sources: dict[s
 
 
 def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Experiment -> where its results come from."""
+    """Experiment -> where its results come from: command, versions, machine, date, ..."""
     said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
     for name in names:
         if name not in OF_RUNS:

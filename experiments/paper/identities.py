@@ -70,7 +70,7 @@ def commits(schedule: Schedule) -> list[tuple[float, list[tuple[int, ...]]]]:
 
 
 def difference(one: Schedule, other: Schedule) -> float:
-    """The largest relative difference between the times of their commits; inf if the commits are not the same."""
+    """The largest difference between the times of their commits, relative to these; inf if the commits differ."""
     commits_of_one, commits_of_other = commits(one), commits(other)
     contributions_of_one = [contributions for _, contributions in commits_of_one]
     contributions_of_other = [contributions for _, contributions in commits_of_other]
@@ -175,7 +175,7 @@ def _staleness(schedule: Schedule) -> np.ndarray:
 
 @functools.lru_cache
 def _alive() -> Callable[[Schedule], jax.Array]:
-    """The engine's own count of the versions that are alive at once."""
+    """A compiled function, the engine's own count of the versions that are alive at once: `(schedule) -> int`."""
     from gcjax.engine.version_ring import versions_alive
 
     return jax.jit(versions_alive)

@@ -19,7 +19,7 @@ from experiments.paper.trained import Tables
 
 
 def live(folder: Path) -> tuple[Macros, Tables]:
-    """Of every scheme in every scenario."""
+    """The macros and the table of every scheme in every scenario on the real clock."""
     rows, facts, config = run_rows(folder), json.loads((folder / "run.json").read_text()), folder / "operative.gin"
     loads = [row["load"] for row in rows]
     macros = {
@@ -73,7 +73,10 @@ def _largest_replay_difference(rows: list[Row]) -> str:
 
 
 def _prediction_macros(rows: list[Row], calibrating: str) -> Macros:
-    """How far the predicted times of commits are from the measured ones: means over the commits of a run."""
+    """How far the predicted times of commits are from the measured ones: means over the commits of a run.
+
+    `calibrating`: the scheme by whose runs things were measured, which is not predicted from others.
+    """
     predicted = [row for row in rows if math.isfinite(row["error_mean"])]
     others = [row for row in predicted if row["scheme"] != calibrating]
     own_errors = [abs(row["error_mean"]) for row in predicted if row["scheme"] == calibrating]

@@ -40,7 +40,7 @@ def or_none(text_of: Callable[[float], str], value: float) -> str:
 
 
 def tex_table(rows: list[Row]) -> str:
-    """A block for each scenario, in two halves side by side."""
+    """The LaTeX table of all runs: a block for each scenario, in two halves side by side."""
     empty_line = [""] * len(HEADS)
     blocks = []
     for scenario in names(rows, "scenario"):
@@ -54,7 +54,7 @@ def tex_table(rows: list[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    """The cells of a run."""
+    """The cells of a run, in LaTeX: measured and predicted seconds to the target, errors, promise, replay."""
     time_cells = [or_none(lambda seconds: f"{seconds:.2f}", row[name]) for name in ("reach", "predicted")]
     percent_spread = rf"\pm{100 * row['error_std']:.1f}"
     error_cell = or_none(lambda mean_error: rf"${100 * mean_error:+.1f}{percent_spread}$", row["error_mean"])

@@ -84,7 +84,10 @@ def _command(name: str, paths: Mapping[str, str], mode: str) -> str:
 
 
 def results(paths: Mapping[str, str], size: Size) -> Facts:
-    """What is said of each job, and how often intervals cover on traces of stationary models; a process each."""
+    """What is said of each job (name -> file), and how often intervals cover on traces of stationary models.
+
+    Each is computed in a process of its own.
+    """
     spawning = multiprocessing.get_context("spawn")  # JAX has threads
     with ProcessPoolExecutor(len(paths) + 2, mp_context=spawning) as pool:
         jobs = [pool.submit(of_file, job, file, size) for job, file in paths.items()]

@@ -30,7 +30,7 @@ def specifications() -> dict[str, Any]:
 
 
 def _checked(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """What came out for one specification."""
+    """What came out for one specification; `arguments`: its parameters as on the command line."""
     specification = specification_of_arguments(name, arguments)
     result = check(specification)
     return {
@@ -119,7 +119,7 @@ def _first_contribution(schedule: Schedule, commit: int) -> int:
 
 
 def _newer_version(schedule: Schedule, commit: int) -> Schedule:
-    """A contribution claims to have read a version one newer than it did."""
+    """The schedule, damaged: the first contribution of a commit claims to have read a version one newer than it did."""
     contribution = _first_contribution(schedule, commit)
     first_unit, worker = schedule.unit[commit, contribution], schedule.worker[commit, contribution]
     num_units = max(int(schedule.work[commit, contribution]), 1)
@@ -129,7 +129,7 @@ def _newer_version(schedule: Schedule, commit: int) -> Schedule:
 
 
 def _missing(schedule: Schedule, commit: int) -> Schedule:
-    """A commit has lost a contribution."""
+    """The schedule, damaged: a commit has lost its first contribution."""
     contribution = _first_contribution(schedule, commit)
     worker, work = schedule.worker.copy(), schedule.work.copy()
     worker[commit, contribution], work[commit, contribution] = -1, 0
@@ -144,7 +144,7 @@ def _early(schedule: Schedule, commit: int) -> Schedule:
 
 
 def _swapped(schedule: Schedule, commit: int) -> Schedule:
-    """Two neighbouring commits have each other's contributions."""
+    """The schedule, damaged: a commit and the one before it have each other's contributions."""
     neighbours, swapped_neighbours = [commit - 1, commit], [commit, commit - 1]
     contribution_fields = {name: getattr(schedule, name).copy() for name in ("worker", "unit", "work")}
     for field in contribution_fields.values():

@@ -12,7 +12,7 @@ Facts = dict[str, Any]
 
 
 def traces(result: Facts) -> tuple[Macros, Tables]:
-    """Of all jobs: a column each in the table, and what is said of them together."""
+    """The macros and the table of measured traces: a column a job, and what is said of all together."""
     jobs = result["jobs"]
     macros = {
         "TraceJobs": fixed(len(jobs)),
@@ -72,7 +72,7 @@ def _chosen(jobs: list[Facts]) -> Macros:
 
 
 def _covered(jobs: list[Facts]) -> Macros:
-    """In how many jobs and schemes the interval of the first half has the value of the second."""
+    """In how many jobs and schemes the interval of a trace's first half has the value of its second."""
     counts = [job["covered"] for job in jobs]
     is_cost_covered = [
         job["costs"]["first"]["low"] <= job["costs"]["second"]["value"] <= job["costs"]["first"]["high"] for job in jobs
@@ -96,7 +96,7 @@ def _synthetic(result: Facts) -> Macros:
 
 
 def _table(jobs: list[Facts]) -> str:
-    """A column for each job, a row for each figure."""
+    """The LaTeX table: a column for each job, a row for each figure."""
     rows = [
         ["Steps, workers", *(f"{fixed(job['steps'])}, {job['workers']}" for job in jobs)],
         ["Slowdown $S$", *(f"{job['slowdown']:.2f}" for job in jobs)],

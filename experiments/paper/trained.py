@@ -17,7 +17,7 @@ NEVER = "never"
 
 
 def quickstart(folder: Path) -> tuple[Macros, Tables]:
-    """Of the comparison of eight schemes on the same workers."""
+    """The macros and the table of the comparison of eight schemes on the same workers."""
     results = analysis.load(folder)
     reach_times = {scheme: analysis.reach_times(results, scheme) for scheme in results.schemes}
     macros = {
@@ -159,7 +159,7 @@ class End(NamedTuple):
 
 
 def _ends_of_cases(folder: Path) -> dict[GroupCase, End]:
-    """The last evaluation of every run."""
+    """Case -> time (seconds) and accuracy at the last evaluation of each seed."""
     rows = _results_columns(folder)
     ends: dict[GroupCase, End] = {}
     for case in map(GroupCase._make, zip(rows["groups"].tolist(), rows["delayed"], rows["delay"], strict=True)):
@@ -174,7 +174,10 @@ def _ends_of_cases(folder: Path) -> dict[GroupCase, End]:
 
 
 def delays(folder: Path) -> tuple[Macros, Tables]:
-    """Of one delayed node and growing numbers of groups, relative to one group without delay."""
+    """The macros and the table of one delayed node and growing numbers of groups, relative to one without delay.
+
+    A case with 0 groups is that of progressive grouping.
+    """
     ends = _ends_of_cases(folder)
     base = ends[GroupCase(1, "none", 0.0)]
     relative_time = {case: end.time / base.time for case, end in ends.items()}
@@ -212,7 +215,7 @@ def delays(folder: Path) -> tuple[Macros, Tables]:
 
 
 def two_stragglers(folder: Path) -> tuple[Macros, Tables]:
-    """Of two delayed nodes in one group or in two."""
+    """The macros of two delayed nodes in one group or in two, relative to one group without delay; no table."""
     ends = _ends_of_cases(folder)
     base_time = ends[GroupCase(1, "none", 0.0)].time
     largest_delay = max(case.delay for case in ends)

@@ -111,6 +111,7 @@ def prepared(
     partial_estimators = {key: simulate.estimate(code, deadlines) for key, code in partial_codes.items()}
 
     def solve(finish: jax.Array) -> Errors:
+        """The errors of all schemes by the deadlines."""
         order_and_counts = simulate.arrivals(best_order, finish, deadlines)
         calls: dict[tuple[int, str], Callable[[], jax.Array]] = {
             key: partial(solver, *order_and_counts) for key, solver in original_solvers.items()
@@ -122,6 +123,7 @@ def prepared(
         }
 
     def estimate(finish: jax.Array) -> Errors:
+        """The estimated errors of the partial schemes by the deadlines."""
         return {key: estimator(finish) for key, estimator in partial_estimators.items()}
 
     return solve, estimate
@@ -130,6 +132,6 @@ def prepared(
 def trials(
     assignment: codes.Assignment, stragglers: StragglerModel, num_trials: int, num_failed: int, rng_key: jax.Array
 ) -> jax.Array:
-    """float[K, W, S]: when workers finish their chunks, `num_failed` of them never."""
+    """float[K, W, S] seconds, S trials: when workers finish the chunk in each slot; `num_failed` workers never do."""
     finish = simulate.draw(stragglers, rng_key, assignment.load, assignment.num_workers, num_trials)
     return simulate.with_failures(finish, num_failed)

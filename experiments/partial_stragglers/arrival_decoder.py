@@ -109,6 +109,7 @@ def arrival_decoder(
 
 
 def _masked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
+    """float64[W, K, L]: the coefficients, 0 where there is no chunk; a `ValueError` for another shape."""
     array = np.asarray(coefficients, np.float64)
     if array.ndim != 3 or array.shape[:2] != assignment.chunks.shape or not array.shape[2]:
         raise ValueError(
@@ -132,7 +133,10 @@ def _valid_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray
 
 
 def _code_and_condition(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code, float]:
-    """The code, and the condition number of G."""
+    """The code as arrays, and the condition number of G float64[W, W], the inner products of the messages.
+
+    `coefficients`: float[W, K, L], of block l of the chunk in slot k.
+    """
     num_workers, num_blocks = len(coefficients), coefficients.shape[2]
     messages = np.zeros((num_workers, assignment.num_chunks, num_blocks))
     worker, slot = np.nonzero(assignment.chunks >= 0)
@@ -154,7 +158,10 @@ def _code_and_condition(assignment: Assignment, coefficients: np.ndarray) -> tup
 
 
 def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Sizes:
-    """Each moment goes to the factor that has fewer rows for it; to the leading one if P is no good."""
+    """Which factor solves for which moment: that with fewer rows, of the arrived workers or of the missing ones.
+
+    `counts`: int[S, moments], the arrived. The one of the arrived (leading) if the inverse of G is not good enough.
+    """
     most_arrived, most_missing = counts.max(axis=0), num_workers - counts.min(axis=0)
     is_leading = (most_arrived <= most_missing) | (not is_invertible)
 
@@ -182,7 +189,10 @@ def _decode_block(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Arra
 
 
 def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> jax.Array:
-    """float[W, S, deadlines, L]."""
+    """float[W, S, deadlines, L]: the weights of the messages of who has arrived, 0 for the others.
+
+    `order`: int[S, W], workers as they arrive; `counts`: int[S, deadlines], how many have.
+    """
     num_workers = order.shape[1]
     ranks = np.arange(num_workers, dtype=np.int32)[None]
     rank_of_worker = jnp.put_along_axis(
@@ -245,7 +255,7 @@ def _solve_leading(
 
 
 def _residual(encode_by_holder: jax.Array, holder_workers: jax.Array, weights: jax.Array) -> jax.Array:
-    """float[S, deadlines]: from the weights, by the non-zero coefficients only."""
+    """float[S, deadlines]: the residual of the decoded sum, from the weights, by the non-zero coefficients only."""
     num_blocks = encode_by_holder.shape[2]
     flat_weights = weights.reshape(weights.shape[0], -1)
     squared_error = jnp.zeros_like(flat_weights[0])
@@ -268,6 +278,7 @@ class _Gram(NamedTuple):
     order: jax.Array
 
     def block(self, rows: slice, columns: slice) -> jax.Array:
+        """float[S, rows, columns]: a part of each round's matrix, in the order of arrival; padding is the identity."""
         table_rows, table_columns = self.order[:, rows, None], self.order[:, None, columns]
         flat_index = table_rows.clip(0) * self.table.shape[1] + table_columns.clip(0)
         is_diagonal = np.equal.outer(np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))[None]
@@ -285,7 +296,7 @@ class _Node(NamedTuple):
 
 
 def _cholesky_factor(gram: _Gram, update: jax.Array | None, start: int = 0, stop: int | None = None) -> Any:
-    """The Cholesky factor of rows `start` to `stop` less `update`."""
+    """The Cholesky factor, as a tree of blocks, of rows and columns `start` to `stop`, less `update float[S, n, n]`."""
     stop = gram.order.shape[1] if stop is None else stop
     size = stop - start
     if size <= _LEAF:
@@ -307,6 +318,7 @@ def _inverse_cholesky_factor(block: jax.Array) -> jax.Array:
     row = np.arange(size, dtype=np.int32)[:, None]
 
     def eliminate_column(k: jax.Array, matrix: jax.Array) -> jax.Array:
+        """float[n, n, S]: the matrix with column k of the factor taken, and that of the inverse in its place."""
         inverse_pivot = jax.lax.rsqrt(matrix[k, k])[None]
         factor_column = matrix[:, k] * inverse_pivot
         multipliers = jnp.where(row > k, factor_column, jnp.where(row == k, 1 / inverse_pivot - 1, 0))
@@ -322,7 +334,7 @@ def _inverse_cholesky_factor(block: jax.Array) -> jax.Array:
 
 
 def _divide_by_transposed_factor(node: Any, rows: jax.Array) -> jax.Array:
-    """`rows` times the inverse of the transposed factor."""
+    """float[S, m, n]: `rows float[S, m, n]` times the inverse of the transposed factor, a tree of blocks or a leaf."""
     if not isinstance(node, _Node):
         inverse_factor = node
         return rows @ jnp.swapaxes(inverse_factor, 1, 2)
@@ -334,7 +346,7 @@ def _divide_by_transposed_factor(node: Any, rows: jax.Array) -> jax.Array:
 
 
 def _solve_forward(node: Any, right: jax.Array) -> jax.Array:
-    """The inverse of the factor times `right`."""
+    """The inverse of the factor (a tree of blocks, or the inverse of a leaf) times `right float[S, n, columns]`."""
     if not isinstance(node, _Node):
         inverse_factor = node
         return inverse_factor @ right
@@ -345,7 +357,7 @@ def _solve_forward(node: Any, right: jax.Array) -> jax.Array:
 
 
 def _solve_backward(node: Any, right: jax.Array) -> jax.Array:
-    """The inverse of the transposed factor times `right`."""
+    """The inverse of the transposed factor (a tree, or the inverse of a leaf) times `right float[S, n, columns]`."""
     if not isinstance(node, _Node):
         inverse_factor = node
         return jnp.swapaxes(inverse_factor, 1, 2) @ right

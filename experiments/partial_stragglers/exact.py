@@ -90,6 +90,10 @@ def exact(
 def _times_under_random_orders(
     graph: graphs.Graph, blocks: Sequence[int], num_failed: int | None, num_orders: int, draws: Sequence[int]
 ) -> list[graphs.Orders]:
+    """For each L of `blocks`: the mean completion times under random orders of one graph, `num_failed` as in `failing`.
+
+    `draws`: of how many random orders the best is taken.
+    """
     finish = failing(graph.assignment, graph.trials, blocks, num_failed)
     return graphs.orders(
         graph.setting, graph.assignment, finish, num_orders=num_orders, draws=draws, rng_key=graph.row_key
@@ -119,6 +123,7 @@ def prepared(
     }
 
     def solve(trials: simulate.Trials) -> Times:
+        """The completion times of all schemes."""
         finish = failing(assignment, trials, blocks, num_failed)
         return {(num_blocks, scheme): solver(finish[num_blocks]) for (num_blocks, scheme), solver in solvers.items()}
 
@@ -128,7 +133,7 @@ def prepared(
 def failing(
     assignment: codes.Assignment, trials: simulate.Trials, blocks: Sequence[int], num_failed: int | None
 ) -> dict[int, jax.Array]:
-    """L -> float[K, W, S], when chunks are finished; by default the fewest holders of a chunk less L workers fail."""
+    """L -> float[K, W, S], when chunks are finished (inf: never); `num_failed` None: fewest holders - L fail."""
     fewest_holders = int(codes.holders(assignment).counts.min())
     failures_of_blocks = {
         num_blocks: fewest_holders - num_blocks if num_failed is None else num_failed for num_blocks in blocks

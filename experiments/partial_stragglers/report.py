@@ -140,7 +140,7 @@ def table(rows: list[Row], title: str) -> RichTable:
 
 
 def markdown(rows: list[Row], title: str) -> str:
-    """The same as a Markdown page."""
+    """The table of rows as a Markdown page."""
     heads, lines = _heads_and_lines(rows)
     return "\n".join(
         [f"# {title}", "", analysis.markdown_table(heads, lines, num_key_columns=_num_key_columns(heads)), ""]
@@ -153,7 +153,7 @@ def _num_key_columns(heads: Sequence[str]) -> int:
 
 
 def _heads_and_lines(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Heads and lines; columns that say nothing anywhere are left out."""
+    """Heads and lines of the table; columns that say nothing in any row are left out."""
     columns = {
         "setting": [row.setting for row in rows],
         "L": [str(row.num_blocks) for row in rows],

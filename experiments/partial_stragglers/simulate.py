@@ -47,7 +47,7 @@ Errors = Callable[[jax.Array], jax.Array]
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
 def draw(stragglers: StragglerModel, rng_key: jax.Array, num_units: int, num_workers: int, num_trials: int) -> Trials:
-    """Draws all trials; one unit of work is one chunk."""
+    """Draws when chunks are finished (seconds) and who fails first (rank 0) in all trials; one unit is one chunk."""
     time_key, rank_key = jax.random.split(rng_key)
 
     def durations_of_trial(key: jax.Array) -> jax.Array:
@@ -121,6 +121,7 @@ def arrivals(
 def _arrival_order_and_counts(
     finish: jax.Array, workers: jax.Array, last_slots: jax.Array, deadlines: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
+    """As `arrivals`; `finish float[K, W, S]`, and the last slot of each worker, `last_slots int[W]`."""
     arrival_times = finish[last_slots, workers]  # float[W, S]
     has_arrived = arrival_times[:, None, :] <= deadlines[None, :, None]
     counts = jnp.sum(has_arrived, axis=0, dtype=jnp.int32)
@@ -128,7 +129,7 @@ def _arrival_order_and_counts(
 
 
 def side_by_side(functions: dict[Key, Callable[[], jax.Array]]) -> dict[Key, jax.Array]:
-    """Calls functions in as many threads as there are cores: most of their programs keep one core busy."""
+    """Key -> what its function returns; called in as many threads as there are cores: most keep one core busy."""
     has_float64 = default_float() == np.float64  # this setting of JAX belongs to a thread
 
     def call(function: Callable[[], jax.Array]) -> jax.Array:

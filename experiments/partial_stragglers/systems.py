@@ -38,7 +38,7 @@ class HolderPositions(NamedTuple):
 
 
 def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = False) -> HolderPositions:
-    """Where each holder has finished a chunk, or, for whole workers, its last one."""
+    """Where `finish float[K, W, ...]`, flat, says when each holder has finished a chunk, or for whole workers all."""
     held = codes.holders(assignment)
     last_slots = assignment.loads[held.workers] - 1
     slots = last_slots if whole_workers else held.slots
@@ -47,7 +47,7 @@ def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = Fals
 
 
 def by_holder(finish: jax.Array, positions: HolderPositions) -> list[jax.Array]:
-    """R arrays float[N, S]: when the j-th holder of a chunk has finished; inf if there is none."""
+    """R arrays float[N, S], in S trials: when the j-th holder of a chunk has finished; inf if there is none."""
     flat = finish.reshape(-1, finish.shape[2])
     columns = zip(positions.position.T, positions.exists.T, strict=True)
     return [jnp.where(exists[:, None], flat[position], jnp.inf) for position, exists in columns]
@@ -60,7 +60,7 @@ def finished(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array
 
 @jax.jit
 def estimate(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
-    """float[S, deadlines]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
+    """float[S, deadlines], in S trials: `sqrt(sum over chunks of max(0, L - finished holders))`; L = num_blocks."""
     num_finished = _sum_of_arrays(finished(finish, positions, deadlines))
     num_missing = (num_blocks - num_finished).clip(0).sum(axis=0, dtype=jnp.int32)
     return jnp.sqrt(num_missing.astype(finish.dtype)).T
@@ -100,7 +100,10 @@ def _finished_holder_sets(finish: jax.Array, positions: HolderPositions, deadlin
 
 @functools.partial(jax.jit, static_argnums=2)
 def _errors_of_sets(squared_errors: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
-    """float[deadlines·S], the distance of all chunks together, from the squared distance of each set."""
+    """float[deadlines·S], the distance of all chunks together, from the squared distance of each set of holders.
+
+    `squared_errors`: float[N·2^R]; `sets`: int32[N, deadlines·S], who has finished, a bit for each of R holders.
+    """
     first_index_of_chunk = jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders
     squared_errors_of_chunks = squared_errors.at[first_index_of_chunk + sets].get(mode="promise_in_bounds")
     return jnp.sqrt(squared_errors_of_chunks.sum(axis=0))
@@ -127,7 +130,7 @@ def _squared_error_table(rows_of_holders: np.ndarray) -> np.ndarray:
 
 
 def _errors_by_plan(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """The same by the code's own plan, for chunks with many holders."""
+    """As `partial_errors`, by the code's own plan, for chunks with many holders."""
     is_held = jnp.asarray(code.assignment.chunks >= 0).T[:, :, None]  # bool[K, W, 1]
 
     @jax.jit

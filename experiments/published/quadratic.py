@@ -53,7 +53,7 @@ def _functions(dimension: int, noise: float) -> dict[str, Any]:
         return jnp.zeros(dimension).at[0].set(dimension**0.5)
 
     def batch(data: jax.Array, rng_key: jax.Array, owner: jax.Array, number: jax.Array) -> jax.Array:
-        """float[d], the noise of a gradient."""
+        """float[d], the noise of a gradient: of a worker's unit, or of a chunk in a round."""
         key = jax.random.fold_in(jax.random.fold_in(rng_key, owner), number)
         return noise * jax.random.normal(key, (dimension,), data.dtype)
 

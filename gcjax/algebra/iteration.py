@@ -27,9 +27,10 @@ def infinite(c: Command) -> Command:
 
 
 def _fixed_point(function: Callable[[Command], Command], start: Command) -> Command:
-    """The function applied n + 1 times to `start`: `magic` for the least fixed point, `abort` for the greatest.
+    """The function applied n + 1 times to `start`, n the most steps of a trace.
 
-    Each time settles the traces of one more step, the first time the empty one.
+    `start` is `magic` for the least fixed point, `abort` for the greatest. Each time settles the traces of one more
+    step, the first time the empty one.
     """
     num_trace_lengths = start.model.max_steps + 1
     return jax.lax.fori_loop(0, num_trace_lengths, lambda _, command: function(command), start)

@@ -68,7 +68,7 @@ def _random_bytes(model: Model, rng_key: jax.Array) -> jax.Array:
 
 
 def _random_tree(model: Model, rng_key: jax.Array) -> Command:
-    """Branches cut off at random; what is left terminates or aborts at random."""
+    """Branches cut off at random; what is left terminates or aborts at random, with one of four chances each."""
     kept_in_256, terminates_in_256, aborts_in_256 = (100, 160, 220, 255), (0, 32, 128, 255), (0, 0, 8, 64)
     states_and_words = model.shape[1:]
     coins = _coins(model, rng_key, states_and_words, kept_in_256, terminates_in_256, aborts_in_256)

@@ -61,7 +61,7 @@ def pairs(step_table: StepTable, model: Model) -> np.ndarray:
     Raises:
       ValueError: if there are more than `LIMIT_PAIRS` of them.
     """
-    joint_steps = step_table(model.space)  # int32[R, 3], the same for steps
+    joint_steps = step_table(model.space)  # int32[rows, 3], the same for steps
     num_rows = len(joint_steps)
     num_pairs = count_words(num_rows, model.max_steps)  # a pair of words is a word of rows
     if num_pairs > LIMIT_PAIRS:
@@ -74,7 +74,7 @@ def pairs(step_table: StepTable, model: Model) -> np.ndarray:
     words_by_length = [empty_words]
     for _ in range(model.max_steps):
         shorter_words = words_by_length[-1][:, :, None]  # int32[3, pairs, 1]
-        last_steps = joint_steps.T[:, None, :]  # int32[3, 1, R]
+        last_steps = joint_steps.T[:, None, :]  # int32[3, 1, rows]
         # Word w followed by step a has the number A w + 1 + a.
         longer_words = shorter_words * model.space.num_steps + 1 + last_steps
         words_by_length.append(longer_words.reshape(3, -1).astype(np.int32))

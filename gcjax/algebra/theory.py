@@ -70,7 +70,7 @@ class Relations(NamedTuple):
 
 
 def theory(specification: Specification) -> Theory:
-    """The commands of a specification whose property is an invariant.
+    """The commands of a specification whose property is an invariant: its goal, promises and programs, as automata.
 
     Raises:
       ValueError: if there are too many states.

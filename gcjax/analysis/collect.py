@@ -71,7 +71,7 @@ def metric_columns(
 
 
 def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, timeline_seconds: float) -> Columns:
-    """The units of one seed that begin within the first seconds.
+    """The units of one seed that begin within the first seconds, a row each, with their times in seconds.
 
     Args:
       scheme: its name.
@@ -99,9 +99,8 @@ def commit_columns(scheme: str, schedule: Schedule, timeline_seconds: float) -> 
       schedule: of one seed.
       timeline_seconds: how far the timeline goes.
     """
-    is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < timeline_seconds)[
-        :, None
-    ]  # [E, C]
+    is_early = np.asarray(schedule.time) < timeline_seconds  # [E]
+    is_contribution = (np.asarray(schedule.worker) >= 0) & is_early[:, None]  # [E, C]; worker -1 pads
     commit, contribution = np.nonzero(is_contribution)
     contribution_fields = ("worker", "unit", "work", "weight", "version")  # of the schedule, [E, C]
     return {

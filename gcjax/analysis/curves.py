@@ -23,8 +23,9 @@ _MAX_LINEAR_RATIO = 30.0  # of the latest end of a run to the earliest time to t
 def loss_vs_time(results: Results, path: Path) -> None:
     """Draws the loss and the target's metric against virtual time: the mean over seeds, and their range as a band.
 
-    A cross marks the moment at which a scheme had come to a halt for all seeds. Where schemes differ much, time is
-    logarithmic from the first evaluation on, and linear from zero to there.
+    A cross marks the moment at which a scheme had come to a halt for all seeds: the parameters change no more, as
+    somebody is waited for for ever. Where schemes differ much, time is logarithmic from the first evaluation on, and
+    linear from zero to there.
     """
     metrics = drawn_metrics(results)
     scheme_styles = styles(results, metrics[0])
@@ -56,7 +57,7 @@ def linear_axis_seconds(results: Results) -> float | None:
 
 
 def _needs_logarithmic_time(results: Results) -> bool:
-    """Whether the schemes differ so much that a linear time axis would hide the fast ones."""
+    """Whether a run is so much longer than the shortest time to the target that a linear axis would hide that."""
     end_times = [seed["time"][-1] for scheme in results.schemes for seed in results.seeds(scheme)]
     times_to_target = np.concatenate([reach_times(results, scheme) for scheme in results.schemes])
     positive_times = times_to_target[np.isfinite(times_to_target) & (times_to_target > 0)]

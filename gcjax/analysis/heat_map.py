@@ -58,7 +58,7 @@ def _ratio_to_median(times: StepTimes) -> np.ndarray:
 
 
 def _max_pooled(values: np.ndarray, *, axis: int) -> np.ndarray:
-    """The largest of neighbouring values, so that there are at most `_MAX_CELLS` along an axis."""
+    """The largest of neighbouring values (NaN only if all are); there are at most `_MAX_CELLS` along the axis then."""
     length = values.shape[axis]
     if length <= _MAX_CELLS:
         return values
@@ -67,7 +67,7 @@ def _max_pooled(values: np.ndarray, *, axis: int) -> np.ndarray:
 
 
 def _label_axes(panel: Axes, steps: np.ndarray, worker_names: tuple[str, ...]) -> None:
-    """Labels columns with the numbers of steps, and rows with the names of workers, if these are not too many."""
+    """Labels columns with the numbers `steps int[columns]`, and rows with the workers' names, numbers if too many."""
     panel.set_xlabel("step")
     panel.set_ylabel("worker")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))

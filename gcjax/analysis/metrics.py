@@ -123,7 +123,7 @@ def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.
 
 
 def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the time up to each moment in which workers send and compute at once, summed over workers.
+    """float[V]: the seconds up to each moment in which workers send and compute at once, summed over workers.
 
     Args:
       schedule: as NumPy arrays; its times of units are [T, W].
@@ -131,7 +131,7 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
     """
     overlap = np.zeros(moments.size)
     times_of_workers = (
-        x.T for x in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
+        times.T for times in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
     )
     for compute_begin, compute_end, send_begin, send_end in zip(*times_of_workers, strict=True):  # float[T] of a worker
         is_computed = np.isfinite(compute_begin) & np.isfinite(compute_end)
@@ -147,18 +147,18 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
         knot_times = np.stack([compute_begin[is_computed], compute_end[is_computed]], axis=1).ravel()
         computed_until_knots = np.stack([computed_until_begin, computed_until_end], axis=1).ravel()
         computed_until_send_begin, computed_until_send_end = (  # [V, units]: of each unit sent, cut at each moment
-            np.interp(np.minimum(x[is_sent][None], moments[:, None]), knot_times, computed_until_knots)
-            for x in (send_begin, send_end)
+            np.interp(np.minimum(times[is_sent][None], moments[:, None]), knot_times, computed_until_knots)
+            for times in (send_begin, send_end)
         )
         overlap += (computed_until_send_end - computed_until_send_begin).sum(axis=1)
     return overlap
 
 
 def _sum_of_times_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the sum over all finite times of max(0, moment - time)."""
+    """float[V]: for each moment, the sum over all finite `times` (seconds, any shape) of max(0, moment - time)."""
     sorted_times = np.sort(times[np.isfinite(times)].astype(np.float64))
     cumulative_times = np.concatenate([[0.0], np.cumsum(sorted_times)])  # [n]: the sum of the first n
-    num_times_until = np.searchsorted(sorted_times, moments, side="right")
+    num_times_until = np.searchsorted(sorted_times, moments, side="right")  # int[V]
     return moments * num_times_until - cumulative_times[num_times_until]
 
 

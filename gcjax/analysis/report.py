@@ -26,7 +26,7 @@ def write_page(folder: Path, page: str, facts: dict[str, Any]) -> None:
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Writes `summary.md`, `loss_vs_time.png` and `timeline.png`, and their digests if `run.json` has those of others.
+    """Writes `summary.md`, `loss_vs_time.png` and `timeline.png`, and their digests if `run.json` has digests at all.
 
     Raises:
       ValueError: if the `run.json` of the folder is damaged.

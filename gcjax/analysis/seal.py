@@ -36,7 +36,7 @@ def write(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def add_missing_digests(folder: Path) -> None:
-    """Writes digests of all files into the `run.json` of a folder, if its experiment has not written all of them."""
+    """Writes digests (SHA-256) of all files into the `run.json` of a folder, if it lacks that of any of them."""
     content = _verified_run_json(folder)
     digest_of_file = content.get(_FILE_DIGESTS, {})
     is_incomplete = any(name not in digest_of_file for name in _files_to_seal(folder))

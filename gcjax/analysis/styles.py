@@ -20,11 +20,11 @@ _NUM_MOMENTS = 200
 def styles(results: Results, metric: str) -> dict[str, dict[str, Any]]:
     """Scheme -> colour, width and dashes of its curve.
 
-    Of n curves that coincide, the k-th (from 0) is drawn for (n - k)/n of its length, with gaps for those before it.
+    Of some curves that coincide, each is drawn with gaps that show the ones drawn before it, the longer the more.
 
     Args:
       results: of the run.
-      metric: by which curves coincide.
+      metric: its name; whose curves may coincide.
     """
     style_of_scheme = {}
     for index, scheme in enumerate(results.schemes):
@@ -43,7 +43,7 @@ def seed_curves(results: Results, scheme: str, metric: str) -> tuple[np.ndarray,
     """The curve of a metric for each seed, all at the same times: those of any evaluation of any seed.
 
     Returns:
-      float[V] virtual seconds, and float[S, V] values of S seeds; one that ended early keeps its last value.
+      float[V] virtual seconds, and float[S, V] interpolated values of S seeds; one that ended early keeps its last one.
     """
     seeds = results.seeds(scheme)
     times = np.unique(np.concatenate([seed["time"] for seed in seeds]))
@@ -51,7 +51,7 @@ def seed_curves(results: Results, scheme: str, metric: str) -> tuple[np.ndarray,
 
 
 def coinciding_schemes(results: Results, metric: str) -> list[list[str]]:
-    """Groups of two or more schemes whose curves of the metric lie on one another for much of the time.
+    """Groups of two or more schemes whose mean curves of the metric lie, each on another one's, for much of the time.
 
     A loss is compared by its logarithm, as it is drawn.
     """

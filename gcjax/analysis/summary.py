@@ -113,9 +113,7 @@ def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
 def _summary_row(results: Results, scheme: str) -> SummaryRow:
     """The cells of one scheme in the summary table."""
     seeds, times_to_target = results.seeds(scheme), reach_times(results, scheme)
-    last_values = {
-        name: [seed[name][-1] for seed in seeds] for name in results.metrics
-    }  # column -> a value for each seed
+    last_values = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}  # [S] each
     is_stalled_for_seed = results.facts["schemes"][scheme]["stalled"]
     return SummaryRow(
         scheme=scheme,
@@ -136,7 +134,7 @@ def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, colum
     """What the seeds of a scheme had spent when they reached the target, as a mean over those that did.
 
     Args:
-      seeds: for each of S seeds, a row for each evaluation.
+      seeds: for each of S seeds its columns, with a row for each evaluation.
       times_to_target: float[S] seconds, each the time of an evaluation; inf where the target was not reached.
       column: of what is spent.
 

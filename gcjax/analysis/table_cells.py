@@ -11,7 +11,7 @@ def mean_spread_cell(values: list[float] | np.ndarray, decimals: int) -> str:
 
 
 def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: list[bool]) -> str:
-    """Virtual time to the target, or why there is none.
+    """The text of virtual seconds to the target, mean and spread over seeds that reached it, or why there are none.
 
     Args:
       times: float[S] seconds, one a seed; inf where the target was not reached.

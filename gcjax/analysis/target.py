@@ -28,7 +28,7 @@ def target(metric: str, value: float, known_metrics: Iterable[str], *, higher_is
       metric: the name of a metric.
       value: what it is to reach.
       known_metrics: those of the task.
-      higher_is_better: whether the metric is to rise to the value; by default that of accuracies is, by their name.
+      higher_is_better: whether the metric is to rise to the value; None: it is if its name has "accuracy" in it.
 
     Raises:
       ValueError: if the task has no such metric, or the metric cannot have this value.

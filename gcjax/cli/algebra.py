@@ -8,7 +8,8 @@ def laws(options: argparse.Namespace) -> int:
     """`gcjax algebra laws`: tries every law of the program algebra on random commands, or only writes their table.
 
     Args:
-      options: `page` (the Markdown file to write instead of trying), `states`, `steps`, `instances`, `seed`.
+      options: `page` (the Markdown file to write instead of trying), how many `states`, `steps` at most, and
+        `instances`, and the `seed` of these.
 
     Returns:
       The exit status: 0, or 1 if a law comes out otherwise than its table says.

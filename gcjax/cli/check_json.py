@@ -27,7 +27,7 @@ def schedules_json(checks: Sequence[ScheduleCheck]) -> dict[str, Any]:
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:
-    """A finding, without its counterexample if it holds."""
+    """A finding: which part of the specification, whether it holds, how many states; if not, the counterexample."""
     steps = [
         {"who": step.component, "does": step.action, "state": step.after._asdict()} for step in finding.counterexample
     ]

@@ -112,7 +112,7 @@ def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, i
     known_parameters = ", ".join(
         f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items()
     )
-    flags_and_values = [word for argument in arguments for word in argument.split("=", 1)]  # in turns
+    flags_and_values = [word for argument in arguments for word in argument.split("=", 1)]  # flag, value, flag, ...
     flags, values = flags_and_values[::2], flags_and_values[1::2]
     for flag in flags:
         if not flag.startswith("--") or _parameter_of_flag(flag) not in defaults:

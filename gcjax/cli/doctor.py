@@ -77,7 +77,7 @@ def _package_facts(name: str, specifier: Any | None, *, version: str | None) -> 
 
 
 def _devices_and_problem() -> tuple[list[dict[str, Any]], str]:
-    """The devices that JAX would take, with their memory in bytes (None: that of the host), and what is wrong."""
+    """The devices that JAX would take, with their memory in bytes (None: the host's); and what is wrong, or ""."""
     try:
         import jax
 
@@ -101,7 +101,7 @@ def _memory_bytes(devices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _cache_facts() -> dict[str, Any]:
-    """The folder of compiled programs, its bytes, the free bytes of its disk; and what is wrong."""
+    """The folder of compiled programs, its bytes, the free bytes of its disk; and as "problem" what is wrong, or ""."""
     folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cached_programs.default_cache_folder())
     nearest_existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     is_writable = nearest_existing.is_dir() and os.access(nearest_existing, os.W_OK | os.X_OK)

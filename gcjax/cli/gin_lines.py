@@ -62,9 +62,10 @@ _USUAL_NAMES = ("sgd",)
 
 
 def lines(kind: str, name: str) -> list[str]:
-    """What to write into a config file to use an entry, and its options as comments with their defaults.
+    """The lines to write into a config file to use an entry, and its options as comments with their defaults.
 
-    The names `coded`, `compare` and so on, that the entry is given to, stand for what the config has there.
+    `kind` and `name` are those of the entry in the registry. The names `coded`, `compare` and so on, that the entry is
+    given to, stand for what the config has there.
     """
     kinds = registry.kinds()
     entry = kinds[kind].entries[name]
@@ -233,7 +234,7 @@ def _makes(entry: registry.Entry, needed_type: type) -> bool:
 
 
 def _required_parameter_counts(entry: registry.Entry) -> tuple[int, int]:
-    """The required parameters of an entry: those that cannot be a number or text, and all of them."""
+    """How many required parameters an entry has that cannot be a number or text, and how many in all."""
     required_parameters = list(_required_parameters(signature_of(entry.factory)))
     takes_literal = [
         any(accepted_type in _LITERALS for accepted_type in types_of_union(parameter.annotation))

@@ -13,7 +13,7 @@ def is_traceback_wanted(flag: bool) -> bool:
 
 
 def lines(error: Exception) -> str:
-    """At most four lines: the error, the function of the config, the line of code, and how to see everything.
+    """At most four lines of text: the error, the function of the config, the line of code, how to see everything.
 
     gin appends a line to the message for each configurable that was being called, the innermost first.
     """

@@ -75,7 +75,7 @@ def _is_without_device(error: BaseException) -> bool:
 
 
 def _no_device_sentence(error_lines: list[str]) -> str:
-    """What to do without the device that JAX is to use."""
+    """What to do without the device that JAX is to use; `error_lines` are the lines of JAX's error."""
     first_line = error_lines[0] if error_lines else ""
     message, _, _ = first_line.partition(" (")
     reason = f" JAX says: {message[:_MAX_MESSAGE_CHARACTERS].rstrip('.')}." if first_line.strip() else ""

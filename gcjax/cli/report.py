@@ -22,7 +22,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _rebuild_report(folder: Path) -> None:
-    """Rebuilds the summary and the figures, if the run is a comparison, and prints the table."""
+    """Rebuilds summary and figures if the run is a comparison, and prints its table; else prints its summary."""
     from gcjax import analysis, locks, progress, tables
     from gcjax.analysis import seal
 

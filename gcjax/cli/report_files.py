@@ -41,7 +41,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def write(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the files that are asked for, and says what they show."""
+    """Writes the timeline and the page of the run in `folder`, if they are asked for, and says what they show."""
     from gcjax import analysis
 
     with warnings.catch_warnings():
@@ -66,7 +66,7 @@ def _os_errors_as_value_error(path: str | Path) -> Iterator[None]:
 
 
 def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the timeline."""
+    """Writes the timeline of the run in `folder` to the file that the options name, and prints what it shows."""
     from gcjax import progress
     from gcjax.analysis.timelines import activity, writing
     from gcjax.analysis.timelines import folder as timeline_folders
@@ -84,7 +84,7 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _write_page(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the page."""
+    """Writes the page of the run in `folder`, by default into it, and prints where."""
     from gcjax import locks, progress
     from gcjax.analysis.html_report.folder import write_html
 
@@ -102,7 +102,7 @@ def _names_by_shown_part(activities: Sequence[Any]) -> dict[str, list[str]]:
 
 
 def _parse_window(text: str) -> tuple[float, float]:
-    """The two numbers of a window."""
+    """The seconds from A and to B of a window, from a text `A:B`."""
     begin, _, end = text.partition(":")
     try:
         return float(begin), float(end)

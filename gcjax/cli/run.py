@@ -38,7 +38,7 @@ def command(options: argparse.Namespace) -> None:
 
 
 def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:
-    """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs on disk."""
+    """What a run and a sweep do first: from now on they can be interrupted, and keep compiled programs if asked to."""
     interrupts.set_advice(lambda: "; start it again")
     interrupts.allow_last_checkpoint()
     saved_progress.forget_run()  # what an earlier command of this process saved

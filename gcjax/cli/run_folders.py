@@ -65,7 +65,7 @@ def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_sta
 
     Args:
       folder: its path.
-      make_or_check: makes the folder if there is none, and raises `ValueError` if a command must not write there.
+      make_or_check: `(folder) -> folder`; makes it if there is none; a `ValueError` if a command must not write there.
       lock_stack: gets the lock if the check passes; closing it releases the folder, and removes it if it is new and
         empty.
     """

@@ -109,6 +109,7 @@ def alternatives(*codes: GradientCode) -> GradientCode:
 def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
     """The rows that a coding of the code decodes from: all of them, or those of one of its alternatives.
 
+    The workers' slots or messages of such a code stand for several codes, of which a plan uses one.
     A chunk stands once in a row: of a code that has a worker compute its blocks one after the other, the coefficients
     of all slots with that chunk are added up.
     """
@@ -126,7 +127,7 @@ def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
 
 
 def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:
-    """The chunks int32[W, K'] without those that stand in a row already, and their coding."""
+    """The chunks int32[W, K'], K' <= K, without those that stand in a row already, and their coding."""
     chunks, slots = assignment.chunks, np.arange(assignment.load)
     sorted_chunks = np.sort(chunks, axis=1)
     if not ((sorted_chunks[:, 1:] == sorted_chunks[:, :-1]) & (sorted_chunks[:, 1:] >= 0)).any():
@@ -149,7 +150,7 @@ def _by_alternative(num_alternatives: int, rows: jax.Array) -> jax.Array:
 
 
 def _with_split_blocks(code: GradientCode, coding: Coding, num_blocks: int) -> Coding:
-    """The coding with L = `num_blocks`, a multiple of the code's: each message and block in L / L' parts."""
+    """The coding with L = `num_blocks`, a multiple of the code's own L': each message and block in L / L' parts."""
     num_parts = num_blocks // code.num_blocks
     if num_parts == 1:
         return coding

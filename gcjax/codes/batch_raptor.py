@@ -133,7 +133,7 @@ def peel(batches: Assignment, is_finished: jax.Array) -> jax.Array:
 
 
 def _degree_probabilities(error: float) -> np.ndarray:
-    """float64[degrees]: the probabilities of the degrees 1, ..., D + 1 for the error ε; see `batch_raptor`."""
+    """float64[degrees]: the probabilities of the degrees 1, ..., D + 1 for the error ε, with D = floor(1/ε)."""
     max_degree = math.floor(1 / error)
     weight_of_degree_1 = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
     middle_degrees = np.arange(2, max_degree + 1)

@@ -36,7 +36,7 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     plain_sums = np.ones((num_workers, load))
 
     def last_arrival(arrivals: jax.Array) -> jax.Array:
-        """float[]: when all messages are there; only then is the sum exact."""
+        """float[] seconds: when all messages are there, by `arrivals float[W, 1]`; only then is the sum exact."""
         return arrivals.max()
 
     return fixed_code(assignment, plain_sums, decode=decode, completion=last_arrival)

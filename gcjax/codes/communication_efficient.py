@@ -6,13 +6,13 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode, host_generator
-from gcjax.codes.fixed import fastest_decode, fixed_code
+from gcjax.codes.fixed import completion_by_fastest, fixed_code
 from gcjax.codes.mds import (
     chebyshev_generator,
     check_tolerance,
     full_weights_and_null_basis,
     interpolating_coefficients,
-    unit_messages,
+    messages_of_length_one,
 )
 from gcjax.codes.redundancy import check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
@@ -58,10 +58,13 @@ def communication_efficient(
     full_weights, null_basis = full_weights_and_null_basis(generator_matrix, num_blocks)
     unscaled_coefficients = interpolating_coefficients(assignment, full_weights, null_basis)
     lengths = np.sqrt((unscaled_coefficients**2).sum(axis=(2, 3)))[..., None]
-    coefficients = unit_messages(unscaled_coefficients)
+    coefficients = messages_of_length_one(unscaled_coefficients)
     redundancy = redundancy_of(coefficients, full_weights[:, None] * lengths, null_basis[:, None] * lengths)
     name = f"Ye and Abbe's code with generator={generator!r}"
     check_full_residual(name, full_residual(coefficients, assignment, redundancy))
     return fixed_code(
-        assignment, coefficients, decode=redundant_decode(assignment, redundancy), completion=fastest_decode(num_needed)
+        assignment,
+        coefficients,
+        decode=redundant_decode(assignment, redundancy),
+        completion=completion_by_fastest(num_needed),
     )

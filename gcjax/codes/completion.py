@@ -16,6 +16,8 @@ _Completion = Callable[[jax.Array], jax.Array]
 def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.Array) -> jax.Array:
     """float[]: a time at which the plan becomes exact; inf if it is not with everything finished.
 
+    By when chunks are finished, `finish float[W, K]`, and `plan`: `(progress int32[W]) -> Coding`.
+
     It is the earliest such time where the residual never grows with progress. (It can grow where messages do: the sum
     of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
     exact once `is_exact_enough`.

@@ -4,7 +4,7 @@ import numpy as np
 
 from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode
-from gcjax.codes.fixed import fastest_decode, fixed_code
+from gcjax.codes.fixed import completion_by_fastest, fixed_code
 from gcjax.codes.mds import check_tolerance, complex_as_real_blocks
 from gcjax.codes.redundancy import Redundancy, check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
@@ -48,7 +48,7 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
         assignment,
         coefficients,
         decode=redundant_decode(assignment, redundancy),
-        guaranteed_time=fastest_decode(num_workers - num_stragglers),
+        guaranteed_time=completion_by_fastest(num_workers - num_stragglers),
         stays_exact=True,
     )
 

@@ -21,8 +21,9 @@ def random_rows(num_workers: int, num_blocks: int, rng_key: jax.Array) -> np.nda
 def harmonic_rows(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> np.ndarray:
     """float64[W, L]: rows of length one, of which those of any L holders of a chunk are independent.
 
-    With C points, row j has the entries `sqrt(2/L) cos(f t)` and `sqrt(2/L) sin(f t)` at `t = 2 pi j / C`, for the L/2
-    frequencies f = 1/2, 3/2, ... if L is even; if it is odd, for f = 1, 2, ..., and the constant `sqrt(1/L)`.
+    With p points, point j has the row `sqrt(2/L) cos(f t)`, `sqrt(2/L) sin(f t)` at `t = 2 pi j / p`, for the L/2
+    frequencies f = 1/2, 3/2, ... if L is even; if it is odd, for f = 1, 2, ..., and the constant `sqrt(1/L)`. Workers
+    that share a chunk are at different points.
     """
     points = worker_colours(assignment, chunk_holders)
     angles = 2 * np.pi * points / (points.max() + 1)

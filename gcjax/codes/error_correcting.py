@@ -15,7 +15,7 @@ from gcjax import _validate
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
-from gcjax.codes.mds import complex_as_real_blocks, round_robin, unit_messages
+from gcjax.codes.mds import complex_as_real_blocks, messages_of_length_one, round_robin
 from gcjax.codes.reed_solomon import reed_solomon_coefficients
 from gcjax.equality import comparable
 
@@ -87,7 +87,7 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
         return (weights * scale).astype(coding.decode.dtype)
 
     code = fixed_code(
-        assignment, unit_messages(complex_as_real_blocks(coefficients)), decode=decode, completion=completion
+        assignment, messages_of_length_one(complex_as_real_blocks(coefficients)), decode=decode, completion=completion
     )
     return code._replace(weights_from_messages=weights_from_messages)
 

@@ -116,8 +116,8 @@ def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
     return lambda progress, encode: solve(encode)
 
 
-def fastest_decode(count: int) -> Completion:
-    """The completion of codes that any `count` whole workers decode, and no fewer; from `arrivals float[W, M]`."""
+def completion_by_fastest(count: int) -> Completion:
+    """The completion `arrivals float[W, M] -> float[]` of codes that any `count` whole workers decode, and no fewer."""
     return lambda arrivals: jnp.sort(arrivals[:, 0])[count - 1]
 
 

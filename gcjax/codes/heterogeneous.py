@@ -8,8 +8,8 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.assignments.proportional import proportional
 from gcjax.codes.base import Assignment, GradientCode, host_generator
-from gcjax.codes.fixed import fastest_decode, fixed_code
-from gcjax.codes.mds import unit_messages
+from gcjax.codes.fixed import completion_by_fastest, fixed_code
+from gcjax.codes.mds import messages_of_length_one
 from gcjax.equality import comparable
 
 NUM_DRAWS = 16  # of the random matrix
@@ -27,7 +27,7 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
       speeds: float[W], chunks a second, up to a common factor.
       num_chunks: N; the more, the closer the loads follow the speeds.
       num_stragglers: s.
-      rng_key: draws C, the best conditioned for the holders out of 16.
+      rng_key: draws C: of 16 draws, that which leads to the smallest coefficients.
 
     Raises:
       ValueError: if a speed is not above 0 and finite, or s is not below W.
@@ -40,8 +40,10 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     candidates = [_holder_coefficients(assignment, rng.normal(size=matrix_shape)) for _ in range(NUM_DRAWS)]
     # The matrix that leads to the smallest coefficients: large ones are ill-conditioned.
     coefficients = min(candidates, key=lambda candidate: float(np.abs(candidate).max()))
-    guaranteed_time = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)
-    return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]), guaranteed_time=guaranteed_time)
+    guaranteed_time = completion_by_fastest(int((assignment.loads > 0).sum()) - num_stragglers)
+    return fixed_code(
+        assignment, messages_of_length_one(coefficients[:, None, :, None]), guaranteed_time=guaranteed_time
+    )
 
 
 def _holder_coefficients(assignment: Assignment, random_matrix: np.ndarray) -> np.ndarray:

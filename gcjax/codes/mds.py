@@ -54,7 +54,7 @@ def full_weights_and_null_basis(generator: np.ndarray, num_blocks: int) -> tuple
     return weights, null_space
 
 
-def unit_messages(coefficients: np.ndarray) -> np.ndarray:
+def messages_of_length_one(coefficients: np.ndarray) -> np.ndarray:
     """Every message `[W, M, K, L]` scaled so that its coefficients have length one; empty ones stay zero."""
     norms = np.sqrt((coefficients**2).sum(axis=(2, 3), keepdims=True))
     return coefficients / np.where(norms > 0, norms, 1)

@@ -74,7 +74,7 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
         coefficients[:, message, :level, 0] = cyclic_coefficients(num_workers, num_stragglers, level_key)
 
     def guaranteed_time(arrivals: jax.Array) -> jax.Array:
-        """float[]: when the first level has n - l + 1 messages, from `arrivals float[W, M]`."""
+        """float[] seconds: when the first level l has n - l + 1 messages, from `arrivals float[W, M]`."""
         sorted_arrivals = jnp.sort(arrivals, axis=0)
         level_times = [sorted_arrivals[num_workers - level, message] for message, level in enumerate(levels)]
         return jnp.stack(level_times).min()

@@ -4,8 +4,8 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode
-from gcjax.codes.fixed import fastest_decode, fixed_code
-from gcjax.codes.mds import check_tolerance, complex_as_real_blocks, round_robin, unit_messages
+from gcjax.codes.fixed import completion_by_fastest, fixed_code
+from gcjax.codes.mds import check_tolerance, complex_as_real_blocks, messages_of_length_one, round_robin
 from gcjax.equality import comparable
 
 
@@ -44,7 +44,11 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
         assignment, worker_points, mean_distance=0.5 if points == "chebyshev" else 1.0
     )
     messages = complex_as_real_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
-    return fixed_code(assignment, unit_messages(messages), guaranteed_time=fastest_decode(num_workers - num_stragglers))
+    return fixed_code(
+        assignment,
+        messages_of_length_one(messages),
+        guaranteed_time=completion_by_fastest(num_workers - num_stragglers),
+    )
 
 
 def reed_solomon_coefficients(assignment: Assignment, worker_points: np.ndarray, *, mean_distance: float) -> np.ndarray:

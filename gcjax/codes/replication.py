@@ -12,7 +12,7 @@ from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic, repetition
 from gcjax.codes.base import Assignment, GradientCode, default_float, host_generator
 from gcjax.codes.diagnostics.rounding import InexactWarning, straggler_masks
-from gcjax.codes.fixed import Decode, fastest_decode, fixed_code
+from gcjax.codes.fixed import Decode, completion_by_fastest, fixed_code
 from gcjax.codes.null_matrices import MAX_PLAIN_WORKERS, cyclic_rows, null_matrices
 from gcjax.codes.redundancy import (
     MAX_RESIDUAL,
@@ -107,7 +107,9 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
             InexactWarning,
             stacklevel=3,
         )
-    return fixed_code(assignment, coefficients, decode=decode, completion=fastest_decode(num_workers - num_stragglers))
+    return fixed_code(
+        assignment, coefficients, decode=decode, completion=completion_by_fastest(num_workers - num_stragglers)
+    )
 
 
 class _Candidate(NamedTuple):

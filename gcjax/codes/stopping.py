@@ -52,7 +52,7 @@ def first_of(*rules: StoppingRule) -> StoppingRule:
         raise ValueError(f"first_of needs one or more stopping rules; got {rules!r}.")
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
-        """The earliest time of all rules."""
+        """float[] seconds: the earliest time of all rules, by when chunks are finished, `finish float[W, K]`."""
         return jnp.stack([rule.time(code, finish) for rule in rules]).min()
 
     return StoppingRule(time, waits_for_exact_sum=all(rule.waits_for_exact_sum for rule in rules))
@@ -81,7 +81,7 @@ def fastest(wait_for: int) -> StoppingRule:
     _validate.integer("wait_for", wait_for, minimum=1)
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
-        """When so many workers, of those that hold a chunk, have finished their load."""
+        """float[] seconds: when `wait_for` workers that hold a chunk have finished their load, by `finish [W, K]`."""
         has_chunks = code.assignment.loads > 0
         _validate.integer("wait_for of fastest", wait_for, minimum=1, maximum=int(has_chunks.sum()))
         return jnp.sort(jnp.where(has_chunks, last_finish(code.assignment, finish), jnp.inf))[wait_for - 1]

@@ -29,7 +29,7 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return code.plan(whole_loads(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
-        """float[]: the completion as if all chunks of a worker were finished with its last one."""
+        """float[] seconds: the completion if, of `finish float[W, K]`, all of a worker's were when its last one is."""
         finish = check_finish(code.assignment, finish)
         return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 

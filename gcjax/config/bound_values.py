@@ -33,7 +33,7 @@ def bindings_in_message(message: str, configurable: str) -> str:
 
 
 def _values_of_configurable(configurable: str) -> dict[str, object]:
-    """Parameter -> what is bound to it, of the configurable of this name; nothing if the name is ambiguous."""
+    """Parameter -> what is bound to it, of the configurable SCOPE/NAME; nothing if the name is ambiguous."""
     scope, _, selector = configurable.rpartition("/")
     matching_selectors = gin.config._REGISTRY.matching_selectors(selector)
     if len(matching_selectors) != 1:

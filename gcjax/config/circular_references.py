@@ -97,7 +97,10 @@ def _file_text(file: str) -> str:
 
 
 def needed_nodes(node: Node) -> Iterator[Node]:
-    """The nodes that gin calls before it calls this one, and for `gcjax.run` its experiment, which `run` calls."""
+    """The nodes that gin calls before it calls this one, and for `gcjax.run` its experiment, which `run` calls.
+
+    A node is what gin calls, a selector ("module.name"), in a scope, a tuple of names.
+    """
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
         for reference in references(value):

@@ -40,7 +40,7 @@ def _files_in(folder: Path) -> str:
 
 
 def _similar_files(name: str, nearby: Iterable[str]) -> str:
-    """A question with the config files that are called almost like this, also those that come with gcjax; or nothing.
+    """A question with the config files that are called almost like this, also those that come with gcjax; or "".
 
     Args:
       name: without folder and `.gin`.

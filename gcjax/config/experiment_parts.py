@@ -29,7 +29,7 @@ class Experiment:
     """
 
     def __init__(self, reference: gin.config.ConfigurableReference) -> None:
-        """The experiment, or the study, that a config refers to by `@name`."""
+        """`reference`: by which a config names the experiment, or its study, as `@name`."""
         self.name = reference.selector.rpartition(".")[2]
         self._scope = "/".join(reference.scopes)
         selector = "/".join([*reference.scopes, reference.configurable.selector])
@@ -40,7 +40,7 @@ class Experiment:
         self._study = Experiment(studies[0]) if len(studies) == 1 else None
 
     def values_of_types(self, types: tuple[type, ...]) -> dict[str, Any]:
-        """Everything of these types by name: a parameter, or the entries of one that is a dict or a sequence of them.
+        """Name -> value of all that is of these types: a parameter, or the entries of one that is a dict or a sequence.
 
         Parameters without an annotation are looked at, too. If the experiment has none, it is those of its study. Where
         several parameters have entries, the parameter's name goes before that of the entry.

@@ -38,7 +38,7 @@ def _plural(number: int) -> str:
 
 
 def _needed_nodes_of_run() -> list[Node]:
-    """All that `run` comes to call, but for functions that are passed on; without circles, which are checked before."""
+    """The nodes that `run` comes to call, but for functions that are passed on; circles are checked before."""
     nodes: dict[Node, None] = {}
     nodes_to_visit = [RUN_NODE]
     while nodes_to_visit:
@@ -50,7 +50,7 @@ def _needed_nodes_of_run() -> list[Node]:
 
 
 def _unbound_required_parameters(node: Node) -> Iterator[str]:
-    """The required parameters of a node that nothing is bound to, as a config names them without a scope."""
+    """The required parameters of a node (scope, selector) that nothing is bound to, as a config names them."""
     scope, selector = node
     values = gin.config._get_bindings(selector, scope_components=list(scope))
     for name in required_parameters(inspect.signature(gin.config._REGISTRY[selector].wrapped)):

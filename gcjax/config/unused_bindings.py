@@ -40,7 +40,7 @@ def check(bindings: Sequence[str]) -> None:
 
 
 def _parameters_set_by(binding: str) -> Iterator[_BoundParameter]:
-    """What the statements of a binding set."""
+    """The parameters (scope, selector, name) that the statements of a binding set."""
     for statement in config_parser.ConfigParser(binding, gin.config.ParserDelegate()):
         if isinstance(statement, config_parser.BindingStatement):
             scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
@@ -58,7 +58,7 @@ def gcjax_selectors() -> set[str]:
 
 
 def _called_nodes(gcjax_selectors: set[str]) -> set[Node]:
-    """The nodes that `run` comes to call, and those that other packages may call."""
+    """The nodes (scope, selector) that `run` comes to call, and those that other packages may call."""
     other_nodes = [
         (tuple(filter(None, scope.split("/"))), selector)
         for scope, selector in gin.config._CONFIG
@@ -98,7 +98,7 @@ def _scope_of_value(node: Node, parameter: str) -> str:
 
 
 def _reason_without_effect(bound: _BoundParameter, nodes: set[Node]) -> str:
-    """Why a binding has no effect, and what to write."""
+    """Why a binding has no effect if these nodes are called, and what to write; the end of an error."""
     name = _name_in_configs(bound.scope, bound.selector)
     if bound.selector == "gin.macro":
         return f"nothing that this config runs uses {name}. Set the parameter itself, as name.parameter = value."

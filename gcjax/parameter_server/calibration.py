@@ -53,7 +53,7 @@ class Calibration(NamedTuple):
 
     @property
     def network(self) -> Network:
-        """The network for messages of this size; where latency ends and transfer begins is not known."""
+        """The network in which messages take the seconds measured here, all of them as transfer and none as latency."""
         dtype = jnp.result_type(float)
         return Network(
             upload=jnp.asarray(self.send_seconds, dtype),
@@ -117,19 +117,19 @@ def calibration(run: LiveRun) -> Calibration:
 def measured_absences(run: LiveRun) -> Absences | None:
     """When workers were away in a live run, as the simulator takes it; None if all were there all the time.
 
-    One that was not there when the first began is away from the beginning on.
+    A worker that was not there when the first one began is away from 0 s on; one that left for good joins at inf.
     """
     if not run.memberships:
         return None
     is_present, times_away = dict.fromkeys(range(run.schedule.start.shape[1]), False), []  # (worker, leave, join)
     away_since = dict.fromkeys(is_present, 0.0)
-    for change in run.memberships:
-        if change.change == "left":
-            is_present[change.worker], away_since[change.worker] = False, change.time
-        elif change.change in ("joined", "came back"):
-            if change.time > 0:
-                times_away.append((change.worker, away_since[change.worker], change.time))
-            is_present[change.worker] = True
+    for membership in run.memberships:  # in the order of their times, in seconds
+        if membership.change == "left":
+            is_present[membership.worker], away_since[membership.worker] = False, membership.time
+        elif membership.change in ("joined", "came back"):
+            if membership.time > 0:
+                times_away.append((membership.worker, away_since[membership.worker], membership.time))
+            is_present[membership.worker] = True
     times_away += [(worker, away_since[worker], np.inf) for worker, present in is_present.items() if not present]
     if not times_away:
         return None
@@ -138,14 +138,14 @@ def measured_absences(run: LiveRun) -> Absences | None:
 
 
 def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) -> Links:
-    """Latency and bandwidths, by the line of least squares through runs with models of several sizes.
+    """Latency in seconds and bandwidths in bytes a second, by least squares through runs with models of several sizes.
 
     The seconds of a message are the latency and its bytes over the bandwidth. A fit that would be negative is 0, or
     infinitely fast. The latency is the mean of both directions, as `Links` has one only.
 
     Args:
-      calibrations: of runs on the same machines.
-      num_bytes: of the parameters in each.
+      calibrations: of runs of the same W workers on the same machines.
+      num_bytes: of the parameters in each run.
 
     Raises:
       ValueError: unless there are two different sizes, and a size for each run.
@@ -159,7 +159,8 @@ def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) 
     lines = [
         np.polyfit(sizes, [getattr(c, name) for c in calibrations], 1) for name in ("send_seconds", "receive_seconds")
     ]
-    slope, latency = (np.stack(values).clip(0) for values in zip(*lines, strict=True))  # [direction, W] each
+    # [2 directions, W] each: seconds a byte, and seconds.
+    slope, latency = (np.stack(values).clip(0) for values in zip(*lines, strict=True))
     with np.errstate(divide="ignore"):
         upload, download = 1 / slope
     dtype = jnp.result_type(float)
@@ -190,7 +191,10 @@ def _check_one_thing_at_a_time(run: LiveRun) -> None:
 
 
 def _latency(small_messages: MessageTimes, num_workers: int) -> np.ndarray | None:
-    """float64[W] seconds of a message without parameters; that of all for a worker of which there is none."""
+    """float64[W] median seconds of a message without parameters; None if there is no message.
+
+    A worker without messages gets the median of all.
+    """
     seconds = small_messages.handle_start - small_messages.sent
     if (median_of_all := _median(seconds)) is None:
         return None

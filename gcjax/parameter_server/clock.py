@@ -38,7 +38,7 @@ class EventClock:
         return np.asarray(seconds) + self._offset
 
     def next_event_time(self) -> float:
-        """Seconds, later than those of the event before, of an event that happens now."""
+        """The seconds of an event that happens now: by this clock, and in its dtype later than the event before."""
         seconds = self._dtype(self.now())
         if seconds <= self._last_event_time:
             seconds = np.nextafter(self._last_event_time, self._dtype(np.inf))
@@ -50,7 +50,8 @@ def clock_offset(exchanges: list[tuple[float, float, float]]) -> float:
     """Seconds to add to our clock to get theirs, by the exchange that took the shortest (Cristian 1989).
 
     Args:
-      exchanges: of each, when the question left by our clock, what their clock said, and when the answer had come.
+      exchanges: of each, in seconds, when the question left by our clock, what their clock said when they answered, and
+        when the answer had come by our clock.
     """
     sent, theirs, received = min(exchanges, key=lambda times: times[2] - times[0])
     return theirs - (sent + received) / 2

@@ -19,7 +19,8 @@ def schedule_of(
 ) -> Schedule:
     """The record of a run that has ended at `end` seconds: commit r takes the progress of everybody in round r.
 
-    Round r has the units r K, ..., r K + K - 1 of every worker. There is room for `size` commits.
+    Round r has the units r K, ..., r K + K - 1 of every worker. Every contribution has the factor `weight`. There is
+    room for `size` commits (default: those of the log); commits that do not happen have the time inf.
     """
     dtype, load = jnp.result_type(float), assignment.load
     num_commits = len(log.commit_times) if size is None else size

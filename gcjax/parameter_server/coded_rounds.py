@@ -39,9 +39,9 @@ class CodedRounds:
         """`params`: of the model, or their shapes."""
         self._code = code
         shape, dtype = message_shape(code, params)
-        self.layout = wire.layout_of(jax.ShapeDtypeStruct(shape, dtype))
-        self._zeros = np.zeros((code.num_blocks, shape[1]), dtype)
-        self._losses = np.zeros((code.assignment.num_workers, code.assignment.load))
+        self.layout = wire.layout_of(jax.ShapeDtypeStruct(shape, dtype))  # of what a worker sends
+        self._zeros = np.zeros((code.num_blocks, shape[1]), dtype)  # [L, ceil(d / L)], no gradient
+        self._losses = np.zeros((code.assignment.num_workers, code.assignment.load))  # [W, K], of the chunks
         self._coefficients = jax.jit(self._encode_and_decode)
         self._add_decoded = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
         self._gradient_from_blocks = jax.jit(gradient_from_blocks)
@@ -58,19 +58,22 @@ class CodedRounds:
         self._losses[worker, slot] = loss
 
     def decoded(self, pushes: Sequence[Contribution], params: Any) -> Contribution:
-        """What the messages of the workers that are needed decode to, as one contribution."""
+        """The gradient that the messages of the workers that are needed decode to, as one contribution.
+
+        Its loss is the mean over the chunks, each by the weight that it has in the gradient; `params` give the shapes.
+        """
         total: Any = self._zeros
         for push in pushes:
             total = self._add_decoded(total, self.plan.decode[push.worker], push.tree)
-        chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)
+        chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)  # [W, K]
         loss = (chunk_weights * self._losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
         return pushes[0]._replace(tree=self._gradient_from_blocks(total, params), loss=float(loss))
 
     def warm_up(self, params: Any) -> None:
-        """Compiles what a commit takes."""
+        """Compiles what `decoded` calls, on a message of zeros."""
         message = np.zeros(self.layout.shapes[0], self._zeros.dtype)
         total = self._add_decoded(self._zeros, self.plan.decode[0], message)
-        total = self._add_decoded(total, self.plan.decode[0], message)
+        total = self._add_decoded(total, self.plan.decode[0], message)  # once more: now `total` is on the device
         jax.block_until_ready(self._gradient_from_blocks(total, params))
 
     def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -81,7 +84,7 @@ class CodedRounds:
 
 
 def message_shape(code: GradientCode, params: Any) -> tuple[tuple[int, int], Any]:
-    """(M, ceil(d / L)) and the dtype of what a worker sends."""
+    """(M, ceil(d / L)) and the dtype of what a worker sends, for a gradient with the d numbers of `params`."""
     leaves = jax.tree.leaves(params)
     size = sum(int(np.prod(x.shape)) for x in leaves)
     dtype = jnp.dtype(accumulation_dtype(jnp.result_type(*(x.dtype for x in leaves))))

@@ -31,7 +31,7 @@ class Commits:
     """
 
     def __init__(self, setup: Setup) -> None:
-        """Nothing has happened yet."""
+        """Before the first push; nothing is written to a folder before `recover`."""
         self._setup, self._rule = setup, setup.rule()
         self.updates = Updates(setup.protocol, setup.optimizer, self._rule, setup.num_workers, setup.initial_params())
         code = setup.protocol.code
@@ -39,7 +39,8 @@ class Commits:
         self.log = TurnLog(setup.num_workers)
         self._pending: list[Contribution] = []
         self._checkpoints: Checkpoints | None = None
-        self._versions: dict[int, Any] = {}  # the parameters of versions that somebody computes on, for checkpoints
+        # By version, the parameters that somebody computes on, for checkpoints.
+        self._versions: dict[int, Any] = {}
 
     @property
     def count(self) -> int:
@@ -75,10 +76,10 @@ class Commits:
 
         Args:
           folder: with the log and the checkpoints, or for them.
-          fingerprint: of the setup.
+          fingerprint: by name, what of the setup must be the same as in the folder.
           view: `() -> View`, what the rule knows now.
           checkpoint_every: commits between two checkpoints.
-          sync_seconds: as of `WrittenLog`.
+          sync_seconds: the first commit this long after the log was forced onto the disk does so again.
 
         Returns:
           Seconds of the last event in the log; 0 if there is none.
@@ -98,21 +99,27 @@ class Commits:
         """The view after the last commit that the log has; the one that is given if it has none."""
         return self.log.restored_view(view) if isinstance(self.log, WrittenLog) else view
 
-    def add(self, worker: int, loss: float, tree: Any) -> None:
-        """Takes the push of the worker's last turn, which waits for its commit."""
+    def add_push(self, worker: int, loss: float, tree: Any) -> None:
+        """Takes the push of the worker's last turn, which waits for its commit.
+
+        Args:
+          worker: who has pushed.
+          loss: the mean over the turn's units.
+          tree: the gradient, or the change of the parameters, in the shapes of these; for a code, its messages.
+        """
         turn, turn_number = self.log.turns[worker][-1], self.log.last_turn_number(worker)
         num_units = len(turn.unit_ends)
         self._pending.append(
             Contribution(worker=worker, turn=turn_number, version=turn.version, work=num_units, loss=loss, tree=tree)
         )
 
-    def ignore(self, worker: int) -> None:
+    def ignore_push(self, worker: int) -> None:
         """Drops the push of the worker's last turn, which has arrived: it is to be in no commit."""
         self._pending.pop()
         self.log.update_last_turn(worker, is_ignored=True)
 
     def commit(self, is_committed: np.ndarray, now: float) -> None:
-        """Commits the pushes of the workers `is_committed bool[W]`."""
+        """Commits the pending pushes of the workers `is_committed bool[W]`, at `now` seconds."""
         contributions = [c for c in self._pending if is_committed[c.worker]]
         self._pending = [c for c in self._pending if not is_committed[c.worker]]
         messages = [(c.worker, c.turn) for c in contributions]
@@ -138,7 +145,10 @@ class Commits:
             self._checkpoints.save(self.count, self.parameters, versions, is_last=is_last)
 
     def _keep_newest_version(self) -> None:
-        """Notes the parameters of the newest version, and forgets those of versions that nobody computes on."""
+        """Notes the parameters of the newest version, and forgets those of versions that nobody computes on.
+
+        Only where gradients are pushed: with local work or a code, checkpoints have no versions besides their own.
+        """
         protocol = self._setup.protocol
         if protocol.local is None and protocol.code is None:
             under_way = {t[-1].version for t in self.log.turns if t and math.isinf(t[-1].compute_end)}

@@ -38,7 +38,7 @@ class Coordinator:
     """
 
     def __init__(self, setup: Setup, limits: Limits, commits: Commits, members: Members, clock: EventClock) -> None:
-        """Goes on after the last commit of `commits`, whose time the clock has."""
+        """Nobody takes part yet; `clock` gives seconds since the run began."""
         self._setup, self._limits, self._rule = setup, limits, setup.rule()
         self._commits, self._members, self._clock = commits, members, clock
         self.rule_state = RuleState(self._rule, setup.num_workers)
@@ -46,9 +46,9 @@ class Coordinator:
         self._windows = Windows(setup.protocol.loss_feedback, limits.num_commits)
         self._workers_before_begin: list[int] = []  # that are there before the run begins
         self._workers_to_begin_anew: set[int] = set()  # with parameters and optimizer state of their own as at first
-        self.has_begun, self.num_late = False, 0
-        self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0
-        self._stop_sent_time = math.nan
+        self.has_begun, self.num_late = False, 0  # pushes that came too late
+        self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0  # what both took so far
+        self._stop_sent_time = math.nan  # seconds
 
     def resume_from_log(self) -> None:
         """Goes on after the last commit that the log has."""
@@ -65,7 +65,7 @@ class Coordinator:
         return min(self._alarm_time, deadline if deadline > self._clock.now() else math.inf)
 
     def handle_timers(self) -> None:
-        """Asks the rule if its alarm is due, and does without those who do not answer if the others are enough."""
+        """Asks the rule if its alarm is due, and does without those who do not answer a stop if the others suffice."""
         now = self._clock.now()
         if now >= self._alarm_time:
             self._alarm_time = math.inf
@@ -77,7 +77,7 @@ class Coordinator:
             self._go_on_without_silent(silent)
 
     def handle_message(self, worker: int, message: Message) -> None:
-        """Deals with a message of a worker that has been let in."""
+        """Deals with a message of a worker that has been let in; one that belongs to no turn under way is ignored."""
         self.num_late += message.kind == "push" and not self._is_under_way(worker, message)
         if message.kind == "ready":
             self._join(worker)
@@ -98,7 +98,10 @@ class Coordinator:
             self._members.num_refused += 1
 
     def leave(self, worker: int, why: str) -> None:
-        """Puts a worker out, if it takes part: its turn is cut off, and nobody waits for it any more."""
+        """Puts a worker out, if it takes part: its turn is cut off, and nobody waits for it any more.
+
+        `why`: in words, for the log.
+        """
         if worker in self._workers_before_begin:
             self._workers_before_begin.remove(worker)
         if not self.rule_state.alive[worker]:
@@ -127,7 +130,7 @@ class Coordinator:
             self._join_all(workers, 0.0)
 
     def _join_all(self, workers: list[int], now: float) -> None:
-        """Lets workers take part from this moment on."""
+        """Lets workers take part from `now` seconds on."""
         for worker in workers:
             change = "came back" if self._commits.log.turns[worker] else "joined"
             why_anew = self._reason_to_begin_anew(worker)
@@ -136,11 +139,15 @@ class Coordinator:
             self._carry_out(self._decide(JOIN, worker, now), now)
 
     def _reason_to_begin_anew(self, worker: int) -> str:
-        """Why a worker that joins must begin anew; "" if not: the version that it has read is restored, if any."""
+        """Why a worker that joins must begin anew; "" if it may go on with parameters of its own.
+
+        If it goes on with these, the version that it has read last is noted. Otherwise the worker is noted as one that
+        begins anew.
+        """
         log, member = self._commits.log, self._members[worker]
         if self._setup.protocol.local is None or log.last_arrived_turn(worker) < 0:
             return ""
-        is_known = member.last_pushed <= log.last_turn_number(worker)
+        is_known = member.last_pushed <= log.last_turn_number(worker)  # the turn that it has pushed last, to the log
         if is_known and log.incarnations.get(worker) == member.incarnation and self._has_own_params(worker):
             self._note_version_of(worker)
             return ""
@@ -165,7 +172,7 @@ class Coordinator:
             self.rule_state.set_read_version(worker, log.turns[worker][log.last_arrived_turn(worker)].version)
 
     def _handle_push(self, worker: int, message: Message) -> None:
-        """Hands a push to the rule. Where turns are stopped, one that does not answer the last stop is ignored."""
+        """Hands a push to the rule. Where turns are stopped, a push that does not answer the last stop is ignored."""
         header = message.header
         if self._rule.stop is not None and not self._stops.accept_answer(header, self._clock.now()):
             return
@@ -176,14 +183,17 @@ class Coordinator:
         self._note_push(worker, header, now)
         self._note_stop(worker, header)
         tree = wire.from_bytes(message.body, self._commits.layout)
-        self._commits.add(worker, float(header["loss"]), tree)
+        self._commits.add_push(worker, float(header["loss"]), tree)
         decision = self._decide(MESSAGE, worker, now)
         if not decision.is_accepted:
-            self._commits.ignore(worker)
+            self._commits.ignore_push(worker)
         self._carry_out(decision, now)
 
     def _note_push(self, worker: int, header: Any, now: float) -> None:
-        """Writes down when a push was computed and sent, by the worker's clock, and that it arrives now."""
+        """Writes down when a push was computed and sent, by the worker's clock, and that it arrives at `now` seconds.
+
+        Times that contradict each other or the log, as clocks may, are moved by the least.
+        """
         log = self._commits.log
         turn = log.turns[worker][-1]
         latest_time = turn.send_start if self._rule.pulls_before_push else now
@@ -204,14 +214,14 @@ class Coordinator:
         )
 
     def _note_stop(self, worker: int, header: Any) -> None:
-        """Writes down when the stop that a push answers was sent, heard and answered."""
+        """Writes down when the stop that a push with this header answers was sent, heard and answered, if it does."""
         if header.get("stop_heard") is not None:
             machine_times = [header["stop_heard"], header["send_start"]]
             handle_start, handle_end = self._clock.from_machine_time(machine_times).tolist()
             self.messages.add(STOP, worker, self._stop_sent_time, handle_start, handle_end)
 
     def _note_unit(self, worker: int, message: Message) -> None:
-        """Notes that a unit of a turn that will be stopped is done."""
+        """Notes that a unit is done, of a turn that lasts until the server stops it, and asks the rule."""
         now, header = self._clock.next_event_time(), message.header
         turn = self._commits.log.turns[worker][-1]
         unit_begin = turn.unit_ends[-1] if turn.unit_ends else turn.begin
@@ -224,7 +234,10 @@ class Coordinator:
         self._carry_out(self._decide(UNIT, worker, now), now)
 
     def _handle_non_finite_push(self, worker: int) -> None:
-        """Drops a push with numbers that are not finite, refuses its worker, or ends the run, as the limits say."""
+        """Skips a push with numbers that are not finite, refuses its worker, or ends the run by an error.
+
+        `Limits.non_finite` says which. A worker whose push is skipped may begin another turn at once.
+        """
         turn = self._commits.log.turns[worker][-1]
         if self._limits.non_finite == "stop":
             raise ValueError(
@@ -247,7 +260,10 @@ class Coordinator:
         self._carry_out(self._decide(NO_EVENT, worker, now), now)
 
     def _decide(self, kind: int, worker: int, now: float) -> Decision:
-        """What follows from an event, if the protocol has chosen anew at the end of each window before it."""
+        """What follows from an event of a worker, `kind` `MESSAGE`, `LEAVE`, ..., at `now` seconds.
+
+        A protocol that looks at the loss has chosen its controls anew at the end of each window before.
+        """
         if self._setup.protocol.loss_feedback is not None:
             memory = self._windows.controls_after(now, self._commits.log, self.rule_state.view.memory)
             self.rule_state.set_memory(memory)
@@ -257,7 +273,7 @@ class Coordinator:
         return decision
 
     def _carry_out(self, decision: Decision, now: float) -> None:
-        """Does what the rule has decided: a commit, turns that are cut off, begin, or are stopped."""
+        """Does what the rule has decided at `now` seconds: a commit; turns that are cut off, begin, or are stopped."""
         self._alarm_time = float(decision.alarm_time)
         if decision.has_commit:
             begin = self._clock.now()
@@ -268,7 +284,7 @@ class Coordinator:
         for beginning_worker in np.flatnonzero(decision.begins):
             self._begin_turn(int(beginning_worker), decision, now)
         if decision.stops_turns:
-            self._stop(decision, now)
+            self._stop_turns(decision, now)
 
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
@@ -301,20 +317,20 @@ class Coordinator:
         )
 
     def _send_exchange(self, worker: int) -> None:
-        """Sends the parameters to a worker that exchanges its own for them."""
+        """Sends the newest parameters to a worker that asks for them before it pushes; its turn has this version."""
         self._commits.log.update_last_turn(
             worker, version=self._commits.count, send_start=self._clock.next_event_time()
         )
         self._members.send(worker, Message({"kind": "params"}, self._commits.updates.params_bytes))
 
-    def _stop(self, decision: Decision, now: float) -> None:
+    def _stop_turns(self, decision: Decision, now: float) -> None:
         """Stops the turns under way: whoever has done something that counts is asked for it."""
         asked = self._stops.request_pushes(decision.progress, decision.alive & ~decision.idle, now)
         self.rule_state.set_stopped(asked)
         self._send_stops(asked)
 
     def _send_stops(self, asked: np.ndarray) -> None:
-        """Asks these workers, `bool[W]`, for a push."""
+        """Asks the workers `asked bool[W]`, whose turns are stopped, for a push."""
         self._stop_sent_time = self._clock.now()
         for worker in np.flatnonzero(asked).tolist():
             header = {**self._stops.header(worker), "turn": self._commits.log.last_turn_number(worker)}
@@ -328,8 +344,9 @@ class Coordinator:
     def _go_on_without_silent(self, silent: np.ndarray) -> None:
         """Goes on without the push of workers, `bool[W]`, that were told to stop and do not answer.
 
-        The others are enough. If they are only with workers that had done nothing yet at the stop, these are told to
-        stop now. The messages of a code are worth nothing without those that lack: its turns go on.
+        The others are enough for a commit. If they are so only with workers that had done nothing yet at the stop, and
+        were not asked, these are told to stop now. The messages of a code are worth nothing without those that are
+        missing, so its turns go on.
         """
         if self._commits.coded_rounds is not None:
             self.rule_state.reset_progress(silent)
@@ -348,8 +365,8 @@ class Coordinator:
     def _go_on_without_stopped_push(self, worker: int, now: float, *, worker_leaves: bool) -> None:
         """Goes on without the push of a worker that has been stopped: it leaves, or what it has pushed is skipped.
 
-        The other messages of a code are worth nothing without it. Where they are no longer enough for a commit, the
-        round begins again, from the same version.
+        The other messages of a code are worth nothing without it, and its turns go on. Where the others' pushes are no
+        longer enough for a commit, the round begins again, from the same version.
         """
         if self._commits.coded_rounds is not None:
             self._drop_stopped_pushes()
@@ -377,9 +394,9 @@ class Coordinator:
         return is_in_turn and message.header.get("turn") == self._commits.log.last_turn_number(worker)
 
     def _is_report_that_counts(self, worker: int, message: Message) -> bool:
-        """Whether the report of a unit belongs to the turn that the worker is in, or to one of a code that was stopped.
+        """Whether the report of a unit belongs to the turn that the worker is in.
 
-        A worker of a code goes on after its answer, since somebody else may not answer.
+        A worker of a code goes on with its turn after it has answered a stop, since somebody else may not answer.
         """
         is_last_turn = message.header.get("turn") == self._commits.log.last_turn_number(worker)
         return (self._commits.coded_rounds is not None and is_last_turn) or self._is_under_way(worker, message)

@@ -33,7 +33,7 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
 
     Args:
       address: HOST:PORT; port 0 for any free one.
-      on_connection: called with each connection, in a thread of its own; the connection is closed when it returns.
+      on_connection: `(connection) -> None`, called in a thread of its own; the connection is closed when it returns.
       max_bytes: of the body of a message.
       security: the token and the certificate of the server.
 
@@ -98,7 +98,7 @@ class Server(flight.FlightServerBase):
     """A `Listener`."""
 
     def __init__(self, location: str, on_connection: OnConnection, max_bytes: int, options: dict[str, Any]) -> None:
-        """Listens from now on, at a URL with the scheme grpc or grpc+tls; the options are those of the base class."""
+        """Listens from now on, at a URL with the scheme grpc or grpc+tls; `options` go to Flight's own server."""
         self._on_connection, self._max_bytes = on_connection, max_bytes
         self._host = location.split("://")[1].rpartition(":")[0]
         self._token_check: _TokenCheck = options["middleware"]["token"]
@@ -136,7 +136,7 @@ class Server(flight.FlightServerBase):
             connection.close()
 
     def close(self) -> None:
-        """Ends it and all its connections; a worker that does not hang up is left behind."""
+        """Ends the server and all its connections; one that does not hang up within `CLOSE_SECONDS` is left behind."""
         closing = threading.Thread(target=self.shutdown, daemon=True)  # it waits for whoever has not hung up
         closing.start()
         closing.join(timeout=CLOSE_SECONDS)
@@ -156,8 +156,8 @@ class Server(flight.FlightServerBase):
 def _skip_at_exit(server: Any) -> None:
     """Lets the interpreter end although somebody has not hung up: pyarrow's own finalizer would wait for that again."""
     for finalizer in list(getattr(weakref.finalize, "_registry", ())):
-        alive = finalizer.peek()
-        if alive is not None and alive[0] is server:
+        object_and_function = finalizer.peek()  # None once it has been called
+        if object_and_function is not None and object_and_function[0] is server:
             finalizer.atexit = False
 
 
@@ -170,7 +170,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
         self._token, self.num_refused = token, 0
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
-        """Raises an error unless the headers of the call have the token."""
+        """Raises an error unless the headers of the call have the token; without a token everybody may call."""
         del info
         given = next(iter(headers.get(_AUTHORIZATION, [])), "")
         if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
@@ -182,7 +182,7 @@ class _Exchange:
     """A `Connection`; what is sent waits in a queue for a thread that writes it."""
 
     def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any) -> None:
-        """Of a Flight reader and writer; `close` ends them."""
+        """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most."""
         self._reader, self._writer, self._max_bytes, self._close = reader, writer, max_bytes, close
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._is_broken = False
@@ -196,7 +196,12 @@ class _Exchange:
         self._outbox.put(message)
 
     def receive(self) -> Message:
-        """Waits for the next message, of one record batch or several."""
+        """Waits for the next message, whose body comes in one record batch or several.
+
+        Raises:
+          Disconnected: if the other side is gone.
+          ValueError: if the message is not as its header says.
+        """
         try:
             chunk = self._reader.read_chunk()
             if chunk.app_metadata is None:
@@ -225,7 +230,7 @@ class _Exchange:
         self._close()
 
     def _write_all(self) -> None:
-        """Writes what is in the queue until `None`, or until the other side is gone."""
+        """Writes the messages of the outbox, as they come, until `None`, or until the other side is gone."""
         try:
             while (message := self._outbox.get()) is not None:
                 self._write(message)
@@ -234,7 +239,7 @@ class _Exchange:
             self._is_broken = True
 
     def _write(self, message: Message) -> None:
-        """Writes a message; its header goes with the first record batch."""
+        """Writes a message: its body in record batches of `PART_BYTES`, and its header with the first of them."""
         header = wire.header_bytes(message)
         if message.body is None or not message.body.size:
             self._writer.write_metadata(header)

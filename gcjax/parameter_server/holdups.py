@@ -12,13 +12,14 @@ from gcjax.protocols.schedule import Schedule
 def held_up_seconds_of_units(durations: np.ndarray, schedule: Schedule, signs: MessageTimes) -> np.ndarray | None:
     """float64[T, W] seconds of the units in which their worker was held up; None if nobody gave signs of life.
 
-    That is by how much a unit took longer than the worker's median, if that is more than a unit takes and the worker
-    gave no sign of life for as much longer than usual. What is shorter than the time between two signs does not show.
+    The seconds by which a unit took longer than the worker's median, if they are more than this median and the worker
+    was meanwhile silent for longer than usual, by more than the median; else 0. Less than the time between two signs of
+    life does not show.
 
     Args:
       durations: float64[T, W] seconds; NaN where there are none.
-      schedule: the record, in NumPy arrays.
-      signs: of life.
+      schedule: the record, in NumPy arrays, with the times of each unit in seconds.
+      signs: the signs of life, each with its worker and the seconds when it was sent.
     """
     if not signs.kind.size:
         return None
@@ -31,7 +32,7 @@ def held_up_seconds_of_units(durations: np.ndarray, schedule: Schedule, signs: M
     unit_end = np.maximum(schedule.compute_end, schedule.finish)
     held_up_seconds = np.zeros_like(durations)
     for unit, worker in np.argwhere(is_long):
-        # From when everybody begins to the end of the run.
+        # Seconds of the signs, from when everybody begins to the end of the run.
         times = np.concatenate([[0.0], sign_times[worker], [schedule.horizon]])
         is_silent = np.diff(times) > usual_gap + medians[worker]
         meets_unit = (times[:-1] < unit_end[unit, worker]) & (times[1:] > schedule.start[unit, worker])

@@ -9,7 +9,7 @@ class Inbox(queue.Queue[Message | None]):
     """Messages in the order in which they came; `None` is the end of the connection."""
 
     def has_next(self, seconds: float | None = 0.0) -> bool:
-        """Whether there is a message, or one comes within so many seconds; None waits for one. It stays where it is."""
+        """Whether there is a message, or one comes within `seconds`; None waits for one. The message is not taken."""
         with self.not_empty:
             if not self._qsize() and seconds != 0:
                 self.not_empty.wait_for(self._qsize, seconds)

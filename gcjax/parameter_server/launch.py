@@ -67,8 +67,11 @@ class Processes:
         restart: bool,
         on_error: Callable[[], None],
     ) -> None:
-        """Starts the children; arguments as in `processes`."""
-        self.results: dict[int, Any] = {}
+        """Starts a child for each number in `arguments`, which calls `target(**arguments[number])`.
+
+        `restart`: whether a child that is ended by a signal is started again. `on_error` is called in another thread.
+        """
+        self.results: dict[int, Any] = {}  # what the targets returned, by number
         self.num_restarts = 0
         self._target, self._arguments, self._restart, self._on_error = target, arguments, restart, on_error
         self._errors: list[str] = []
@@ -91,7 +94,7 @@ class Processes:
         return not self._watcher.is_alive()
 
     def end(self) -> None:
-        """Ends all that are left."""
+        """Kills all children that are left, and waits until they are gone."""
         self._is_ending.set()
         with self._children_lock:
             children = list(self._children.values())
@@ -118,7 +121,7 @@ class Processes:
         return _Child(process, reader)
 
     def _watch(self) -> None:
-        """Waits for processes to end, until none is left."""
+        """Waits for children to end, and starts those again that have to, until none is left."""
         running = dict(self._children)
         while running:
             ended = pipes.wait([child.process.sentinel for child in running.values()], timeout=0.5)
@@ -131,7 +134,10 @@ class Processes:
                             self.num_restarts += 1
 
     def _has_to_start_again(self, number: int, child: _Child) -> bool:
-        """Takes what a process that has ended has said; returns whether another one is to take its place."""
+        """Takes the result or the error of a child that has ended; returns whether another one is to take its place.
+
+        An exit status below 0 is that of a signal.
+        """
         child.process.join()
         kind, value = _kind_and_value(child.reader)
         if kind == "result":
@@ -162,9 +168,12 @@ def processes(
 
     Args:
       target: a function that can be imported by its name; returns what JSON can hold.
-      arguments: those of each process, by its number.
+      arguments: by the number of each process, the keyword arguments of its call of `target`.
       restart: whether one that is ended by a signal is started again.
       on_error: called, in another thread, once a process ends with an error, which is then on stderr.
+
+    Yields:
+      The processes; on leaving, they have `END_SECONDS` to end by themselves.
 
     Raises:
       ValueError: if the function cannot be imported, or the arguments are large.
@@ -197,9 +206,9 @@ def workers(
     Args:
       make_setup: a function that can be imported by its name; `make_setup(**arguments)` is the setup.
       address: HOST:PORT of the server.
-      numbers: of the workers.
-      arguments: numbers and text.
-      throttle: as in `work`; a function that can be imported by its name.
+      numbers: of the workers, 0, ..., W - 1, or some of them; of a mapping its keys.
+      arguments: of `make_setup`, numbers and text.
+      throttle: `(worker, unit) -> seconds` that a unit takes at least; can be imported by its name.
       security: the token and the certificate of the server.
       patience: seconds for which a server that does not answer is looked for.
       restart: whether a worker that is ended by a signal is started again.
@@ -230,8 +239,8 @@ def local_run(
     Args:
       make_setup: a function that can be imported by its name; `make_setup(**arguments)` is the setup.
       limits: when the run ends.
-      arguments: numbers and text.
-      throttle: as in `work`; a function that can be imported by its name.
+      arguments: of `make_setup`, numbers and text.
+      throttle: `(worker, unit) -> seconds` that a unit takes at least; can be imported by its name.
       restart: whether a worker that is ended by a signal is started again.
 
     Raises:
@@ -256,7 +265,10 @@ def _work(
 def _main(
     target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, is_x64: bool, is_restart: bool
 ) -> None:
-    """What a process does: calls the target, and says how that ended."""
+    """What a process does: calls the target, and sends ("result", value) or ("error", text) to its parent by `writer`.
+
+    `is_x64`: whether floats have 64 bits; `is_restart`: whether it takes the place of a process that was ended.
+    """
     _restarts.append(is_restart)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has started this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -277,7 +289,7 @@ def _end_with_parent() -> None:
     """Ends this process once the one that has started it is gone."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        parent.join()  # waits for its end
         time.sleep(0.1)
         os._exit(1)
 

@@ -29,7 +29,7 @@ class Limits(NamedTuple):
     join_seconds: float | None = None
 
     def validated(self, num_workers: int) -> "Limits":
-        """The same, if the numbers are in their ranges."""
+        """The same limits for W = `num_workers`, with `min_workers` filled in; a `ValueError` for bad values."""
         _validate.integer("num_commits", self.num_commits, minimum=1)
         _validate.single_number("seconds", self.seconds, above=True)
         _validate.single_number("lease", self.lease, above=True, finite=True)

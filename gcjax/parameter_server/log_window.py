@@ -39,9 +39,9 @@ class LogWindows:
     """Parts of one log, each with all that the events from some time on are made of."""
 
     def __init__(self, protocol: Protocol, rule: Rule, log: TurnLog) -> None:
-        """The log grows meanwhile."""
+        """`log`: of a run by `rule`; it may grow between two calls."""
         self._log, self._rule, self._record = log, rule, record_function(protocol, rule)
-        self._round_units, self._is_coded = protocol.round_units, protocol.code is not None
+        self._round_units, self._is_coded = protocol.round_units, protocol.code is not None  # units of a round
         num_workers = len(log.turns)
         # Of each worker, the number of its first turn in the window, and of the first that may still get into a commit.
         self._first_turn, self._first_undecided_turn = [0] * num_workers, [0] * num_workers
@@ -70,7 +70,10 @@ class LogWindows:
         return min([*begins, log.commit_times[-1]], default=-math.inf) if log.commit_times else -math.inf
 
     def end_of_decided_events_at(self, time: float) -> float:
-        """Seconds, up to which the commits before `time` seconds decide all events; -inf if there is no such commit."""
+        """Seconds, up to which all events are decided by the commits before `time` seconds; -inf if there is none.
+
+        An event is decided if it is known which commit its turn is in, or that it is in none.
+        """
         log = self._log
         num_commits = bisect.bisect_left(log.commit_times, time)
         begins = [
@@ -82,7 +85,7 @@ class LogWindows:
         return min([*begins, time, log.commit_times[num_commits - 1]]) if num_commits else -math.inf
 
     def window(self, begin: float, end: float) -> Window:
-        """The part with all that the events from `begin` seconds on are made of; the run is at `end` seconds.
+        """The part of the log that tells all events from `begin` seconds on; `end` seconds is now.
 
         A later call has a later begin, and there is no event before it that was not made of an earlier window.
         """
@@ -105,7 +108,7 @@ class LogWindows:
         return Window(schedule, first_commit, self._first_unit.copy(), self._num_lost_before_window.copy())
 
     def _is_decided(self, turn: Turn) -> bool:
-        """Whether it is known in which commit the turn is, or that it is in none."""
+        """Whether it is known in which commit the turn is, or that it is in none; -1 and inf stand for "not yet"."""
         if self._is_coded:  # also what is not sent counts
             return turn.version < len(self._log.commit_times)
         is_lost = math.isfinite(turn.compute_end) and math.isinf(turn.arrive)
@@ -159,7 +162,10 @@ class LogWindows:
 
 
 def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Schedule]:
-    """`(log, end) -> Schedule` in NumPy arrays, whose sizes are powers of two, so that few are compiled."""
+    """`(log, end) -> Schedule` in NumPy arrays, of a run that is at `end` seconds.
+
+    The sizes of arrays are powers of two, so that few programs are compiled.
+    """
     code = protocol.code
     if code is not None:
         assignment, weight = code.assignment, rule.weight
@@ -184,7 +190,10 @@ def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float]
 
 
 def _shifted(turn: Turn, commits: int, units: int) -> Turn:
-    """The turn with so much added to the numbers of commits and units; those below 0: in no commit, on version 0."""
+    """The turn with `commits` added to its commit and version, and `units` to its units.
+
+    A commit that falls below 0 is -1, none; a version that does is 0, and one that was -1, none, stays so.
+    """
     first_on_version = None if turn.first_on_version is None else turn.first_on_version + units
     fields: dict[str, Any] = {
         "first_unit": turn.first_unit + units,

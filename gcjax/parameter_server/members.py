@@ -58,7 +58,10 @@ class Members:
         return self._members[worker].connection is connection
 
     def greet(self, connection: Sender, message: Message, alive: np.ndarray, now: float) -> None:
-        """Lets in a worker that runs the same, and tells any other one why not; `alive bool[W]` says who takes part."""
+        """Lets in a worker that runs the same setup, and tells any other one why not.
+
+        `alive bool[W]`: who takes part; `now`: seconds. Another process with the same number is put out.
+        """
         if message.kind == "alive":
             return  # of a worker that was refused, and does not know it yet
         worker, incarnation = message.header.get("worker"), message.header.get("incarnation")
@@ -76,7 +79,7 @@ class Members:
         self._worker_of_connection[connection] = worker
 
     def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
-        """Why the sender is not let in, empty if it is; and whether it may try again."""
+        """Why the sender of a "hello" is not let in, "" if it is; and whether it may try again."""
         header, worker = message.header, message.header.get("worker")
         is_number = isinstance(worker, int) and not isinstance(worker, bool) and 0 <= worker < self._num_workers
         if message.kind != "hello" or not isinstance(worker, int) or not is_number:
@@ -98,7 +101,7 @@ class Members:
         for worker in self._members:
             self.note_heard(worker, now)
 
-    def silence(self, alive: np.ndarray, now: float) -> dict[int, float]:
+    def silent_seconds(self, alive: np.ndarray, now: float) -> dict[int, float]:
         """Seconds for which nothing was heard, of each worker that takes part, `alive bool[W]`."""
         return {worker: now - member.last_heard for worker, member in self._members.items() if alive[worker]}
 
@@ -111,7 +114,7 @@ class Members:
             self.disconnect(connection)
 
     def disconnect(self, connection: Sender) -> int | None:
-        """Forgets a connection; returns its worker if that has no other one."""
+        """Forgets a connection; returns its worker's number, or None if that has a newer one, or nobody has this."""
         worker = self._worker_of_connection.pop(connection, None)
         if worker is None or not self.is_current(worker, connection):
             return None
@@ -119,7 +122,7 @@ class Members:
         return worker
 
     def send(self, worker: int, message: Message) -> None:
-        """Sends a message; a worker that is gone is put out when its connection's end is dealt with."""
+        """Sends a message, in vain if the worker is gone: it is put out when its connection's end is dealt with."""
         connection = self._members[worker].connection
         if connection is not None:
             with contextlib.suppress(Disconnected):

@@ -60,7 +60,10 @@ class MessageLog:
         rule_seconds: float = 0.0,
         commit_seconds: float = 0.0,
     ) -> None:
-        """Writes a message down; arguments as in `MessageTimes`."""
+        """Writes a message down: its kind, whose it is, and seconds by the server's clock, as in `MessageTimes`.
+
+        Dealing with it lasts from `handle_start` to `handle_end`, of which the rule and the commit take their seconds.
+        """
         self._kinds.append(kind)
         self._workers.append(worker)
         self._seconds.extend((sent, handle_start, handle_end, rule_seconds, commit_seconds))

@@ -37,7 +37,7 @@ class ViolationError(ValueError):
     """
 
     def __init__(self, conformance: Conformance) -> None:
-        """Says it in words."""
+        """`conformance`: what was found, with the first event that violates the specification."""
         super().__init__(
             f"a run must keep to what its protocol promises; this one has not, and ends.\n{conformance}\n"
             "The log and the checkpoints stay, if there are any; check=False goes on without this check."
@@ -53,7 +53,7 @@ class OnlineCheck:
     """
 
     def __init__(self, setup: Setup, log: TurnLog) -> None:
-        """Compiles what it takes.
+        """Checks the record of `log`, which grows, and compiles what that takes.
 
         Raises:
           ValueError: if the protocol has no specification, or its actions stand for no events.
@@ -78,7 +78,9 @@ class OnlineCheck:
         self._num_checked_commits, self._last_check_time = 0, 0.0
 
     def check_if_due(self, now: float) -> None:
-        """Holds what has happened against the specification if it is time for it; `now` in seconds.
+        """Holds the decided events against the specification, every `MAX_COMMITS` commits or `MAX_SECONDS` seconds.
+
+        `now`: seconds of the run.
 
         Raises:
           ViolationError: if an event violates it.
@@ -93,14 +95,17 @@ class OnlineCheck:
         self.check_until(math.inf, now)
 
     def check_until(self, end: float, now: float) -> None:
-        """Holds the events before `end` seconds, which are decided, against the specification."""
+        """Holds the events before `end` seconds, which are decided, against the specification; `now`: seconds.
+
+        Those before the last call's end have been. Raises a `ViolationError` if an event violates it.
+        """
         end = min(end, self._end_of_checkable_events())
         if end <= self._checked_until:
             return
         perf_begin = time.perf_counter()
         trace = self._events(self._log_windows.window(self._checked_until, now))
         begin_event, end_event = (
-            int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._checked_until, end)
+            int(np.argmax(np.append(trace.time, math.inf) >= seconds)) for seconds in (self._checked_until, end)
         )
         self._checked_until = end
         self._result = self._validation.replay(_events_in(trace, begin_event, end_event))
@@ -131,7 +136,7 @@ class OnlineCheck:
         return self._checkable_end
 
     def _events(self, window: Window) -> Events:
-        """The events of a part of the log, with commits, versions and units as in the whole log."""
+        """The events of a part of the log, with the numbers that commits, versions and units have in the whole log."""
         if self._covers_membership_changes:
             trace = events_with_members(window.schedule, self._kinds, self._log.memberships)
         else:
@@ -145,7 +150,10 @@ def _first_change(memberships: Sequence[Membership]) -> Membership | None:
 
 
 def _counted_from_begin(trace: Events, window: Window) -> Events:
-    """The events with commits, versions and units counted from the beginning of the run."""
+    """The events of a window with commits, versions and units counted from the beginning of the run.
+
+    Those of leaving and joining have none. Where `recorded_unit` is set, `unit` leaves out units that were lost.
+    """
     event = trace.event
     is_of_turn = ~np.isin(event.kind, [KINDS.index(LEAVE), KINDS.index(JOIN)])
     has_version = is_of_turn & (event.kind != KINDS.index(COMMIT)) & (event.version >= 0)

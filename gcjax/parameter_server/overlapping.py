@@ -33,7 +33,16 @@ class OverlappingTurns:
         clock_offset: float,
         throttle: Callable[[int], float],
     ) -> None:
-        """`clock_offset`: seconds to add to our clock to get the server's; `throttle`: `(unit) -> seconds` at least."""
+        """Begins to compute in a thread of its own; this one reads the inbox.
+
+        Args:
+          connection: to the server.
+          inbox: where messages of the server are, and where a note comes after each unit.
+          program: what both threads work on.
+          layout: of the parameters in a message.
+          clock_offset: seconds to add to our clock to get the server's.
+          throttle: `(unit) -> seconds` that the unit takes at least.
+        """
         self.num_units = self.num_pushes = 0
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
         self._clock_offset, self._throttle = clock_offset, throttle
@@ -58,7 +67,7 @@ class OverlappingTurns:
         self._thread.join()
 
     def _compute_all(self) -> None:
-        """Computes unit by unit; after each one, and after an error, a message is in the inbox."""
+        """Computes unit by unit, in a thread of its own; an error is kept, and a message in the inbox says so."""
         try:
             with jax.enable_x64(self._is_x64):
                 self._compute()
@@ -67,7 +76,7 @@ class OverlappingTurns:
             self._inbox.put(Message({"kind": "computed"}))
 
     def _compute(self) -> None:
-        """Computes unit by unit."""
+        """Computes unit by unit while there are jobs; a message in the inbox tells of each unit that counts."""
         while (job := self._program.job()) is not None:
             earliest_end = time.monotonic() + self._throttle(job.unit)
             unit, gradient = jax.block_until_ready(self._program.gradient(job))

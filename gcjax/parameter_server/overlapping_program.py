@@ -84,10 +84,10 @@ class OverlappingProgram:
         self._pull, self._change_and_base = jax.jit(local.pull), jax.jit(local.push)
         params = setup.initial_params()
         self._initial_local = self._local = LocalState(params, jax.jit(self._optimizer.init)(params), version=-1)
-        self._local_at_push = self._local  # after the last push
-        self._local_at_arrived_push = self._local  # after the last push that the server has
+        self._local_at_push = self._local  # as it was after the last push
+        self._local_at_arrived_push = self._local  # as it was after the last push that the server has
         self._change_base_params = params  # what a push has changed is counted from here
-        self._version_params = params  # as they came from the server
+        self._version_params = params  # as they came from the server last
         self._pushed_turn = -1  # the turn of the last push
         self._awaited_order: Any = None  # the order whose push is not sent yet
         self._unit_results: list[UnitResult] = []  # since the last push
@@ -97,7 +97,7 @@ class OverlappingProgram:
         self._condition = threading.Condition()
 
     def warm_up(self) -> None:
-        """Compiles what a turn takes."""
+        """Compiles what a turn calls; no state changes."""
         local_state = self._local
         _, gradient = self.gradient(Job(unit=0, gradient_params=local_state.params, stretch_number=0))
         pulled = self._pull(local_state.params, jax.tree.map(np.asarray, local_state.params))
@@ -117,7 +117,7 @@ class OverlappingProgram:
         return self._gradient(job.gradient_params, self._task.data, self._batch_key, np.int32(job.unit))
 
     def wait_until(self, job: Job, end: float) -> None:
-        """Waits until it is `end` seconds, or the unit is not wanted any more."""
+        """Waits until `time.monotonic()` is `end` seconds, or the job's unit is not wanted any more."""
         with self._condition:
             self._condition.wait_for(
                 lambda: job.stretch_number != self._job.stretch_number, max(end - time.monotonic(), 0.0)
@@ -138,7 +138,9 @@ class OverlappingProgram:
     # What the thread that sends and receives does.
 
     def begin(self, order: Any, version_params: Any) -> Push | None:
-        """Begins a turn, with reading these parameters if there are any; returns what is pushed at once, if any is.
+        """Begins a turn, with reading `version_params` if there are any; returns what is pushed at once, or None.
+
+        What is pushed at once are the units that were done while nobody waited for them.
 
         Args:
           order: an `Order`, with `turn`, `first_unit`, `version`, `weight`, `last_arrived_turn` and `begins_anew`.
@@ -166,7 +168,7 @@ class OverlappingProgram:
         with self._condition:
             return self._new_push() if self._awaited_order is not None and self._unit_results else None
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up what was not pushed, and computes no more until an order comes."""
         with self._condition:
             self._end_stretch(self._job.stretch_number + 1)
@@ -189,7 +191,7 @@ class OverlappingProgram:
         self._condition.notify_all()
 
     def _go_back_to_arrived(self, order: Any) -> None:
-        """Goes back to the state after the last push that the server has."""
+        """Goes back to the state after the last push that the server has; the units since then are lost."""
         self._end_stretch(self._job.stretch_number + 1)
         self._local = self._local_at_push = self._local_at_arrived_push
         self._change_base_params, self._pushed_turn, self._first_unit = (

@@ -80,7 +80,7 @@ def predicted_times(
 
 
 def _has_stopped_turns(protocol: Protocol, num_workers: int) -> bool:
-    """Whether a server would stop the turns of this protocol."""
+    """Whether a server would stop the turns of this protocol, by its rule; no if it cannot be served."""
     if protocol.rule is None:
         return False
     try:
@@ -90,7 +90,7 @@ def _has_stopped_turns(protocol: Protocol, num_workers: int) -> bool:
 
 
 def _delays(measured: Calibration) -> Delays:
-    """Of messages and of the server; what nobody has looked at takes no time.
+    """The seconds of messages and of the server, as measured; what was not measured takes no time.
 
     A message without parameters takes no longer than one with them, whatever the few signs of life say.
     """
@@ -106,11 +106,11 @@ def _delays(measured: Calibration) -> Delays:
 
 
 def time_errors(measured: np.ndarray, predicted: np.ndarray, *, skip: int = 5) -> np.ndarray:
-    """float64[E]: by how much of the measured time each predicted commit is later; negative if it is earlier.
+    """float64[E]: predicted over measured time, less 1, of each commit compared; 0.1 for one predicted 10 % too late.
 
     Args:
-      measured: float[E1] seconds.
-      predicted: float[E2] seconds; the commits that both have are compared.
+      measured: float[commits] seconds of each commit in a live run.
+      predicted: float[commits] seconds; there may be more or fewer. The commits that both have are compared.
       skip: the first commits, which are left out, since their times are short.
     """
     num_commits = min(len(measured), len(predicted))

@@ -31,7 +31,7 @@ class Checkpoints:
     """The parameters after some of the commits, in a folder."""
 
     def __init__(self, folder: Path, commits_between: int) -> None:
-        """`commits_between`: two checkpoints."""
+        """`folder`: of the run, made if it is not there; `commits_between`: commits from one checkpoint to the next."""
         from gcjax.engine import checkpoint_files
 
         self._files, self._folder, self._commits_between = checkpoint_files, folder / FOLDER, commits_between
@@ -48,8 +48,8 @@ class Checkpoints:
         """Begins to write a checkpoint if it is time for one; the last one is there when this returns.
 
         Args:
-          commit: the commits so far.
-          parameters: after them.
+          commit: the number of commits so far.
+          parameters: those of the model and the optimizer's state, after them.
           versions: by their number, the parameters of earlier versions that later commits may have been computed on.
           is_last: whether no other one follows.
 
@@ -84,7 +84,7 @@ class Checkpoints:
                 self._manager.delete(later)
 
     def read(self, commit: int, like: Parameters) -> "Checkpoint | None":
-        """The checkpoint of a commit, in the shapes of other parameters; None if there is none, or it is damaged."""
+        """The checkpoint after `commit` commits, in the shapes of `like`; None if there is none, or it is damaged."""
         if commit not in self.commits:
             return None
         folder = self._folder.absolute() / str(commit)
@@ -119,11 +119,11 @@ def recovered(
     like: Parameters,
     memberships: Sequence[Membership] = (),
 ) -> Parameters:
-    """The parameters after the last commit of a record.
+    """The parameters of the model, and the optimizer's state, after the last commit of a record.
 
-    From the newest checkpoint that is whole and has, with its own, all versions that later commits read; these are
-    computed again by the engine. If there is none, or workers keep parameters or optimizer states of their own, so that
-    what they did before counts, all commits are.
+    The engine computes the commits again that follow on the newest checkpoint that is whole and has, with its own, all
+    versions that these commits read. If there is none, or workers keep parameters or optimizer states of their own, so
+    that what they did before counts, it computes all commits.
 
     Args:
       setup: of the run.
@@ -137,13 +137,13 @@ def recovered(
         checkpoint = checkpoints.read(commit, like)
         if checkpoint is not None and commit == num_commits:
             return checkpoint.parameters
-        if checkpoint is not None and _suffices(setup, checkpoint, schedule):
+        if checkpoint is not None and _can_go_on_from(setup, checkpoint, schedule):
             return replayed(setup, schedule, memberships, checkpoint)
     return replayed(setup, schedule, memberships)
 
 
-def _suffices(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
-    """Whether the commits after a checkpoint can be computed from it."""
+def _can_go_on_from(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
+    """Whether the commits after a checkpoint can be computed from it: all they read is in it."""
     from gcjax.engine.local_state import keeps_nothing_on_reading
     from gcjax.engine.start import past_versions_read
 
@@ -159,7 +159,10 @@ def replayed(
     memberships: Sequence[Membership] = (),
     checkpoint: Checkpoint | None = None,
 ) -> Parameters:
-    """The parameters after the last commit of a record, by the engine, from a checkpoint if there is one."""
+    """The parameters and the optimizer's state after the last commit of a record, by the engine.
+
+    It computes the commits after `checkpoint`, or all if that is None.
+    """
     from gcjax import engine
 
     start = None

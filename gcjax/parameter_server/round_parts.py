@@ -57,16 +57,20 @@ def round_parts(run: LiveRun) -> RoundParts:
 
 
 def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float, end: float) -> list[float]:
-    """Seconds, in the order of the fields of `RoundParts`, of the round that lasts from `begin` to `end` seconds."""
+    """Seconds of each field of `RoundParts`, for the round of number `commit`, from `begin` to `end` seconds.
+
+    NaN where the server stopped nobody. If it stopped twice, the last stop counts.
+    """
     stops = _between(messages.of(STOP), "sent", begin, end)
     if not stops.kind.size:
         return [np.nan] * len(RoundParts._fields)
     stop_time = stops.sent.max()
     reports = _between(messages.of(REPORT), "handle_start", begin, stop_time)
     pushes = _between(messages.of(PUSH), "handle_start", stop_time, end)
-    reporter, pusher = (int(some.worker[np.argmax(some.handle_start)]) for some in (reports, pushes))  # of the last one
+    # The workers whose report, and whose push, was the last that the server dealt with.
+    reporter, pusher = (int(some.worker[np.argmax(some.handle_start)]) for some in (reports, pushes))
     last_stop = np.flatnonzero((stops.sent == stop_time) & (stops.worker == pusher))[0]
-    column = np.flatnonzero(schedule.worker[commit] == reporter)[0]
+    column = np.flatnonzero(schedule.worker[commit] == reporter)[0]  # among the contributions of the commit
     compute_start = schedule.compute_start[schedule.unit[commit, column], reporter]
     last_report = np.argmax(reports.handle_start)
     moments = [

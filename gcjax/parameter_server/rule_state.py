@@ -84,7 +84,7 @@ class RuleState:
         jax.block_until_ready(self._would_stop(self.view, self.alive, now))
 
     def make_idle(self, worker: int) -> None:
-        """Ends the turn of a worker from which nothing will arrive."""
+        """Ends the turn of a worker from which nothing will arrive; it may begin another, and must read for it."""
         view = self.view
         self.view = view._replace(
             idle=view.idle.at[worker].set(True),
@@ -97,7 +97,7 @@ class RuleState:
         self.view = self.view._replace(stopped=jnp.asarray(stopped))
 
     def resume_turns(self) -> None:
-        """Takes back that turns were stopped, and the pushes that this has brought: they go on."""
+        """Takes back that turns were stopped, and the pushes that answered it: these turns go on as if nothing was."""
         view, has_pushed = self.view, self.view.num_uncommitted > 0
         self.view = view._replace(
             stopped=jnp.zeros_like(view.stopped),
@@ -112,7 +112,7 @@ class RuleState:
         self.view = view._replace(
             idle=view.alive,
             stopped=jnp.zeros_like(view.stopped),
-            version=jnp.full_like(view.version, -1),
+            version=jnp.full_like(view.version, -1),  # none is read yet
             progress=jnp.zeros_like(view.progress),
             clock=view.clock - view.num_uncommitted,
             num_uncommitted=jnp.zeros_like(view.num_uncommitted),
@@ -127,9 +127,9 @@ class RuleState:
         return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
 
     def would_stop_without_worker(self, worker: int, others: np.ndarray, now: float, *, leaves: bool) -> bool:
-        """Whether turns would be stopped by now, had this worker and others, `bool[W]`, not done anything.
+        """Whether turns would be stopped by `now` seconds, had `worker` and `others bool[W]` not done any unit.
 
-        If it `leaves`, it has left before.
+        If `leaves`, the worker does not take part any more, and nobody waits for it.
         """
         is_worker = np.arange(self.alive.size) == worker
         view = self.view._replace(alive=jnp.asarray(self.alive & ~(is_worker & leaves)))
@@ -145,7 +145,7 @@ class RuleState:
 
 
 def first_view(rule: Rule, num_workers: int) -> View:
-    """The view before anybody has joined."""
+    """The view at 0 s, before anybody has joined; a version of -1 is none."""
     dtype, zeros = jnp.result_type(float), jnp.zeros(num_workers, jnp.int32)
     return View(
         now=jnp.zeros((), dtype),
@@ -165,7 +165,11 @@ def first_view(rule: Rule, num_workers: int) -> View:
 def _decide(
     rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
 ) -> tuple[View, tuple[jax.Array, jax.Array | None]]:
-    """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
+    """The view after an event of the worker at `now` seconds, and the fields of the `Decision`.
+
+    They are the rows of int32[fields, W], and of float[2, W] (alarm time, turn seconds), or None if a rule has neither.
+    `kind`: int32[], `MESSAGE`, `LEAVE`, ...; `worker`: int32[].
+    """
     view = decisions.with_membership(view._replace(now=now), worker, kind == LEAVE, kind == JOIN)
     arrives = kind == MESSAGE
     is_accepted = decisions.accepts(rule, view, worker, arrives)
@@ -221,7 +225,7 @@ _NEVER = np.asarray(np.inf)
 
 
 def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:
-    """The view in which the worker has done one unit more of its turn, if that is what happens."""
+    """The view in which the worker has done one unit more of its turn, if `kind` is `UNIT`; else the view as it is."""
     is_unit = kind == UNIT
     view = view._replace(progress=view.progress.at[worker].add(is_unit.astype(jnp.int32)))
     memory = rule.remember_unit(view, worker)
@@ -229,7 +233,7 @@ def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> Vi
 
 
 def _stop_and_alarm(rule: Rule, view: View) -> tuple[jax.Array, jax.Array]:
-    """bool[], whether the turns under way are to be stopped now; and float[] seconds, when to look again."""
+    """bool[], whether the turns under way are to be stopped now; and float[] seconds, when to look again, or inf."""
     stop_time = _stop_time(rule, view)
     alarm_time = jnp.asarray(jnp.inf if rule.alarm is None else rule.alarm(view), view.now.dtype)
     next_time = jnp.minimum(*(jnp.where(time > view.now, time, jnp.inf) for time in (stop_time, alarm_time)))
@@ -237,7 +241,10 @@ def _stop_and_alarm(rule: Rule, view: View) -> tuple[jax.Array, jax.Array]:
 
 
 def _stop_time(rule: Rule, view: View) -> jax.Array:
-    """float[] seconds, when the turns under way are stopped, as far as is known; inf if it is not."""
+    """float[] seconds, when the rule stops the turns under way; inf if it does not, or none may be stopped now.
+
+    They may be while no stop is unanswered, no push waits for its commit, and somebody has done a unit.
+    """
     if rule.stop is None:
         return jnp.full((), jnp.inf, view.now.dtype)
     is_under_way = ~view.stopped.any() & (view.num_uncommitted == 0).all() & (view.progress > 0).any()

@@ -134,7 +134,11 @@ class Server:
         self.address = self._listener.address
 
     def run(self) -> LiveRun:
-        """Serves until all commits are made, or the time is over."""
+        """Serves until all commits are made, the time is over, or it is stopped; returns what has happened.
+
+        Raises:
+          ViolationError: if an event violates the protocol's specification, where the run is checked.
+        """
         try:
             while not self._is_over():
                 self._handle_next_event()
@@ -189,7 +193,11 @@ class Server:
         self._listener.close()
 
     def _recover(self, folder: Path, checkpoint_every: int, sync_seconds: float) -> None:
-        """Goes on with what a folder has, and writes there from now on."""
+        """Goes on with the log and checkpoints of a folder, and writes there from now on.
+
+        A checkpoint is due every `checkpoint_every` commits; the first commit `sync_seconds` after the log was forced
+        onto the disk does so again.
+        """
         _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
         _validate.single_number("sync_seconds", sync_seconds)
         coordinator, fingerprint = self._coordinator, self._members.fingerprint
@@ -206,7 +214,7 @@ class Server:
     # What connections' threads do.
 
     def _on_connection(self, connection: Connection) -> None:
-        """Puts the messages of a connection into the queue, until it ends or the run is done."""
+        """Puts the messages of a connection into the queue, until it ends (then None) or the run is done."""
         try:
             while not self._is_done.is_set():
                 message = connection.receive()
@@ -223,7 +231,7 @@ class Server:
     # What the server's thread does.
 
     def _is_over(self) -> bool:
-        """Whether all commits are made, the time is over, or somebody has stopped it."""
+        """Whether all commits are made, the time is over (also that for joining), or somebody has stopped the run."""
         waits_for_workers = not self._coordinator.has_begun and self._limits.join_seconds is not None
         max_seconds = self._limits.join_seconds if waits_for_workers else self._limits.seconds
         is_time_over = self._clock.now() >= (max_seconds or math.inf)
@@ -247,7 +255,7 @@ class Server:
         connection, message = event
         worker = self._members.worker_of(connection)
         if message is None:
-            self._lose(connection)
+            self._handle_end_of_connection(connection)
         elif worker is None:
             self._members.greet(connection, message, self._coordinator.rule_state.alive, now)
         elif self._members.is_current(worker, connection):
@@ -259,7 +267,10 @@ class Server:
                 self._service_seconds.append(self._clock.now() - now)
 
     def _handle_and_time_message(self, worker: int, message: Message, handle_start: float) -> None:
-        """Deals with a message of a worker that has been let in, and writes down when; `handle_start`: seconds, now."""
+        """Deals with a message of a worker that has been let in, and writes down when, from `handle_start` seconds on.
+
+        A message whose kind has no field for when it was sent is not written down.
+        """
         coordinator = self._coordinator
         rule_seconds, commit_seconds = coordinator.rule_seconds, coordinator.commit_seconds  # so far
         coordinator.handle_message(worker, message)
@@ -271,25 +282,25 @@ class Server:
                 commit_seconds=coordinator.commit_seconds - commit_seconds,
             )  # fmt: skip
 
-    def _lose(self, connection: Connection) -> None:
+    def _handle_end_of_connection(self, connection: Connection) -> None:
         """Forgets a connection; its worker leaves at once, since nobody holds the other end any more."""
         worker = self._members.disconnect(connection)
         if worker is not None:
             self._coordinator.leave(worker, "its connection has ended")
 
     def _end_leases(self, now: float) -> None:
-        """Puts out the workers of which nothing was heard for longer than their lease, and says when to look again."""
+        """Puts out the workers of which nothing was heard for as long as the lease, and notes when to look again."""
         rule_state, lease = self._coordinator.rule_state, self._limits.lease
-        for worker, silence in self._members.silence(rule_state.alive, now).items():
+        for worker, silence in self._members.silent_seconds(rule_state.alive, now).items():
             if silence >= lease:
                 self._coordinator.leave(worker, f"nothing was heard of it for {silence:.2f} s")
-        longest_silence = max(self._members.silence(rule_state.alive, now).values(), default=0.0)
+        longest_silence = max(self._members.silent_seconds(rule_state.alive, now).values(), default=0.0)
         next_lease_end = now - longest_silence + lease
         self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
 
 
 def _check_security(address: str, security: Security) -> None:
-    """Raises an error if others can reach the address, and there is no token."""
+    """Raises an error if other machines can reach the address, and there is no token."""
     if not security.token and not address.startswith(LOOPBACK):
         raise ValueError(
             f"others can reach {address!r}, so server and workers need a token in common; got none. Give "
@@ -298,7 +309,7 @@ def _check_security(address: str, security: Security) -> None:
 
 
 def _check_non_finite(setup: Setup, limits: Limits) -> None:
-    """Raises an error if pushes are to be skipped where each is needed."""
+    """Raises an error if pushes that are not finite are to be skipped under a code, which needs each push."""
     if setup.protocol.code is not None and limits.non_finite == "skip":
         raise ValueError(
             "non_finite='skip' is for protocols without a code: the sum of a code's round cannot be decoded "

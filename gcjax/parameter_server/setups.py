@@ -75,7 +75,7 @@ def check_setup(setup: Setup) -> None:
 
 
 def fingerprint(setup: Setup) -> dict[str, str]:
-    """By name, what must be the same on both sides, as text that a person can compare."""
+    """By name, what must be the same at server and worker, as text that a person can compare (digests of arrays)."""
     params = jax.eval_shape(setup.task.init, setup.init_key)
     return {
         "format of messages": str(wire.FORMAT),
@@ -89,7 +89,7 @@ def fingerprint(setup: Setup) -> dict[str, str]:
 
 
 def differences(server: dict[str, str], worker: dict[str, str]) -> str:
-    """A line for each name whose text differs; empty if nothing does."""
+    """A line for each name whose text differs between two fingerprints, as the worker sees it; "" if none does."""
     names = [name for name in {**server, **worker} if server.get(name) != worker.get(name)]
     return "\n".join(
         f"{name}: {server.get(name, 'none')} at the server, {worker.get(name, 'none')} here" for name in names

@@ -20,16 +20,17 @@ class Stops:
     """The stop of the turns under way; `None` for `coded_rounds` where pushes are whole gradients or changes."""
 
     def __init__(self, coded_rounds: CodedRounds | None) -> None:
-        """No turn has been stopped yet."""
+        """No turn has been stopped yet; `coded_rounds`: of the protocol's code, None if it has none."""
         self._coded_rounds = coded_rounds
         self._stop_number = 0
         self._request_time = self._last_answer_time = math.inf
         self._progress = np.zeros(0, np.int32)
 
     def request_pushes(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
-        """Begins a new stop; bool[W]: whom to ask for a push, of those with a turn under way.
+        """Begins a new stop at `now` seconds; returns bool[W], whom to ask for a push.
 
-        `progress`: int32[W], the units done.
+        They are those of `is_under_way bool[W]` who have done a unit, by `progress int32[W]`, or whose messages a code
+        needs.
         """
         asked = progress > 0
         if self._coded_rounds is not None:
@@ -49,14 +50,14 @@ class Stops:
         self._request_time = self._last_answer_time = math.inf
 
     def header(self, worker: int) -> dict[str, Any]:
-        """The header of the message that asks a worker for its push."""
+        """The header of the message that asks a worker for its push: how many units, which coefficients of a code."""
         header = {"kind": "stop", "stop_number": self._stop_number, "num_units": int(self._progress[worker])}
         if self._coded_rounds is not None:
             header["encode"] = self._coded_rounds.plan.encode[worker].tolist()
         return header
 
     def accept_answer(self, header: Any, now: float) -> bool:
-        """Whether a push, with this header, answers the last stop; if so, `now` is noted as the last answer's time."""
+        """Whether a push with this header answers the last stop; if so, `now` seconds is noted as the time of it."""
         if header.get("stop_number") != self._stop_number:
             return False
         self._last_answer_time = now
@@ -64,7 +65,10 @@ class Stops:
 
     @property
     def answer_deadline(self) -> float:
-        """Seconds, from when on nobody waits for an answer that is not needed; inf while nobody has answered."""
+        """Seconds, from when on answers that are not needed are not waited for; inf while nobody has answered.
+
+        The last answer's seconds since the stop, times `PATIENCE`, after it; `MIN_PATIENCE` seconds after it at least.
+        """
         if math.isinf(self._last_answer_time):
             return math.inf
         return self._request_time + max(MIN_PATIENCE, PATIENCE * (self._last_answer_time - self._request_time))

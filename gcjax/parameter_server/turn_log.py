@@ -62,7 +62,7 @@ class Turn(NamedTuple):
 
     @property
     def num_sent_units(self) -> int:
-        """The units that were sent."""
+        """The units of the turn that count: those a code's plan takes, or all that ended if the push has arrived."""
         if self.num_counted is not None:
             return self.num_counted
         return len(self.unit_ends) if math.isfinite(self.arrive) else 0
@@ -79,8 +79,8 @@ class TurnLog:
 
     def __init__(self, num_workers: int) -> None:
         """Nothing has happened yet."""
-        self.turns: list[list[Turn]] = [[] for _ in range(num_workers)]
-        self.commit_times: list[float] = []
+        self.turns: list[list[Turn]] = [[] for _ in range(num_workers)]  # of each worker
+        self.commit_times: list[float] = []  # seconds
         self.losses: list[float] = []  # of commits
         self.memberships: list[Membership] = []
         self.incarnations: dict[int, str] = {}  # worker -> the process that took its last turns
@@ -131,9 +131,9 @@ class TurnLog:
         self.update_last_turn(worker, compute_end=turn.compute_end, num_lost=turn.num_lost)
 
     def end_round(self, progress: np.ndarray, now: float) -> None:
-        """Ends the turns on the newest version, of which `progress int32[W]` units count.
+        """Ends a code's round at `now` seconds: of each turn on the newest version `progress int32[W]` units count.
 
-        Those of a worker without a message of its own count from when they ended.
+        A worker whose chunks count although it has sent no push gets as arrival the end of its last unit that counts.
         """
         for worker, turns in enumerate(self.turns):
             num_units = int(progress[worker])
@@ -146,7 +146,10 @@ class TurnLog:
             )
 
     def add_commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
-        """Writes down a commit of messages, each a worker and the number of its turn."""
+        """Writes down commit number `commit`, at `now` seconds, of messages, each a worker and the number of its turn.
+
+        `loss`: the mean over the units of the commit.
+        """
         for position, (worker, turn_number) in enumerate(messages):
             turn = self.turns[worker][turn_number]
             self.turns[worker][turn_number] = turn._replace(commit=commit, position=position)
@@ -162,10 +165,10 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
 
 
 def with_room_for_log(rule: Rule, log: TurnLog) -> Rule:
-    """The rule with as many contributions as the commits of a log have.
+    """The rule with room for as many contributions as the commits of a log have.
 
-    Where all pushes of a worker to a commit are one contribution, there is one more for each turn between them that was
-    lost as the worker left.
+    Only where all pushes of a worker to a commit are one contribution (`column_per_worker`) may they be more than the
+    rule says: a turn that was lost as the worker left divides them.
     """
     if not rule.column_per_worker:
         return rule
@@ -199,7 +202,7 @@ def record_program(rule: Rule) -> Callable[..., Schedule]:
 
     @jax.jit
     def program(turns: Turns, seconds: jax.Array, times: jax.Array, horizon: jax.Array) -> Schedule:
-        """From the seconds of the units and the times of the commits."""
+        """From float[T, W] seconds of the units and float[E] times of the commits; it ends at `horizon float[]`."""
         return rule_record(rule, turns, Work.of(seconds), times, horizon)
 
     return program
@@ -220,7 +223,7 @@ def record(
       program: that of the rule (`record_program`).
       end: seconds, when the run has ended.
       num_units: T, at least those that a worker has begun.
-      size: of arrays for so many commits or turns, at least as many; those more do not happen.
+      size: `(count) -> size` of arrays for so many commits or turns, `count` at least; those beyond do not happen.
     """
     dtype = jnp.result_type(float)
     times = np.full(size(len(log.commit_times)), np.inf)
@@ -231,7 +234,7 @@ def record(
 
 
 def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
-    """float64[T, W]: the seconds of each unit; inf for one that did not end."""
+    """float64[T, W]: the seconds that each of the T = `num_units` units took; inf for one that did not end."""
     seconds = np.full((num_units, len(log.turns)), np.inf)
     for worker, turns in enumerate(log.turns):
         for turn in turns:
@@ -242,11 +245,14 @@ def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
 
 
 def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = None) -> Turns:
-    """The arrays [J, W] of all turns; those that do not exist come last, with T as first unit."""
+    """The arrays [J, W] of all turns, J = `num_turns` (default: the most of a worker).
+
+    Turns that do not exist come last, with T = `num_units` as first unit. `dtype` is that of seconds.
+    """
     shape = num_turns or max(1, *map(len, log.turns)), len(log.turns)
 
     def values(value_of: Callable[[Turn], float], default: float, dtype: Any = np.int32) -> jax.Array:
-        """dtype[J, W]: `value_of` each turn, and the default where there is none."""
+        """dtype[J, W]: `value_of(turn)` for each turn, and the default where there is none."""
         array = np.full(shape, default, np.int32 if dtype == np.int32 else np.float64)
         for worker, turns in enumerate(log.turns):
             array[: len(turns), worker] = [value_of(turn) for turn in turns]

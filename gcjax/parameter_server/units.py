@@ -23,7 +23,10 @@ class UnitResult(NamedTuple):
 
 
 def unit_gradient(task: Task, worker: int) -> Callable[..., tuple[UnitResult, Any]]:
-    """`(params, data, batch_key, unit int32[]) -> (result, gradient)` of a worker, compiled."""
+    """`(params, data, batch_key, unit int32[]) -> (result, gradient)` of worker number `worker`, compiled.
+
+    The result has the unit's loss, and whether loss and gradient are finite.
+    """
 
     def loss_and_gradient(params: Any, data: Any, batch_key: jax.Array, unit: jax.Array) -> tuple[UnitResult, Any]:
         """What is kept of a unit, and the gradient on it."""

@@ -42,7 +42,7 @@ class Updates:
     def __init__(
         self, protocol: Protocol, optimizer: optax.GradientTransformation, rule: Rule, num_workers: int, params: Any
     ) -> None:
-        """`rule` says what contributions weigh: a number, or a function of staleness and work."""
+        """Begins with `params`, version 0; `rule.weight` weighs contributions: a number, or of staleness and work."""
         local = protocol.local
         self._optimizer = optimizer if local is None or local.merge is None else local.merge
         self._gradient_sign = 1.0 if local is None else -1.0  # of a change: an optimizer steps against its gradient
@@ -68,7 +68,11 @@ class Updates:
         return self._params_bytes
 
     def commit(self, contributions: Sequence[Contribution], commit: int) -> float:
-        """Applies the contributions of commit number `commit`; returns the mean loss of their units."""
+        """Takes an optimizer step with the weighted sum of the contributions to commit number `commit`.
+
+        Returns:
+          The mean of their losses by their weights; where changes are pushed, not gradients, also by their units.
+        """
         weights = self.weights(contributions, commit)
         total, weight = contributions[0].tree, weights[0]
         if len(contributions) > 1:
@@ -84,7 +88,8 @@ class Updates:
     def weights(self, contributions: Sequence[Contribution], commit: int) -> np.ndarray:
         """float64[C]: the weight of each contribution to commit number `commit`.
 
-        Where all messages of a worker are one contribution, the rule is asked for the weights of all workers.
+        A rule is asked by staleness (commits) and work (units) of each contribution. Where all messages of a worker are
+        one contribution, it is asked for all W workers, by the largest staleness and all units of a worker's messages.
         """
         if not callable(self._weight):
             return np.full(len(contributions), self._weight, np.float64)
@@ -102,7 +107,7 @@ class Updates:
     def _params_and_state_after_step(
         self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array
     ) -> tuple[Any, Any]:
-        """Parameters and optimizer state after a step with the weighted gradient."""
+        """Parameters and optimizer state after a step with `weight float[]` times the gradient, or less the change."""
         gradient = jax.tree.map(lambda x: (self._gradient_sign * weight).astype(x.dtype) * x, gradient)
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state

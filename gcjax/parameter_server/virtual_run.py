@@ -97,18 +97,19 @@ class _VirtualRun:
     """The server and its workers; events are dealt with in the order of their time, and then in that of arrival."""
 
     def __init__(self, protocol: Protocol, durations: np.ndarray, held_up_seconds: np.ndarray, delays: Delays) -> None:
-        """Arguments as of `virtual_schedule`."""
+        """Durations and held-up seconds are float64[T, W]; `delays` are those of messages and of the server."""
         self._setup, self._delays = _setup(protocol, durations.shape[1]), delays
         self._now = self._server_free_time = 0.0
         self._clock = EventClock(lambda: self._now)
         self._commits, self._members = Commits(self._setup), Members(self._setup)
-        # Each event: its time, when it arrived at the server (if it waits for that), its number, and what happens.
+        # Each event: its time, its first time (it may wait for the server), its number, whether it is at the server,
+        # and what happens: `(now) -> None`.
         self._events: list[tuple[float, float, int, bool, Callable[[float], None]]] = []
         self._event_numbers, self._is_over = itertools.count(), False
         self._connections: dict[int, _Connection] = {}
         self._process_numbers = [0] * durations.shape[1]  # the number of the process that each worker is
         code = protocol.code
-        # The bytes of a push by those of a full gradient.
+        # The bytes of a push over those of a full gradient.
         self._push_share = 1.0 if code is None else code.num_messages / code.num_blocks
         self._workers = [
             VirtualWorker(
@@ -122,7 +123,7 @@ class _VirtualRun:
         ]
 
     def schedule(self, absences: Absences | None) -> Schedule:
-        """The record, once it is over."""
+        """Runs until a worker has no unit any more or nothing happens; returns the record."""
         self._begin(absences)
         while not self._is_over:
             timer_time = max(self._coordinator.next_timer, self._server_free_time)
@@ -164,7 +165,7 @@ class _VirtualRun:
         heapq.heappush(self._events, (time, time, next(self._event_numbers), is_at_server, action))
 
     def _surroundings(self, worker: int) -> Surroundings:
-        """What a worker acts on."""
+        """What a worker acts on: the events of this run, after the seconds that its messages take."""
         latency = float(self._delays.latency[worker])
         transfer = max(float(self._delays.send[worker]) - latency, 0.0) * self._push_share
         return Surroundings(
@@ -181,9 +182,9 @@ class _VirtualRun:
         self._now, self._is_over = now, True
 
     def _send_to_server(self, worker: int, arrival: float, message: Message, service_seconds: float) -> None:
-        """Lets a message arrive at the server, unless its worker is gone by then.
+        """Lets a message arrive at the server at `arrival` seconds, unless its worker is gone by then.
 
-        `service_seconds`: that the server is busy with it; with one of a turn that is over it is not busy.
+        The server is busy with it for `service_seconds`; not so with a message of a turn that is over.
         """
         process_number = self._process_numbers[worker]
 
@@ -200,7 +201,10 @@ class _VirtualRun:
         self._add_event(arrival, handle, is_at_server=True)
 
     def _act_at_server(self, now: float, action: Callable[[float], None], service_seconds: float) -> None:
-        """Lets the server act, which takes so many seconds, and more for each commit; then its messages leave."""
+        """Lets the server do `action(now)`, which takes `service_seconds`, and more for each commit.
+
+        Then the messages leave that it has put into the outboxes of the connections.
+        """
         self._now, num_commits = now, self._commits.count
         self._coordinator.handle_timers()
         action(now)
@@ -212,7 +216,7 @@ class _VirtualRun:
             connection.outbox.clear()
 
     def _send_to_worker(self, worker: int, arrival: float, message: Message) -> None:
-        """Lets a message of the server arrive, unless the worker is another process by then."""
+        """Lets a message of the server arrive at `arrival` seconds, unless the worker is another process by then."""
         process_number = self._process_numbers[worker]
 
         def hear(now: float) -> None:
@@ -223,7 +227,7 @@ class _VirtualRun:
         self._add_event(arrival, hear, is_at_server=False)
 
     def _join(self, worker: int, now: float) -> None:
-        """A new process takes part as a worker."""
+        """At `now` seconds, a new process takes part as this worker."""
         self._process_numbers[worker] += 1
         connection = self._connections[worker] = _Connection()
         hello = {
@@ -237,15 +241,15 @@ class _VirtualRun:
         self._act_at_server(now, lambda now: self._coordinator.handle_message(worker, Message({"kind": "ready"})), 0.0)
 
     def _leave(self, worker: int, now: float) -> None:
-        """The process of a worker is gone."""
+        """At `now` seconds, the process of a worker is gone, with what it has not sent."""
         self._process_numbers[worker] += 1
-        self._workers[worker].lose()
+        self._workers[worker].forget_turn()
         self._members.disconnect(self._connections.pop(worker))
         self._act_at_server(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)
 
 
 def _setup(protocol: Protocol, num_workers: int) -> Setup:
-    """A setup of the protocol whose model is as small as can be."""
+    """A setup of the protocol whose model is one number a block, with loss 0: only its times are looked at."""
     num_blocks = 1 if protocol.code is None else protocol.code.num_blocks
     task = Task(
         data=(),

@@ -43,35 +43,38 @@ class VirtualWorker:
         Args:
           durations: float64[T] seconds of the units.
           held_up_seconds: float64[T] seconds, from the begin of each unit, in which the worker is held up.
-          num_push_bytes: of a push.
+          num_push_bytes: the bytes of a push.
           goes_on_after_stop: whether the worker goes on with its turn when it has answered a stop.
-          surroundings: what it acts on.
+          surroundings: how it sends messages, has itself called later, and ends the run.
         """
         self._durations, self._held_up_seconds, self._surroundings = durations, held_up_seconds, surroundings
         self._goes_on_after_stop = goes_on_after_stop
         self._push_body = np.zeros(num_push_bytes, np.uint8)
         self._held_up_until = 0.0
         self._num_begun = 0  # units: the end of one is ignored if another was begun after it, as it was broken off
-        self._order: Any = None
+        self._order: Any = None  # the header of the server's message for the turn; None between turns
         self._compute_start, self._unit_ends = 0.0, [0.0]
 
-    def lose(self) -> None:
+    def forget_turn(self) -> None:
         """Forgets its turn: the process is gone."""
         self._num_begun += 1
         self._order, self._held_up_until = None, 0.0
 
     def hear(self, now: float, message: Message) -> None:
-        """Deals with a message of the server, or does so once it is held up no longer."""
+        """Deals with a message of the server at `now` seconds, or later, once the worker is held up no longer."""
         if now < self._held_up_until:
             self._surroundings.call_at(self._held_up_until, lambda later: self.hear(later, message))
         elif message.kind == "begin":
             self._order, self._compute_start, self._unit_ends = message.header, now, []
             self._begin_unit(now)
         elif message.kind == "stop" and self._order is not None and message.header["turn"] == self._order["turn"]:
-            self._answer(now, message.header)
+            self._answer_stop(now, message.header)
 
     def _begin_unit(self, now: float) -> None:
-        """Begins the next unit of the turn, if there is one; one that was under way is broken off."""
+        """Begins the next unit of the turn, if there is one; a unit that was under way is broken off.
+
+        The run ends where the worker has no durations for further units.
+        """
         self._num_begun += 1
         num_begun, unit = self._num_begun, self._order["first_unit"] + len(self._unit_ends)
         if len(self._unit_ends) == self._order["num_units"]:
@@ -83,7 +86,7 @@ class VirtualWorker:
         self._surroundings.call_at(now + float(self._durations[unit]), lambda end: self._end_unit(end, num_begun))
 
     def _end_unit(self, now: float, num_begun: int) -> None:
-        """Reports the unit that was begun as number `num_begun`, and begins the next one."""
+        """Reports the unit that was begun as number `num_begun`, unless it was broken off, and begins the next one."""
         if num_begun != self._num_begun:
             return
         self._unit_ends.append(now)
@@ -97,8 +100,11 @@ class VirtualWorker:
         self._surroundings.send_report(now, Message(header))
         self._begin_unit(now)
 
-    def _answer(self, now: float, stop: Any) -> None:
-        """Pushes what is done; the unit under way goes on where the turn does, and is broken off otherwise."""
+    def _answer_stop(self, now: float, stop: Any) -> None:
+        """Answers a stop, of which `stop` is the header, by a push of what is done.
+
+        The unit under way goes on where the turn does, and is broken off otherwise.
+        """
         header = {
             "kind": "push",
             "turn": stop["turn"],

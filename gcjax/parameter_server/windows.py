@@ -17,7 +17,7 @@ class Windows:
     """The windows of a protocol; `None` for one that does not look at the loss."""
 
     def __init__(self, loss_feedback: LossFeedback | None, num_commits: int) -> None:
-        """`num_commits`: E, the most commits of the run."""
+        """`num_commits`: E, the most commits of the run; without `loss_feedback` controls never change."""
         self._loss_feedback, self._num_commits = loss_feedback, num_commits
         self._window = 0
         if loss_feedback is not None:
@@ -27,9 +27,10 @@ class Windows:
             self._window = 0
 
     def controls_after(self, now: float, log: TurnLog, controls: Any, last_window: int | None = None) -> Any:
-        """The controls that hold at `now` seconds, for the commits of the log, from those of the last call.
+        """The controls that hold at `now` seconds, by the losses in the log; `controls` are those of the last call.
 
-        `last_window`: the number of the window after which they change no more; by default the protocol's last one.
+        A protocol that looks at the loss chooses them anew at the end of each window of some seconds.
+        `last_window`: the number of the window in which they change no more; by default the protocol's last one.
         """
         loss_feedback = self._loss_feedback
         if loss_feedback is None:
@@ -46,7 +47,7 @@ class Windows:
             self._window = min(int(now // self._loss_feedback.seconds), self._loss_feedback.num_windows - 1)
 
     def _observed(self, log: TurnLog, end: float) -> Observed:
-        """What the protocol sees at the end of a window."""
+        """What the protocol sees at `end` seconds, where a window ends: times and losses [E], inf for later commits."""
         dtype, num_missing = jnp.result_type(float), self._num_commits - len(log.losses)
         return Observed(
             window=jnp.asarray(self._window, jnp.int32),

@@ -48,7 +48,7 @@ class Layout:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The bytes of each leaf."""
+        """How many bytes each leaf takes."""
         return tuple(
             int(np.prod(shape, dtype=np.int64)) * jax.numpy.dtype(dtype).itemsize
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
@@ -61,7 +61,7 @@ class Layout:
 
     @cached_property
     def places(self) -> tuple[tuple[slice, Any, tuple[int, ...]], ...]:
-        """Of each leaf, where its bytes are, its dtype and its shape."""
+        """Of each leaf, the slice of the message's bytes in which it is, its dtype and its shape."""
         ends = np.cumsum(self.sizes).tolist()
         slices = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
         return tuple(zip(slices, map(jax.numpy.dtype, self.dtypes), self.shapes, strict=True))
@@ -110,10 +110,10 @@ def header_bytes(message: Message) -> bytes:
 
 
 def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
-    """The header from JSON.
+    """The header from JSON: a dict with "kind" (text) and "bytes" (of the body), besides what its kind needs.
 
     Raises:
-      ValueError: if it is none, or announces more bytes than a message of this run can have.
+      ValueError: if it is none, or announces more than `max_bytes`, which a message of this run has at most.
     """
     try:
         header = json.loads(text)

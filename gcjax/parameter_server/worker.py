@@ -92,7 +92,7 @@ class _Worker:
     """The state of a worker that outlives its connections."""
 
     def __init__(self, setup: Setup, worker: int, throttle: Throttle) -> None:
-        """`throttle`: `(worker, unit) -> seconds` that a unit takes at least."""
+        """`worker`: its number; `throttle`: `(worker, unit) -> seconds` that a unit takes at least."""
         self.report = Report()
         self._setup, self._worker, self._throttle = setup, worker, throttle
         self._incarnation = uuid.uuid4().hex
@@ -102,8 +102,11 @@ class _Worker:
         self._warm_up()
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
-        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone."""
-        self._count(num_connections=1)
+        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone.
+
+        `layout`: of the parameters in a message.
+        """
+        self._add_to_report(num_connections=1)
         lease, clock_offset = self._join_server(connection)
         inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
@@ -118,7 +121,7 @@ class _Worker:
                 self._take_turns(WorkerTurns(connection, inbox, self._program, layout, clock_offset), inbox)
             return True
         except Disconnected:
-            self._program.cancel()
+            self._program.give_up_turn()
             if _has_end_message(inbox):  # the run was done while a turn was under way
                 return True
             raise
@@ -126,10 +129,10 @@ class _Worker:
             has_ended.set()
 
     def _take_turns(self, turns: WorkerTurns, inbox: Inbox) -> None:
-        """Takes one turn after the other, until the run is done."""
+        """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""
         while (message := next_message(inbox)).kind != "end":
             if message.kind == "begin" and inbox.has_later_order():
-                self._count(num_cut_off=1)
+                self._add_to_report(num_cut_off=1)
             elif message.kind == "begin":
                 self._take_turn(turns, message)
 
@@ -141,7 +144,11 @@ class _Worker:
         layout: wire.Layout,
         clock_offset: float,
     ) -> None:
-        """Takes turns while it computes, until the run is done."""
+        """Takes turns until the run is done, while another thread computes.
+
+        The server's message "begin" begins a turn; "computed", of the other thread, says that a unit is done.
+        `clock_offset`: seconds to add to our clock to get the server's.
+        """
         throttle = partial(self._throttle, self._worker)
         turns = OverlappingTurns(connection, inbox, program, layout, clock_offset, throttle)
         try:
@@ -152,7 +159,7 @@ class _Worker:
                     turns.push_if_due()
         finally:
             turns.close()
-            self._count(num_units=turns.num_units, num_pushes=turns.num_pushes)
+            self._add_to_report(num_units=turns.num_units, num_pushes=turns.num_pushes)
 
     def _warm_up(self) -> None:
         """Compiles what a turn takes, so that the first one takes no longer than others."""
@@ -162,10 +169,10 @@ class _Worker:
         self._program.begin(jax.tree.map(np.asarray, self._setup.initial_params()))
         jax.block_until_ready(self._program.compute(0))
         jax.block_until_ready(self._program.warm_up_push())
-        self._program.cancel()
+        self._program.give_up_turn()
 
     def _join_server(self, connection: Connection) -> tuple[float, float]:
-        """Says who the worker is; returns the seconds of its lease, and those from its clock to the server's."""
+        """Says who the worker is; returns the seconds of its lease, and those to add to its clock for the server's."""
         connection.send(
             Message(
                 {
@@ -193,39 +200,39 @@ class _Worker:
         assert not isinstance(self._program, OverlappingProgram)
         order = Order.of(message)
         if order.last_arrived_turn != self._last_pushed_turn:
-            self._program.cancel()  # what was pushed came too late, and is in no commit
+            self._program.give_up_turn()  # what was pushed came too late, and is in no commit
         if order.begins_anew and isinstance(self._program, LocalProgram):
             self._program.begin_anew()
         turns.begin(message)
         if order.lasts_until_stopped:
             num_units, num_pushes = turns.run_until_stopped(order, partial(self._throttle, self._worker))
-            self._count(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
+            self._add_to_report(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
             if num_pushes:
                 self._last_pushed_turn = order.turn
             else:
-                self._program.cancel()
+                self._program.give_up_turn()
             return
         unit = order.first_unit
         while not turns.has_all_units(order):
             if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut_off=order.can_be_cut_off):
-                self._program.cancel()
-                self._count(num_cut_off=1)
+                self._program.give_up_turn()
+                self._add_to_report(num_cut_off=1)
                 return
             unit += 1
-            self._count(num_units=1)
+            self._add_to_report(num_units=1)
         if turns.push(order):
             self._last_pushed_turn = order.turn
-            self._count(num_pushes=1)
+            self._add_to_report(num_pushes=1)
         else:
-            self._program.cancel()
+            self._program.give_up_turn()
 
-    def _count(self, **increments: int) -> None:
+    def _add_to_report(self, **increments: int) -> None:
         """Adds to the counts of the report."""
         self.report = self.report._replace(**{n: getattr(self.report, n) + value for n, value in increments.items()})
 
 
 def _receive_all(connection: Connection, inbox: Inbox) -> None:
-    """Puts every message into the inbox, and `None` when the connection is lost."""
+    """Puts every message into the inbox, and `None` when the connection is lost or what came is no message."""
     try:
         while True:
             inbox.put(connection.receive())

@@ -49,7 +49,7 @@ class GradientProgram:
     def undo_unit(self) -> None:
         """Gives up the last unit: a gradient is never stopped, since it is a turn of its own."""
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up the turn: nothing is kept of a gradient."""
 
 
@@ -73,7 +73,7 @@ class LocalProgram:
         self._params_before_turn = self._version_params = self._params
 
     def begin(self, version_params: Any) -> None:
-        """Begins a turn, with reading these parameters if there are any."""
+        """Begins a turn, with reading `version_params`, the newest parameters, if there are any."""
         self._state_before_turn = self._params, self._opt_state
         if version_params is not None:
             self._params = self._pull(self._params, version_params)
@@ -81,7 +81,7 @@ class LocalProgram:
         self._params_before_turn = self._params  # and after reading
 
     def compute(self, unit: int) -> UnitResult:
-        """Takes the step on a unit, or begins to."""
+        """Takes the local step on unit number `unit`; its loss may not be computed yet when this returns."""
         self._state_before_unit = self._params, self._opt_state
         gradient_params = self._version_params if self._local.gradients_at_version else self._params
         result, self._params, self._opt_state = self._take_step(
@@ -90,7 +90,11 @@ class LocalProgram:
         return result
 
     def push_tree(self, version_params: Any, weight: float) -> Any:
-        """What is pushed: the change since the turn began; `version_params` are those of an exchange, or None."""
+        """What is pushed: the change since the turn began, as the protocol's local work makes it.
+
+        `version_params`: the newest, if they were asked for before the push; None for those that the turn has read.
+        `weight`: of the contribution.
+        """
         version_params = self._version_params if version_params is None else version_params
         dtype = jnp.result_type(float)
         change, self._params = self._change_and_params(
@@ -106,7 +110,7 @@ class LocalProgram:
         """Gives up the last unit: the step on it is taken back."""
         self._params, self._opt_state = self._state_before_unit
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up the turn: the local parameters are those from before it."""
         self._params, self._opt_state = self._state_before_turn
 
@@ -148,7 +152,10 @@ class CodedProgram:
         self._blocks = [self._zeros] * self._code.assignment.load
 
     def compute(self, unit: int) -> UnitResult:
-        """Computes a chunk, or begins to: unit r K + k is the k-th chunk of the worker in round r."""
+        """Computes the gradient on a chunk: unit r K + k is the k-th chunk of the worker in round r.
+
+        The result may not be computed yet when this returns.
+        """
         round_number, slot = divmod(unit, self._code.assignment.load)
         chunk = jnp.int32(max(self._chunks[slot], 0))
         round_inputs = RoundInputs(self._task.data, self._batch_key, jnp.int32(round_number))
@@ -165,20 +172,20 @@ class CodedProgram:
         code = self._code
         return self.coded_messages(0, np.zeros((code.num_messages, code.assignment.load, code.num_blocks)))
 
-    def cancel(self) -> None:
+    def give_up_turn(self) -> None:
         """Gives up the round: nothing is kept of it."""
 
     def _loss_and_blocks(
         self, params: Any, round_inputs: RoundInputs, chunk: jax.Array
     ) -> tuple[UnitResult, jax.Array]:
-        """The result of a chunk, and the blocks float[L, ceil(d / L)] of its gradient."""
+        """The loss of a chunk, whether it is finite, and the blocks float[L, ceil(d / L)] of its gradient."""
         loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, round_inputs, chunk))
         blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
         return UnitResult(loss, is_finite((loss, gradient))), blocks
 
 
 def _combined(blocks: list[jax.Array], encode: jax.Array) -> jax.Array:
-    """float[M, width]: the sum of the chunks' blocks `float[L, width]`, by the coefficients `encode float[M, K, L]`."""
+    """float[M, width]: the messages, as sums of the blocks `float[L, width]` of K chunks by `encode float[M, K, L]`."""
     return sum(
         (combined_rows(encode[:, k], rows) for k, rows in enumerate(blocks[1:], 1)),
         combined_rows(encode[:, 0], blocks[0]),
@@ -190,7 +197,7 @@ Program = GradientProgram | LocalProgram | CodedProgram
 
 
 def worker_program(setup: Setup, worker: int) -> Program | OverlappingProgram:
-    """What a worker of this setup computes in its turns."""
+    """What worker number `worker` computes in its turns: messages of a code, gradients, or local steps."""
     if setup.protocol.code is not None:
         return CodedProgram(setup, setup.protocol.code, worker)
     local = setup.protocol.local

@@ -65,12 +65,12 @@ class WorkerTurns:
         layout: wire.Layout,
         clock_offset: float,
     ) -> None:
-        """`clock_offset`: seconds to add to our clock to get the server's."""
+        """`layout`: of the parameters in a message; `clock_offset`: seconds to add to our clock to get the server's."""
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
         self._clock_offset = clock_offset
-        self._unit_results: list[UnitResult] = []
-        self._unit_ends: list[float] = []
-        self._compute_start = 0.0
+        self._unit_results: list[UnitResult] = []  # of the turn
+        self._unit_ends: list[float] = []  # seconds by the server's clock
+        self._compute_start = 0.0  # likewise
 
     def begin(self, message: Message) -> None:
         """Begins a turn with the parameters that came with the order, if any did."""
@@ -79,7 +79,10 @@ class WorkerTurns:
         self._unit_results, self._unit_ends, self._compute_start = [], [], self._now()
 
     def compute(self, unit: int, min_seconds: float, *, can_be_cut_off: bool) -> bool:
-        """Computes a unit, which takes so many seconds at least; returns False if the turn was cut off meanwhile."""
+        """Computes a unit, which takes `min_seconds` at least; returns False if the turn was cut off meanwhile.
+
+        A turn is cut off by any message from the server, and only if `can_be_cut_off`.
+        """
         earliest_end = time.monotonic() + min_seconds
         result = self._program.compute(unit)
         if not can_be_cut_off:
@@ -100,6 +103,8 @@ class WorkerTurns:
     def run_until_stopped(self, order: Order, throttle: Callable[[int], float]) -> tuple[int, int]:
         """Computes and reports one unit after the other, and pushes when the server stops the turn.
 
+        `throttle`: `(unit) -> seconds` that a unit takes at least.
+
         Returns:
           How many units the turn has, and how many pushes it has sent.
         """
@@ -108,29 +113,32 @@ class WorkerTurns:
             earliest_end = time.monotonic() + throttle(unit)
             result = self._program.compute(unit)
             while self._is_interrupted(result, earliest_end):
-                goes_on, num_new = self._answer(order, num_lost=1)
+                goes_on, num_new = self._answer_next_message(order, num_lost=1)
                 num_pushes += num_new
                 if not goes_on:
                     return len(self._unit_results), num_pushes
             self._unit_results.append(result)
             self._unit_ends.append(self._now())
-            self._report(order, float(result.loss))
+            self._report_unit(order, float(result.loss))
         goes_on = True
         while goes_on:
             self._inbox.has_next(None)
-            goes_on, num_new = self._answer(order, num_lost=0)
+            goes_on, num_new = self._answer_next_message(order, num_lost=0)
             num_pushes += num_new
         return len(self._unit_results), num_pushes
 
-    def _report(self, order: Order, loss: float) -> None:
+    def _report_unit(self, order: Order, loss: float) -> None:
         """Tells the server that a unit is done."""
         times = {"compute_start": self._compute_start, "unit_end": self._unit_ends[-1]}
         self._connection.send(Message({"kind": "unit", "turn": order.turn, "loss": loss, **times}))
 
-    def _answer(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
-        """Answers the next message: whether the turn goes on, and how many pushes were sent, 0 or 1.
+    def _answer_next_message(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
+        """Answers the next message, by a push if it is a stop of this turn.
 
-        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox.
+        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox, and ends the turn.
+
+        Returns:
+          Whether the turn goes on, as it does under a code; and how many pushes were sent, 0 or 1.
         """
         message = self._inbox.get()
         if message is None or message.kind != "stop":
@@ -167,7 +175,7 @@ class WorkerTurns:
         return True
 
     def _send_push(self, header: dict[str, Any], body: np.ndarray, *, num_lost: int) -> None:
-        """Sends the bytes of a push, with what is known of its units; `num_lost` were begun and did not end."""
+        """Sends the bytes of a push, with losses and times of its units; `num_lost` more were begun and did not end."""
         header = {
             **header,
             "kind": "push",
@@ -184,7 +192,7 @@ class WorkerTurns:
         return time.monotonic() + self._clock_offset
 
     def _is_interrupted(self, result: UnitResult, earliest_end: float) -> bool:
-        """Whether a message comes before a unit is computed and `earliest_end` seconds have come; waits for either."""
+        """Waits until a unit is computed and `time.monotonic()` is `earliest_end`; True if a message comes before."""
         while not _is_ready(result.loss) or time.monotonic() < earliest_end:
             if self._inbox.has_next(POLL_SECONDS):
                 return True
@@ -192,7 +200,7 @@ class WorkerTurns:
 
 
 def next_message(inbox: Inbox) -> Message:
-    """The next message; raises `Disconnected` if there is none any more."""
+    """Waits for the next message; raises `Disconnected` if the server is gone, `Refused` if it does not let us in."""
     message = inbox.get()
     if message is None:
         inbox.put_back(None)

@@ -50,7 +50,7 @@ class WrittenLog(TurnLog):
         Args:
           file: of the log.
           num_workers: W.
-          fingerprint: of the setup.
+          fingerprint: by name, what of the setup the file must have been written for.
           view: `() -> View`, what the rule knows now; it is written with each commit.
           sync_seconds: the first commit this long after the last fsync brings another one; 0 for each commit, inf for
             none.
@@ -86,7 +86,7 @@ class WrittenLog(TurnLog):
         return turn
 
     def add_commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
-        """Writes down a commit of messages, each a worker and the number of its turn."""
+        """Writes down commit number `commit` at `now` seconds; a message is a worker and the number of its turn."""
         super().add_commit(commit, messages, loss, now)
         self._write({"commit": commit, "messages": messages, "loss": loss, "time": now, "view": _as_json(self.view())})
         if time.monotonic() >= self._last_sync + self._sync_seconds:
@@ -98,7 +98,10 @@ class WrittenLog(TurnLog):
         self._write({"member": list(membership), "incarnation": incarnation})
 
     def restored_view(self, view: View) -> View:
-        """A view of which nobody takes part yet, as it was after the last commit, without the pushes that are lost."""
+        """`view`, in which nobody takes part yet, with what the last commit's view says: time, commits, clocks, memory.
+
+        Pushes that were in no commit are lost, and do not count.
+        """
         if self._last_commit_view is None:
             return view
         arrays = _from_json(self._last_commit_view, view)
@@ -112,7 +115,7 @@ class WrittenLog(TurnLog):
         self._file.close()
 
     def _end_uncommitted_turns(self) -> None:
-        """Ends the turns that are in no commit, and puts out all workers: nobody is connected to this server yet."""
+        """Ends the turns that are in no commit, and puts out all workers, of which none is connected to this server."""
         members = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
         now = self.last_time + 1e-3
         for worker, turns in enumerate(self.turns):
@@ -138,7 +141,7 @@ class WrittenLog(TurnLog):
         self._write({"turn": [worker, number], "fields": fields})
 
     def _write(self, line: dict[str, Any]) -> None:
-        """Writes a line, which the machine has when this returns."""
+        """Writes a line of JSON, which the operating system has when this returns; the disk may not."""
         try:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
@@ -154,7 +157,7 @@ class WrittenLog(TurnLog):
         self._last_sync = time.monotonic()
 
     def _read(self, file: Path, number: int, text: bytes) -> None:
-        """Does what a line says."""
+        """Does what a line of the log says, a turn, a commit or a membership; `number` is the line's, for the error."""
         try:
             line = json.loads(text)
             if "turn" in line:
@@ -174,7 +177,7 @@ class WrittenLog(TurnLog):
             ) from None
 
     def _read_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
-        """Takes over a turn that begins, or new fields of one."""
+        """Takes over the worker's turn number `number`, which begins, or new values of its fields."""
         fields = {name: tuple(value) if name == "unit_ends" else value for name, value in fields.items()}
         if number == len(self.turns[worker]):
             self.turns[worker].append(Turn(**fields))
@@ -192,7 +195,7 @@ def _is_pending(turn: Turn) -> bool:
 
 
 def _whole_lines(file: Path) -> list[bytes]:
-    """The lines of a file, if there is one, without a last one that was not written to its end, which is cut away."""
+    """The lines of a file, if there is one. A last line that was not written to its end is cut off the file."""
     if not file.is_file():
         return []
     content = file.read_bytes()
@@ -214,7 +217,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _check_first(file: Path, text: bytes, fingerprint: dict[str, str]) -> None:
-    """Raises an error unless the first line is that of a log of this setup."""
+    """Raises an error unless `text`, the first line, is that of a log of a setup with this fingerprint."""
     logged = json.loads(text).get("fingerprint") if _is_json(text) else None
     if not isinstance(logged, dict):
         raise ValueError(f"the log {file} must begin with what is trained; it does not. Take another folder.")

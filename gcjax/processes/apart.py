@@ -44,7 +44,7 @@ def apart(
     no_secret: bool = False,
     bind: str | None = None,
 ) -> Iterator[None]:
-    """Runs its block in one of several processes, which know nothing of each other but where process 0 is.
+    """In its block, this is one of several processes, which know nothing of each other but where process 0 is.
 
     Args:
       coordinator: HOST:PORT of process 0; detected if None, as in `gcjax.processes.group`.

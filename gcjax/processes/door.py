@@ -15,7 +15,10 @@ class Door:
         self._num_strangers, self._last_address = 0, ""
 
     async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> handshake.Hello | None:
-        """Who has connected; None if it is a stranger, whose connection is closed."""
+        """Who has connected; None if it is a stranger, whose connection is closed.
+
+        If too many have proved nothing yet, the connection that was opened first is closed, too.
+        """
         if len(self._unproven_connections) >= self._max_open:
             oldest = next(iter(self._unproven_connections))
             del self._unproven_connections[oldest]

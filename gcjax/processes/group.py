@@ -111,7 +111,7 @@ class _Link:
     def __init__(
         self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float, host: str | None
     ) -> None:
-        """Starts the thread; arguments as in `group`."""
+        """Starts the thread that talks to other processes; both times in seconds; `host`: where process 0 listens."""
         self.rendezvous, self.host = rendezvous, host
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="gcjax-processes", daemon=True).start()
@@ -159,7 +159,7 @@ def _error_line(error: BaseException) -> str:
 
 
 def _end_this_process(text: str) -> None:
-    """Ends this process at once, also where it hangs in a collective."""
+    """Ends this process at once, also where it hangs in a collective, with a text on stderr and the status `LOST`."""
     flushing_thread = threading.Thread(target=interrupts.flush_output, daemon=True)
     flushing_thread.start()
     flushing_thread.join(1.0)  # whoever holds stdout may hang

@@ -32,7 +32,7 @@ class Hello(NamedTuple):
 
 
 async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> Hello | None:
-    """Process 0's side: who has connected; None if it is a stranger."""
+    """Process 0's side: who has connected; None if it is a stranger, which does not prove that it knows the secret."""
     own_nonce = secrets.token_hex(16)
     wire.send(writer, nonce=own_nonce)
     try:

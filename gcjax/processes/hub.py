@@ -118,7 +118,7 @@ class Hub:
         ]
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles everything that one of the others says, from its arrival to the end of its connection."""
+        """Handles all that one of the others says, until its connection ends: after the start that ends the group."""
         # None for strangers; once all have met, everybody is one.
         hello = None if self._have_all_met else await self._door.admit(reader, writer)
         if hello is None or self._have_all_met:

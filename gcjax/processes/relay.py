@@ -11,7 +11,7 @@ from gcjax.processes import wire
 
 
 async def open_relay(host: str, port: int, timeout: float) -> int:
-    """Opens a port of this machine that leads to `host:port`, and returns its number."""
+    """Opens a port of this machine that leads to `host:port`, and returns its number; `timeout`: seconds to connect."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Leads one connection to `host:port` and back, until this side closes it."""

@@ -82,7 +82,7 @@ class Absences(NamedTuple):
         return ~(self.leave == 0).any(axis=1)
 
     def changes(self) -> Changes:
-        """Who leaves and who joins after the beginning, in order."""
+        """Who leaves and who joins after the beginning, in the order of time; what does not happen is last, at inf."""
         num_workers, max_absences = self.leave.shape
         leave_later = jnp.where(self.leave == 0, jnp.inf, self.leave)  # inf for who is away at the beginning
         leave_times, join_times, last_time = (
@@ -131,7 +131,7 @@ class RandomAbsences(NamedTuple):
     max_count: int
 
     def sample(self, rng_key: jax.Array, num_workers: int) -> Absences:
-        """Draws the absences of so many workers; all are there at the beginning."""
+        """Draws the absences of W = `num_workers` workers, times in seconds; all are there at the beginning."""
         dtype = jnp.result_type(float)
         mean_present_and_away = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
         lengths = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * mean_present_and_away

@@ -114,13 +114,13 @@ def bursty(
 
 
 def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bool:
-    """Whether a pattern is (B, W, λ)-bursty.
+    """Whether a pattern is (B, W, λ)-bursty: in any window at most λ workers are slow, each within a span of B rounds.
 
     Args:
-      slow: bool[rounds, W].
-      burst: B.
-      window: W in the paper.
-      max_slow: λ.
+      slow: bool[rounds, workers].
+      burst: B, rounds.
+      window: rounds, W in the paper.
+      max_slow: λ, workers.
     """
     slow = np.asarray(slow, bool)
     for begin in range(max(len(slow) - window, 0) + 1):
@@ -132,7 +132,10 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
 
 
 def _next_round(state: _State, rng_key: jax.Array) -> _State:
-    """The state in the next round: who begins a burst, and who is slow."""
+    """The state in the next round: who begins a burst, and who is slow.
+
+    Its arrays are [W]: how many rounds of a burst are left, and the rounds since a worker was slow, `window` at most.
+    """
     begin_key, order_key, length_key = jax.random.split(rng_key, 3)
     workers_shape = state.rounds_since_slow.shape
     in_burst = state.rounds_left > 0

@@ -87,7 +87,7 @@ def failing(
       forever: whether a worker that has failed stays so.
       onset: the first unit that may fail, or the earliest one that is drawn.
       latest_onset: each worker draws its onset between `onset` and this; None for no draw.
-      period: units a round.
+      period: units a round; who fails in a round does so in each of its units.
     """
     check_model(model)
     latest = onset if latest_onset is None else latest_onset

@@ -37,7 +37,7 @@ class Network(NamedTuple):
         do not wait for each other. None for a server that takes no time.
       server_upload: seconds that a message towards the server takes on the server's link, if it is not as large as the
         parameters, which take `server`; None if it is.
-      fragments: f32[P], the share of each of P fragments in the parameters, where messages are of one fragment only;
+      fragments: f32[fragments], the share of each fragment in the parameters, where messages are of one fragment only;
         equal ones if None.
     """
 
@@ -91,10 +91,10 @@ class Network(NamedTuple):
         return self.latency + (self.download if self.server is None else jnp.maximum(self.download, self.server))
 
     def arrivals_at_server(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
-        """float[W]: when messages have arrived at the server.
+        """float[W] seconds: when messages have arrived at the server.
 
         Args:
-          ready: float[W], when each worker begins to send; inf if it does not.
+          ready: float[W] seconds, when each worker begins to send; inf if it does not.
           size: float[W] or a number, in full gradients.
         """
         arrivals = self._arrivals(ready, size, self.upload, self.upload_seconds_of_server)
@@ -105,7 +105,7 @@ class Network(NamedTuple):
         return self._arrivals(ready, size, self.download, self.server)
 
     def fragment_shares(self, number: int) -> Any:
-        """float[P]: the sizes of messages of so many fragments, in full gradients.
+        """float[number]: the sizes of the messages of `number` fragments, in full gradients.
 
         Raises:
           ValueError: if the network has the shares of another number of fragments.
@@ -162,7 +162,7 @@ class Links(NamedTuple):
     service: Seconds | None = None
 
     def network_for(self, params: Any) -> Network:
-        """The network for a model.
+        """The network for a model, whose transfers take its size over the bandwidths, in seconds.
 
         Args:
           params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.

@@ -24,7 +24,7 @@ class _LinkState(NamedTuple):
 
 
 def shared_seconds(is_sending: jax.Array, link_seconds: jax.Array, server_seconds: jax.Array) -> jax.Array:
-    """float[W]: seconds that a message of size 1 takes at the rate of the moment.
+    """float[W]: seconds that a message of size 1 (a full gradient) takes at the rate that each has at the moment.
 
     Args:
       is_sending: bool[W], who transfers.
@@ -35,7 +35,7 @@ def shared_seconds(is_sending: jax.Array, link_seconds: jax.Array, server_second
 
 
 def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, server_seconds: jax.Array) -> jax.Array:
-    """float[W]: when transfers end that share a link; inf for those that never begin.
+    """float[W] seconds: when transfers end that share the server's link in equal parts; inf for those that never begin.
 
     Args:
       ready: float[W] seconds, when each begins; inf if it does not.
@@ -48,9 +48,7 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
         """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same."""
         is_unfinished = (state.size_left > 0) & jnp.isfinite(ready)
         is_sending = is_unfinished & (ready <= state.time)
-        unit_size_seconds = shared_seconds(
-            is_sending, link_seconds, server_seconds
-        )  # [W]: for size 1, at the present rates
+        unit_size_seconds = shared_seconds(is_sending, link_seconds, server_seconds)  # [W], at the present rates
         end_if_rate_stays = jnp.where(is_sending, state.time + state.size_left * unit_size_seconds, jnp.inf)
         begin_times = jnp.where(is_unfinished & ~is_sending, ready, jnp.inf)
         # inf if all transfers are done, or those that are left never begin.

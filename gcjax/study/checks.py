@@ -19,7 +19,7 @@ _BYTES_OF_FLOAT = 4
 
 
 def check_schemes(study: Study, schemes: Iterable[str]) -> None:
-    """Checks that there are schemes, each with a name for a folder, and that what a scheme has of its own is of one.
+    """Checks that there are schemes, each with a name for a folder, and that the study's own parts of schemes name one.
 
     Raises:
       ValueError: if not.

@@ -74,7 +74,7 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None)
 
     Args:
       study_results: of the comparison, with one condition.
-      timeline_seconds: how far the timeline goes; 12 times the median duration if None.
+      timeline_seconds: how far the timeline goes; `_MEDIAN_UNITS_SHOWN` times the median duration if None.
     """
     durations = np.asarray(study_results.plan.inputs.durations)  # float[S, T, W]
     median_duration = np.median(durations[np.isfinite(durations)])
@@ -97,7 +97,7 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None)
 
 
 def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> analysis.Results:
-    """The evaluations of all schemes, the timelines of the first seed, and what `run.json` says."""
+    """The evaluations of all schemes, timelines and commits of the first seed, and `facts`, what `run.json` says."""
     first_durations = np.asarray(study_results.plan.inputs.durations[0])  # float[T, W]
     metric_tables, timeline_tables, commit_tables = [], [], []
     seconds = facts["timeline_seconds"]

@@ -59,7 +59,7 @@ def labels(study: Study, conditions: Iterable[str]) -> Columns:
 
 
 def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
-    """Draws durations, initial parameters and the keys of batches.
+    """Draws durations, initial parameters and the keys of batches for all runs, condition by condition, seed by seed.
 
     A seed has the same parameters and batches in all conditions, and draws durations with the same key.
 

@@ -45,7 +45,10 @@ class StudyResults(NamedTuple):
     runs: dict[str, SchemeRuns]
 
     def columns(self, scheme: str) -> Columns:
-        """What every run of a scheme had reached and spent: a row an evaluation, told by `condition` and `seed`."""
+        """What every run of a scheme had reached and spent: a row for each evaluation of each run.
+
+        The columns `condition` and `seed` say which run.
+        """
         runs, inputs = self.runs[scheme], self.plan.inputs
         protocol = self.plan.schemes[scheme]
         fragments = protocol.local and protocol.local.fragments
@@ -82,7 +85,10 @@ def final_rows(results: StudyResults) -> Columns:
 def _final_row(
     labels: dict[str, Any], evaluations: Columns, goal: analysis.Target | None, stalled: bool
 ) -> dict[str, Any]:
-    """The final row of one run: its `labels` (scheme, condition, seed), and what its evaluations ended with."""
+    """The final row of one run: its `labels` (scheme, condition, seed), and what its last evaluation says.
+
+    `evaluations`: columns with a row for each; `goal`: the metric and value to reach; `stalled`: whether it halted.
+    """
     row = dict(labels)
     if goal is not None:
         row["reach"] = analysis.time_to_target(

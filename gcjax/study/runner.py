@@ -51,8 +51,8 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
     runs = {}
-    for i, (name, protocol) in enumerate(plan.schemes.items()):
-        report = progress.part_reporter(name, i, len(plan.schemes))
+    for index, (name, protocol) in enumerate(plan.schemes.items()):
+        report = progress.part_reporter(name, index, len(plan.schemes))  # `(share done) -> None`
         with checks.scheme_name_in_errors(name):
             runs[name] = training.train(
                 name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report, plan.rates

@@ -204,7 +204,7 @@ def _begin_runs(
       task: without its data, which `jit` could not take as a static argument.
       data: of the task.
       inputs: arguments of `engine.run`, with a leading axis of runs.
-      schedule: of all runs, as long as the durations last.
+      schedule: of all runs (leading axis), as long as the durations last.
       seconds: float[], where the schedules of the runs end.
     """
 
@@ -243,7 +243,7 @@ def _advance_runs(
       inputs: arguments of `engine.run`, with a leading axis of runs; `params` is None, since the runs have theirs.
       runs: as far as they are, without schedules; donated.
       schedule: of all runs.
-      num_evals: int32[], the first evaluation not counted.
+      num_evals: int32[], without the evaluation of the initial parameters.
 
     Returns:
       The runs, without schedules.
@@ -323,8 +323,8 @@ def _train_on_mesh(
 ) -> _TimedRuns:  # fmt: skip
     """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
 
-    Arguments are those of `_train_in_one_program`: `inputs` and `schedule` have a leading axis of runs, `out` is the
-    study's folder, and `report` is called with the share that is done.
+    Arguments are those of `_train_in_one_program`: `inputs` and `schedule` have a leading axis of runs, a schedule ends
+    at `seconds`, `out` is the study's folder, and `report` is called with the share that is done.
     """
     begin_time = time.perf_counter()
     runs, run_end_times = [], []
@@ -356,7 +356,7 @@ def _train_on_mesh(
 
 @comparable
 def _truncated_protocol(protocol: Protocol, seconds: float) -> Protocol:
-    """The protocol, ending after so many seconds."""
+    """The protocol, whose schedules end after so many virtual seconds."""
 
     def truncated_schedule(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
         """A function that makes the schedules of another one, ending after so many seconds."""

@@ -22,8 +22,8 @@ class Tuning:
     """How the hyperparameters of schemes are chosen: every scheme by as many trials, on seeds of their own.
 
     Attributes:
-      num_trials: B, of each scheme: of every variant of it (another number of local steps, for example) with so many
-        learning rates that there are B in all, which B must allow for.
+      num_trials: of each scheme: of every variant of it (another number of local steps, for example) with so many
+        learning rates that there are `num_trials` in all; the variants must divide it.
       rates: the lowest and the highest learning rate; those between are each the same multiple of the one before. A
         variant with a single trial has the one in the middle.
       own_rates: scheme -> its own lowest and highest rate, where another optimizer or another weight wants others.
@@ -57,7 +57,7 @@ class Tuning:
             rate_grid(*rates, num_rates=1)
 
     def grid(self, scheme: str, num_variants: int) -> np.ndarray:
-        """float64[B / num_variants]: the learning rates that each variant of a scheme is tried with.
+        """float64[num_trials / num_variants]: the learning rates that each variant of a scheme is tried with.
 
         Raises:
           ValueError: if the variants do not divide the trials.
@@ -70,7 +70,7 @@ class Tuning:
         return rate_grid(*self.own_rates.get(scheme, self.rates), self.num_trials // num_variants)
 
     def study(self, study: Study) -> Study:
-        """The study with the seeds of the trials.
+        """The study with the seeds of the trials in the place of its own.
 
         Raises:
           ValueError: if these would be seeds of the study itself.
@@ -144,9 +144,9 @@ def trial_plan(plan: Plan, rates: Sequence[float]) -> Plan:
 def select_runs(plan: Plan, which_runs: np.ndarray) -> Plan:
     """The plan of the runs `which_runs int[runs]` of a plan, in their order; a run may be there several times."""
 
-    def picked(x: jax.Array) -> jax.Array:
-        """An array of these runs."""
-        return jnp.asarray(x)[which_runs]
+    def picked(array: jax.Array) -> jax.Array:
+        """These runs of an array whose first axis is that of runs."""
+        return jnp.asarray(array)[which_runs]
 
     return plan._replace(
         inputs=jax.tree.map(picked, plan.inputs),

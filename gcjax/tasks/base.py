@@ -73,8 +73,8 @@ def merge(batches: Batch, weights: jax.Array) -> Batch:
     """One batch whose loss is the weighted sum of the losses of several.
 
     Args:
-      batches: C batches, every field with a leading axis C.
-      weights: float[C].
+      batches: C batches of B examples, every field [C, B, ...].
+      weights: float[C], of the batches.
     """
     scaled_batches = batches._replace(weights=weights[:, None].astype(batches.weights.dtype) * batches.weights)
     return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), scaled_batches)

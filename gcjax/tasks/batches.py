@@ -37,7 +37,7 @@ def sampling(
     local_data: bool,
     augmentation: Augmentation | None = None,
 ) -> Sampling:
-    """How batches are drawn.
+    """How batches are drawn: a function for the unit of a worker, and one for a chunk in a round.
 
     Args:
       num_examples: n.
@@ -132,7 +132,7 @@ def _whole_chunk_batch(max_size: int, data: Data, rng_key: jax.Array, chunk: jax
 
 
 def draw_indices(rng_key: jax.Array, num_indices: int, bound: jax.Array) -> jax.Array:
-    """Draws so many indices below `bound`, uniformly (to within bound / 2^32) and with replacement.
+    """int32[num_indices]: drawn from 0, ..., `bound` - 1, uniformly (to within bound / 2^32), with replacement.
 
     The 64 bits of the key are spread over the batch by the finaliser of MurmurHash3 (Appleby 2011). In a
     loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.

@@ -104,7 +104,7 @@ def _images(files: Mapping[str, bytes]) -> Images:
 
 
 def _records(name: str, file_bytes: bytes) -> np.ndarray:
-    """The records uint8[n, 3073] of a file."""
+    """The records uint8[n, 3073] of a file, a label and the pixels each; a `ValueError` if the bytes are none."""
     if len(file_bytes) % _RECORD_BYTES or not file_bytes:
         raise ValueError(
             f"{name} must be one or more records of {_RECORD_BYTES} bytes each; got {len(file_bytes):,} bytes."
@@ -120,7 +120,6 @@ def _records(name: str, file_bytes: bytes) -> np.ndarray:
 
 def _pixels_and_labels(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(uint8[n, 32, 32, 3], int32[n]) from records uint8[n, 3073]: a label, then the pixels of each channel."""
-    pixels = (
-        records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    )  # [n, channels, 32, 32] -> [n, 32, 32, channels]
+    channels_first = records[:, 1:].reshape(-1, 3, 32, 32)
+    pixels = channels_first.transpose(0, 2, 3, 1)
     return np.ascontiguousarray(pixels), records[:, 0].astype(np.int32)

@@ -93,7 +93,10 @@ def image_task(
 def _task_functions(
     network: Network, image_shape: tuple[int, ...], scale: Scale | None, dtype: Any, num_evaluated: int | None
 ) -> TaskFunctions:
-    """What a network decides of an image task; cached, so that equal settings give equal functions: compiled once."""
+    """Initial parameters, loss and metrics of an image task; cached, so that equal settings give equal functions.
+
+    Equal functions are compiled once. `image_shape` is (height, width, channels); `dtype` that of the parameters.
+    """
     module = network.module(NUM_CLASSES, dtype)
     slice_size = max(1, _SLICE_PIXELS // (image_shape[0] * image_shape[1]))
 

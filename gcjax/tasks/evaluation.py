@@ -11,7 +11,7 @@ def in_slices(function: Callable[[Any], Any], examples: Any, slice_size: int) ->
     """`function(examples)`, computed for at most `slice_size` examples at once.
 
     Args:
-      function: maps a pytree of arrays `[b, ...]` to one of arrays `[b, ...]`, each example by itself.
+      function: maps a pytree of arrays `[examples, ...]` to one of arrays `[examples, ...]`, each example by itself.
       examples: a pytree of arrays `[n, ...]`.
       slice_size: the most examples of a slice.
     """

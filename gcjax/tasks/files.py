@@ -30,7 +30,7 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
     """The bytes of all files of a data set, decompressed.
 
     Args:
-      source: which files.
+      source: which files, and their published digests.
       folder: where they lie; relative to the working directory, or to the home directory after `~`.
       checksums: file name -> MD5 digest, in place of the published ones; a file without one is not verified.
 

@@ -164,7 +164,7 @@ def _is_per_example(init: Callable[[jax.Array], Any], loss: _KeyedLoss, examples
     """Whether a loss is float[2] of two examples; raises `ValueError` if it is not one number for them either."""
     params = jax.eval_shape(init, jax.random.key(0))
     two_examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype), examples)
-    loss_shape = jax.eval_shape(lambda p, e: loss(p, e, rng_key=None), params, two_examples)
+    loss_shape = jax.eval_shape(lambda params, examples: loss(params, examples, rng_key=None), params, two_examples)
     if not isinstance(loss_shape, jax.ShapeDtypeStruct) or loss_shape.shape not in ((), (2,)):
         shape = getattr(loss_shape, "shape", loss_shape)
         raise ValueError(

@@ -47,7 +47,7 @@ def max_pool_3x3(images: jax.Array) -> jax.Array:
 def local_response_norm(
     images: jax.Array, *, radius: int = 4, bias: float = 1.0, alpha: float = 0.001 / 9, beta: float = 0.75
 ) -> jax.Array:
-    """Divides each channel by `(bias + alpha * sum of squares of the channels within radius) ** beta`.
+    """Divides each channel, the last axis, by `(bias + alpha * sum of squares of channels within radius) ** beta`.
 
     Local response normalisation (Krizhevsky, Sutskever, Hinton 2012, section 3.3); the defaults are those of
     the CIFAR-10 tutorial of TensorFlow.

@@ -53,7 +53,7 @@ def _squared_error(weights: jax.Array, batch: Batch, rng_key: jax.Array | None =
 
 
 def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
-    """Loss, suboptimality and distance to the optimum.
+    """Loss of `weights float[features]` over the training data, suboptimality (of the loss), distance to the optimum.
 
     The suboptimality is half the mean square of what the predictions differ from the optimal ones by, which is the
     difference of the losses and does not cancel near the optimum.

@@ -117,7 +117,10 @@ class ResNet20(nn.Module):
         return GroupNorm(self.dtype)(x)
 
     def _residual_block(self, x: jax.Array, features: int, stride: int) -> jax.Array:
-        """Two convolutions and a shortcut around them."""
+        """Two convolutions of `x [B, height, width, channels]` to `features` channels, and a shortcut around them.
+
+        The first takes every `stride`-th pixel. New channels of the shortcut are zeros.
+        """
         residual = self._conv_norm(nn.relu(self._conv_norm(x, features, stride)), features)
         num_new_channels = features - x.shape[-1]
         new_channels_on_each_side = (num_new_channels // 2, num_new_channels - num_new_channels // 2)

@@ -74,7 +74,7 @@ def text(
 
 
 def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Training windows uint8[n, context + 1], in the order of the text, and those held out."""
+    """Training windows uint8[n, context + 1], bytes in the order of the text, and those held out, from its end."""
     if not path.is_file():
         raise ValueError(f"path must be a text file; there is none at {path.absolute()}.")
     text_bytes = np.frombuffer(path.read_bytes(), np.uint8)
@@ -92,7 +92,10 @@ def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray
 
 @functools.lru_cache(maxsize=64)
 def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: int | None) -> TaskFunctions:
-    """What the network decides of `text`; cached, so that equal settings give equal functions: compiled once."""
+    """Initial parameters, loss and metrics of `text`; cached, so that equal settings give equal functions.
+
+    Equal functions are compiled once. `context`: bytes of a window; `width`, `depth` and `dtype`: of the network.
+    """
     module = Transformer(num_tokens=256, width=width, depth=depth, dtype=dtype, param_dtype=dtype)
     slice_size = max(1, _SLICE_TOKENS // context)
 

@@ -97,7 +97,10 @@ def check_code(
 
 
 def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
-    """float[states]: the distances of the decoded coefficients of all chunks from the identity, by the definition."""
+    """float[states]: the distances of the decoded coefficients of all chunks from the identity, by the definition.
+
+    `coding` has a leading axis of states.
+    """
     chunks, num_blocks = code.assignment.chunks, code.num_blocks
     encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
     shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks
@@ -114,7 +117,7 @@ def _zero_tolerance(code: GradientCode) -> float:
 
 
 def _check_assignment(assignment: Assignment, num_blocks: int) -> None:
-    """Chunks are numbers below N, each at most once for a worker and each of its blocks, and -1 only behind them."""
+    """Checks that chunks are numbers below N, each once at most per worker and block, and -1 only behind them."""
     chunks = np.asarray(assignment.chunks)
     rule = "the chunks of an assignment must be int[W, K]"
     require(chunks.ndim == 2 and chunks.dtype.kind == "i", f"{rule}; got {chunks.dtype}{list(chunks.shape)}")
@@ -136,7 +139,7 @@ def _check_assignment(assignment: Assignment, num_blocks: int) -> None:
 
 
 def _check_types(code: GradientCode) -> None:
-    """What a plan gives has the right shapes and types, with and without 64-bit types; nothing is computed."""
+    """Checks that what a plan gives has the right shapes and types, with and without 64-bit types; by tracing only."""
     num_workers, load = code.assignment.chunks.shape
     num_messages, num_blocks = code.num_messages, code.num_blocks
     shapes = {
@@ -225,7 +228,7 @@ def _furthest_bad_state(is_bad: Any, plans: _PlannedStates) -> int:
 
 
 def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
-    """What a plan says is finite, and its residual is the true distance."""
+    """Checks that what a plan says is finite in all states, and its residual is the true distance."""
     for name, field_of_states in plans.coding._asdict().items():
         _require_none(
             ~np.isfinite(field_of_states).reshape(len(field_of_states), -1).all(axis=1), plans, f"{name} must be finite"
@@ -238,7 +241,7 @@ def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
 
 
 def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing_states: int) -> None:
-    """What is in messages is finished, what is decoded is sent, and what is sent stays so.
+    """Checks that what is in messages is finished, what is decoded is sent, and what is sent stays so.
 
     Progress grows along the last `num_growing_states` of the states.
     """
@@ -263,7 +266,7 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing_state
 
 
 def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) -> None:
-    """Every set of up to `tolerated` stragglers is decoded exactly, and not every set of one more.
+    """Checks that every set of up to `tolerated` stragglers is decoded exactly, and not every set of one more.
 
     In the planned states each worker has done all or, as a straggler, nothing. The second rule is checked only if
     these are all 2^W such states.
@@ -281,7 +284,7 @@ def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) 
 
 
 def _check_never_grows(plans: _PlannedStates, num_growing_states: int) -> None:
-    """The distance never grows along the last `num_growing_states` states, in which progress grows."""
+    """Checks that the distance never grows along the last `num_growing_states` states, in which progress grows."""
     grows_after_state = np.diff(plans.distance[-num_growing_states:]) > 1e-9
     if grows_after_state.any():
         first_growing_state = len(plans.progress) - num_growing_states
@@ -293,7 +296,10 @@ def _check_never_grows(plans: _PlannedStates, num_growing_states: int) -> None:
 
 
 def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, random: np.random.Generator) -> None:
-    """At the time of completion the sum is exact; just before it is not."""
+    """Checks that at the time of completion the sum is exact, and just before it is not.
+
+    `plan_all`: plans of `num_states` states at once.
+    """
     is_held = code.assignment.chunks >= 0
     finish_times = _finish_times(is_held, random)
     times = np.asarray(call_or_fail("completion", jax.jit(jax.vmap(code.completion)), jnp.asarray(finish_times)))
@@ -338,7 +344,7 @@ def _distances_in_batches(
 
 
 def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """float64[cases, W, K]: when workers finish their chunks; all alike, in order, with ties, at random, some never."""
+    """float64[cases, W, K] seconds: when workers finish chunks: all alike, in order, tied, at random, some never."""
     num_workers = is_held.shape[0]
     equal_seconds, ordered_seconds = np.ones(num_workers), 1.0 + np.arange(num_workers)
     random_seconds = list(random.exponential(size=(4, num_workers)))
@@ -358,7 +364,7 @@ def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarra
 
 
 def _check_program(code: GradientCode, plans: _PlannedStates, quick: bool) -> None:
-    """One program for all progress, which gives what `vmap` gives, and what the function gives without `jit`."""
+    """Checks that the plan is one program for all progress, which gives the same as under `vmap` and without `jit`."""
     plan = TracedProgram(code.plan)
     state_ids = (0, len(plans.progress) - 1) if len(plans.progress) > 1 else (0,)
     for state in state_ids:

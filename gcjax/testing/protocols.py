@@ -188,7 +188,7 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
 
 
 def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
-    """Under `vmap` the first cases without a network have the same schedules, bit by bit."""
+    """Checks that under `vmap` the first three cases without a network have the same schedules, bit by bit."""
     indices = [i for i, case in enumerate(cases) if not case.message_seconds.any()][:3]
     batched_cases, schedules_alone = [cases[i] for i in indices], [schedules[i] for i in indices]
     durations = jnp.stack([jnp.asarray(case.durations) for case in batched_cases])
@@ -201,7 +201,7 @@ def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]
 
 
 def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
-    """The schedules keep to the protocol's specification, if there is one."""
+    """Checks that the schedules keep to the protocol's specification, if there is one."""
     if protocol.specification is None:
         return
     specification = call_or_fail("specification", protocol.specification, num_workers)

@@ -34,7 +34,7 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
 
 
 def _check_padding(schedule: Schedule, *, weight_can_be_0: bool) -> None:
-    """Empty slots and commits that do not happen are -1 and have the weight 0; contributions have one above 0.
+    """Checks that empty slots and commits that do not happen are -1, with weight 0; contributions have one above 0.
 
     With `weight_can_be_0` each commit has one such contribution at least.
     """
@@ -62,7 +62,7 @@ def _first_commit(is_bad: Any) -> int:
 
 
 def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
-    """Staleness is within the protocol's bound, and no version is read before it is committed."""
+    """Checks that staleness is within the protocol's bound, and no version is read before it is committed."""
     is_contribution = schedule.worker >= 0
     version_before_commit = np.arange(schedule.time.size)[:, None]
     staleness = np.where(is_contribution, version_before_commit - schedule.version, 0)
@@ -105,7 +105,7 @@ def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contr
 
 
 def _check_order(schedule: Schedule, protocol: Protocol) -> None:
-    """The units of a worker are used in their order, once they have been computed to the end and have arrived."""
+    """Checks that a worker's units are used in their order, once they are computed to the end and have arrived."""
     if protocol.code is not None:  # `work` is what a round has come to, also by units of other rounds
         return
     num_workers = schedule.start.shape[1]
@@ -128,7 +128,7 @@ def _check_order(schedule: Schedule, protocol: Protocol) -> None:
 
 
 def _check_times(schedule: Schedule, *, may_begin_while_sending: bool) -> None:
-    """No unit starts before its worker is free, nobody begins one while sending unless that is allowed."""
+    """Checks that no unit starts before its worker is free, nor while it sends, unless that is allowed."""
     for name, later_name in itertools.pairwise(("start", "compute_start", "compute_end", "finish")):
         times, later_times = getattr(schedule, name), getattr(schedule, later_name)
         is_finite = np.isfinite(times) & np.isfinite(later_times)
@@ -141,7 +141,7 @@ def _check_times(schedule: Schedule, *, may_begin_while_sending: bool) -> None:
 
 
 def _check_begins_after_previous_unit(schedule: Schedule, worker: int) -> None:
-    """No unit of a worker starts before the one before it is computed."""
+    """Checks that no unit of a worker starts before the one before it is computed."""
     units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
     start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]
     for unit, start, previous_end in zip(units[1:], start_times[1:], compute_ends[:-1], strict=True):
@@ -152,7 +152,7 @@ def _check_begins_after_previous_unit(schedule: Schedule, worker: int) -> None:
 
 
 def _check_begins_not_while_sending(schedule: Schedule, worker: int) -> None:
-    """No unit of a worker starts between the time when a message is sent and that when it has arrived."""
+    """Checks that no unit of a worker starts between the time when a message is sent and that when it has arrived."""
     start_times = schedule.start[np.isfinite(schedule.start[:, worker]), worker]
     is_sent = np.isfinite(schedule.send_start[:, worker])
     send_starts, arrivals = schedule.send_start[is_sent, worker], schedule.finish[is_sent, worker]
@@ -163,7 +163,7 @@ def _check_begins_not_while_sending(schedule: Schedule, worker: int) -> None:
 
 
 def _check_seconds(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
-    """Computing a unit takes as long as it was sampled to take, or less if it is cut off."""
+    """Checks that computing a unit takes as long as it was sampled to take, or less if it is cut off."""
     finite_starts = np.where(np.isfinite(schedule.compute_start), schedule.compute_start, 0)
     seconds = schedule.compute_end - finite_starts
     is_computed = np.isfinite(schedule.compute_start) & np.isfinite(schedule.compute_end)

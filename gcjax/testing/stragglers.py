@@ -64,7 +64,7 @@ def check_straggler_model(
 
 
 def _check_seconds(seconds: np.ndarray) -> None:
-    """All durations float[T, W] are at least 0, and none is NaN."""
+    """Checks that all durations float[T, W] are at least 0, and none is NaN."""
     is_bad = ~(seconds >= 0)
     if is_bad.any():
         unit, worker = np.argwhere(is_bad)[0]
@@ -73,7 +73,7 @@ def _check_seconds(seconds: np.ndarray) -> None:
 
 
 def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> None:
-    """State and seconds have the right shapes and types, and the state keeps its own; by tracing alone."""
+    """Checks that state and seconds have the right shapes and types, and the state keeps its own; by tracing alone."""
     state = call_or_fail("init", lambda: model.init(key, num_workers))
     second_state = call_or_fail("init", lambda: model.init(key, num_workers))
     require(same(state, second_state), "the same key must give the same state", "two calls of init with one key")
@@ -102,7 +102,7 @@ def _type_and_shape(x: Any) -> str:
 
 
 def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_workers: int) -> None:
-    """One program for all keys, which gives what `vmap` over keys gives."""
+    """Checks that durations of all keys are one program, which gives what `vmap` over keys gives."""
     keys = jax.random.split(key, 3)
 
     def sample(rng_key: jax.Array) -> jax.Array:
@@ -121,7 +121,7 @@ def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_worke
 
 
 def _check_eager(model: StragglerModel, key: jax.Array, num_workers: int) -> None:
-    """The first unit takes the same time with and without `jit`."""
+    """Checks that the first unit takes the same time with and without `jit`."""
     state = model.init(key, num_workers)
     seconds_without_jit, _ = call_or_fail("sample", model.sample, state, key)
     seconds_with_jit, _ = jax.jit(model.sample)(state, key)

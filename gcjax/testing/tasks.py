@@ -58,7 +58,7 @@ def check_task(
 
 
 def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
-    """Loss, gradient and metrics have the right shapes and types; nothing is computed."""
+    """Checks that loss, gradient and metrics have the right shapes and types; nothing is computed."""
     float_types = {
         parameter.dtype for parameter in jax.tree.leaves(params) if jnp.issubdtype(parameter.dtype, jnp.floating)
     }
@@ -78,7 +78,7 @@ def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
 
 
 def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bool) -> None:
-    """Loss, gradient and metrics are finite at two points; unless quick, the loss compiled again is the same."""
+    """Checks that loss, gradient, metrics are finite at 2 points; unless quick, a loss compiled again is the same."""
     loss_and_gradient = jax.jit(jax.value_and_grad(task.loss))
     metrics_program = jax.jit(task.metrics)
     for parameters_in_words, tried_params in (
@@ -123,7 +123,7 @@ def _check_batches(
     index_pairs: tuple[tuple[int, int], ...],
     quick: bool,
 ) -> None:
-    """Batches are the same when drawn alone, again, under `vmap` with others, and without `jit`.
+    """Checks that batches are the same when drawn alone, again, under `vmap` with others, and without `jit`.
 
     Args:
       name: of the function, for errors.
@@ -160,7 +160,7 @@ def _check_batches(
 
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
-    """The loss of two merged batches is the weighted sum of their losses."""
+    """Checks that the loss of two merged batches is the weighted sum of their losses."""
     weights = jnp.asarray([0.5, -2.0], jnp.float32)
     workers = jnp.arange(2, dtype=jnp.int32)
     batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, key, workers, jnp.int32(0))
@@ -174,7 +174,7 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
 
 
 def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
-    """Mean loss and mean gradient of the chunks are those of all data, in every round."""
+    """Checks that mean loss and mean gradient of the chunks are those of all data, in every round."""
     nearby_params, chunks = perturbed(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
 
     def mean_loss(params: Any, round: jax.Array) -> jax.Array:

@@ -55,9 +55,9 @@ class Detector:
     def __init__(self, num_workers: int) -> None:
         """Starts without steps."""
         self._step_numbers: np.ndarray = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
-        self._lateness: np.ndarray = np.empty((0, num_workers))
+        self._lateness: np.ndarray = np.empty((0, num_workers))  # seconds
         self._iteration_seconds: np.ndarray = np.empty(0)
-        self.verdicts: dict[int, Verdict] = {}
+        self.verdicts: dict[int, Verdict] = {}  # worker -> verdict, of those who are slow now
         self.num_steps = 0
 
     @property
@@ -69,7 +69,8 @@ class Detector:
         """Takes the next steps.
 
         Returns:
-          For each step at which somebody is named, or was at the one before: its position, and who is slow then.
+          For each step at which somebody is named, or was at the one before: its position among `steps`, and the
+          verdicts on those who are slow then, by worker.
         """
         num_old = len(self._step_numbers)
         lateness = np.nan_to_num(steps.compute - _low_medians(steps.compute)).clip(0.0)
@@ -94,7 +95,10 @@ class Detector:
         return named_steps
 
     def _verdict(self, worker: int, position: int, is_slow: np.ndarray, costs: np.ndarray) -> Verdict:
-        """On a worker that is named, by the window whose last row is number `position`."""
+        """The verdict on a worker that is named, by the window of steps whose last row is number `position`.
+
+        `is_slow bool[T, W]`, `costs float[T, W]`: shares of the iterations.
+        """
         window = slice(max(0, position + 1 - WINDOW), position + 1)
         is_slow_in_window, verdict_before = is_slow[window, worker], self.verdicts.get(worker)
         since = verdict_before.since if verdict_before else int(self._step_numbers[window][is_slow_in_window.argmax()])

@@ -18,13 +18,13 @@ class Exchange(Protocol):
         """Before anything else: the number of this process."""
 
     def append(self, rows: np.ndarray) -> None:
-        """Gives float64[N, 7], rows of this process, to all."""
+        """Gives float64[rows, 7], rows of this process, to all."""
 
     def news(self) -> np.ndarray:
-        """float64[N, 7]: the rows of all processes, this one included, that have come since the last call."""
+        """float64[rows, 7]: the rows of all processes, this one included, that have come since the last call."""
 
     def all_rows(self) -> np.ndarray:
-        """float64[N, 7]: all that have ever come; later ones last."""
+        """float64[rows, 7]: all that have ever come; later ones last."""
 
     def close(self) -> None:
         """At the end, in process 0 only."""

@@ -1,6 +1,6 @@
 """All processes as one of them knows them: their rows step by step, and who is slow.
 
-Letters: W workers (processes), N rows.
+Letters: W workers (processes).
 """
 
 import threading
@@ -19,7 +19,7 @@ class Group:
     """Takes rows in any order, and judges each step when all processes have a row for it, or are silent."""
 
     def __init__(self, num_workers: int) -> None:
-        """Starts without rows, for W processes."""
+        """Starts without rows, for W = `num_workers` processes; a process is silent after `PATIENCE` times unheard."""
         self._waiting_rows = empty_rows()  # of steps that are not judged yet
         self._last_step_of_worker = np.full(num_workers, -1)  # the last step of each process
         self._times_unheard = np.zeros(num_workers, np.int64)
@@ -31,7 +31,7 @@ class Group:
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> list[Report]:
-        """Takes rows float64[N, 7]: the worker and `COLUMNS`.
+        """Takes rows float64[rows, 7]: the worker and `COLUMNS`.
 
         Returns:
           What was known at each step at which a process was newly named, or as worse than before, or no longer; and
@@ -63,7 +63,10 @@ class Group:
             return len(np.unique(self._last_step_of_worker[self._times_unheard < PATIENCE])) <= 1
 
     def _judge_complete_steps(self) -> list[Report]:
-        """Gives all steps that are complete to the detector; the reports on those at which who is named changes."""
+        """Gives all complete steps, of all who are not silent, to the detector; returns the reports on changes.
+
+        A change is that another process is named, or one as worse than before, or no longer.
+        """
         last_common_step = self._last_step_of_worker[self._times_unheard < PATIENCE].min(initial=np.iinfo(np.int64).max)
         is_ready = self._waiting_rows[:, 1] <= last_common_step
         if not is_ready.any():
@@ -78,7 +81,7 @@ class Group:
         return changes
 
     def _has_changed(self, verdicts: dict[int, Verdict]) -> bool:
-        """Whether `verdicts` name other processes than the last ones, or one as worse than before."""
+        """Whether `verdicts`, by worker, name other processes than those of the last call, or one as worse."""
         levels_before = self._levels_of_named
         self._levels_of_named = {}
         for worker, verdict in verdicts.items():

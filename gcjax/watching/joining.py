@@ -1,6 +1,6 @@
 """From what each process measured of itself to what each computed and waited.
 
-Letters: T steps, W workers (processes), N rows.
+Letters: T steps, W workers (processes).
 """
 
 from typing import NamedTuple
@@ -33,14 +33,14 @@ def empty_rows() -> np.ndarray:
 
 
 def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
-    """What the processes computed and waited.
+    """What the processes computed and waited, in seconds, of each step.
 
     A process that marks its local part knows both. For the others it is assumed that the step keeps all devices busy
     for the same time, so that who was late least waited most: the wait of a process is how much less it was late than
     the latest one. Steps that wait for no other process (`host` is NaN) are all computing.
 
     Args:
-      rows: float64[N, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
+      rows: float64[rows, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
       num_workers: W.
     """
     step_numbers = np.unique(rows[:, 1]).astype(np.int64)
@@ -57,7 +57,7 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
 
 
 def joined(rows: np.ndarray) -> Trace:
-    """The trace of rows float64[N, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
+    """The trace of float64[rows, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
 
     Raises:
       ValueError: if there are no rows.

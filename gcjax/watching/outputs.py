@@ -41,7 +41,7 @@ class Outputs:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Waits for a function; what has a method `lower` is one compiled program."""
+        """`function`: whose outputs are waited for; what has a method `lower` is one compiled program."""
         self._is_program = hasattr(function, "lower") or isinstance(function, jax.stages.Compiled)
         self._awaited_paths: list[Path] | None = None  # of the arrays to wait for; None if they are to be chosen
         self._copied_paths: list[Path] = []  # of the arrays of which one number is copied and waited for
@@ -61,7 +61,7 @@ class Outputs:
         return [_first_number(_leaf_at(output, path).addressable_data(0)) for path in self._copied_paths]
 
     def wait(self, output: Any, copies: Sequence[jax.Array]) -> bool:
-        """Waits until the output is computed; whether there was anything to wait for.
+        """Waits until the output is computed; returns whether there was anything to wait for.
 
         Args:
           output: what the step has returned.
@@ -90,7 +90,10 @@ class Outputs:
         return bool(arrays or copies)
 
     def _note_donation(self, path: Path) -> None:
-        """Notes that an array was given away before it was waited for: others are chosen the next time."""
+        """Notes that an array was given away (donated) before it was waited for: others are chosen the next time.
+
+        Twice within `RARELY` waits is often: a number of such an array is copied.
+        """
         last_donation = self._last_donation.get(path, -RARELY)
         if self._num_waits - last_donation < RARELY:
             self._often_donated.add(path)
@@ -98,7 +101,7 @@ class Outputs:
         self._awaited_paths = None
 
     def _choose(self, output: Any) -> None:
-        """Chooses the arrays to wait for, and which of them must be copied."""
+        """Chooses the arrays to wait for, one of a program, and which of them must be copied."""
         leaves_by_part: dict[Any, list[tuple[bool, int, int, Path]]] = {}  # the smaller, the better to wait for
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
             if _can_wait(leaf):
@@ -120,7 +123,7 @@ def _can_wait(leaf: Any) -> bool:
 
 
 def _check_no_tracers(output: Any) -> None:
-    """Raises `ValueError` if JAX is tracing."""
+    """Raises `ValueError` if JAX is tracing what has returned this output."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(output)):
         raise ValueError(
             "What is timed must not be compiled as part of something else, since compiled programs do not look at "

@@ -16,7 +16,7 @@ class Pulse:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Starts without beats; a clock in seconds."""
         self._clock = clock
-        self._stalls: list[tuple[float, float]] = []
+        self._stalls: list[tuple[float, float]] = []  # (begin, end) seconds
         self._next_beat_time = float("inf")
         self._is_over = threading.Event()
 

@@ -52,7 +52,7 @@ class Recorder:
         self._thread.start()
 
     def rows(self) -> np.ndarray:
-        """float64[N, 6]: what was measured of the steps that have ended since the last call."""
+        """float64[rows, 6]: what was measured of the steps that have ended since the last call."""
         events = self._events[:]
         if not events:
             return np.empty((0, len(COLUMNS)))
@@ -95,7 +95,10 @@ def _pause(step_seconds: float) -> float:
 
 
 def _end_time(outputs: Outputs | None, output: Any, copies: Sequence[Any], return_time: float) -> float:
-    """When all of an output is there; what has no arrays was done when it was returned; NaN if that is not known."""
+    """Seconds of the clock, when all of an output is there; waits for it.
+
+    `return_time` if it has no arrays: it was done when it was returned. NaN if the time is not known, as of a failure.
+    """
     if outputs is None:
         return math.nan
     try:
@@ -109,7 +112,7 @@ class Periodic:
     """Calls a function again and again on a thread of its own; what it raises is said, and ends nothing."""
 
     def __init__(self, function: Callable[[], None], seconds: float) -> None:
-        """Starts the thread; so many seconds between calls."""
+        """Starts a thread that calls the function, with so many seconds between calls."""
         self._function, self._seconds = function, seconds
         self._is_over = threading.Event()
         self._problems: set[str] = set()

@@ -37,7 +37,7 @@ class SharedFolder:
     is_shared = True
 
     def __init__(self, path: Path, prefix: str, first_step: int) -> None:
-        """Makes the folder if there is none."""
+        """Makes the folder if there is none; files begin with `prefix` and `first_step`, that of this run."""
         self.path, self.prefix, self.first_step = path, prefix, first_step
         path.mkdir(parents=True, exist_ok=True)
         self._file: Path | None = None  # until `open`
@@ -85,7 +85,7 @@ class SharedFolder:
         return np.concatenate([empty_rows(), *(self._new_rows(file) for file in self._files(self.first_step))])
 
     def all_rows(self) -> np.ndarray:
-        """The rows of all runs, later ones last; what a later run has measured again is left out of earlier ones."""
+        """float64[rows, 7]: of all runs, later ones last; steps that a later run measured again count there only."""
         first_steps = sorted({_first_step(file) for file in self.path.glob(f"{self.prefix}.*.*.csv")})
         rows = empty_rows()
         for first_step in first_steps:
@@ -99,7 +99,7 @@ class SharedFolder:
         return sorted(self.path.glob(f"{self.prefix}.{first_step}.*.csv"))
 
     def _new_rows(self, file: Path) -> np.ndarray:
-        """The rows of the whole lines after what was taken last time; from the beginning if the file is a new one."""
+        """float64[rows, 7]: the whole lines after what was taken last time; all lines if the file is a new one."""
         last_beginning, offset = self._offsets.get(file, (b"", 0))
         with file.open("rb") as stream:
             beginning = stream.read(_NUM_BEGINNING)
@@ -118,7 +118,7 @@ def _first_step(file: Path) -> int:
 
 
 def _rows_of_lines(data: bytes) -> np.ndarray:
-    """float64[N, 7]: the lines that are whole and no head, and have numbers in all cells that are not empty."""
+    """float64[rows, 7]: the lines that are whole and no head, and have numbers in all cells that are not empty."""
     data = data[: data.rfind(b"\n") + 1].removeprefix(_HEAD.encode())
     if not data:
         return empty_rows()
@@ -133,7 +133,7 @@ def _rows_of_lines(data: bytes) -> np.ndarray:
 
 
 def _table_of_lines(data: bytes) -> np.ndarray:
-    """float64[N, 7] of lines without a head."""
+    """float64[rows, 7] of lines without a head."""
     table = csv.read_csv(
         pa.py_buffer(data),
         read_options=csv.ReadOptions(column_names=_NAMES, use_threads=False),

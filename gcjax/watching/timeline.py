@@ -2,8 +2,6 @@
 
 Times are those of one clock of the process; clocks of different processes are never compared. All leave a collective
 together, so the end of a step is the common zero from which each measures when it is ready for the next one.
-
-Letters: E events, N rows.
 """
 
 from collections.abc import Sequence
@@ -36,14 +34,14 @@ def measured(
     """What was measured of some steps; nothing of one if it is not known when it or the one before ended.
 
     Args:
-      events: of E steps, in their order.
+      events: of some steps, in their order; times are seconds.
       begin: when the step before them ended; NaN if that is not known.
       stalls: (begin, end) of each time in which the process stood still.
       waits: whether a step waits for other processes.
       has_accelerator: whether something else than the process computes, and goes on when that stands still.
 
     Returns:
-      float64[N, 6] with the columns `COLUMNS`.
+      float64[rows, 6] with the columns `COLUMNS`.
     """
     step_numbers, call_time, return_time, local_end, end = np.asarray(events, np.float64).reshape(-1, 5).T
     begin_times = np.concatenate([[begin], end[:-1]])

@@ -64,7 +64,7 @@ class Watch:
         self._num_forks = under_way.num_forks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the step."""
+        """Calls the step, and has the recorder note when its output is there; an error of the step is raised again."""
         if self._is_over or self._num_forks != under_way.num_forks:
             return self._step(*args, **kwargs)
         recorder = self._recorder or self._begin()
@@ -137,7 +137,7 @@ class Watch:
         self._periodic.attempt(self._finish)
 
     def _begin(self) -> Recorder:
-        """Looks up which process this is, and starts the threads; once, whatever threads call the step."""
+        """The recorder; the first call looks up which process this is, and starts the threads. Threads may call it."""
         with _beginning:
             if self._recorder is None:
                 self._start()

@@ -145,7 +145,7 @@ class Driven:
         if worker in self.connections:
             self.deal(self.connections.pop(worker), None)
             if isinstance(self.programs[worker], OverlappingProgram):
-                self.programs[worker].cancel()
+                self.programs[worker].give_up_turn()
 
     def kill(self, worker):
         """The worker is lost; the next that joins with its number is another process."""
@@ -184,7 +184,7 @@ class Driven:
         order, connection, program = orders[-1], self.connections[worker], self.programs[worker]
         done = self.pushed[worker]
         if order.header["last_arrived_turn"] != (done[-1].header["turn"] if done else -1):
-            program.cancel()
+            program.give_up_turn()
         if order.header["begins_anew"]:
             program.begin_anew()
         for message in orders:  # parameters that came with an order that was cut off are not the newest ones
@@ -198,7 +198,7 @@ class Driven:
             self.deal(connection, Message({"kind": "pull", "turn": order.header["turn"]}))
             answers = [m for m in connection.sent if m.kind == "params"]
             if not answers:
-                program.cancel()
+                program.give_up_turn()
                 return
             connection.sent.remove(answers[-1])
             version_params = wire.from_bytes(answers[-1].body, self.layout)
@@ -232,7 +232,7 @@ class Driven:
             if order["last_arrived_turn"] != self.last_pushed.get(worker, -1) or done[0] > self.last_pushed.get(
                 worker, -1
             ):
-                self.programs[worker].cancel()  # what it pushed was dropped, or its turn was cut off
+                self.programs[worker].give_up_turn()  # what it pushed was dropped, or its turn was cut off
             params = orders[-1].body
             self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
             done[:] = order["turn"], 0

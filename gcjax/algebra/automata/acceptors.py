@@ -100,7 +100,10 @@ class Subsets:
         return len(self._set_number_by_bytes)
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """int64[N], the sets after a step from each set and state; built where they are asked for the first time."""
+        """int64[n], the sets after a step from each set and state; built where they are asked for the first time.
+
+        `sets`, `states` and `steps` are int[n], their numbers.
+        """
         state_steps = states * self._space.num_steps + steps
         unknown = np.flatnonzero(self._next_set[sets, state_steps] == UNKNOWN)
         if unknown.size:
@@ -120,7 +123,7 @@ class Subsets:
         return (self._member_bits[sets] & self._aborting_bits[states]).any(axis=1)
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray:
-        """bool[N, M], whether each of the M sets is smaller than and within the one asked for."""
+        """bool[n, all sets], whether each set known so far is within, and smaller than, each of `sets int[n]`."""
         all_bits = self._member_bits[: self.num_sets]
         is_proper_subset = np.ones((sets.size, len(all_bits)), bool)
         for asked_word, word in zip(self._member_bits[sets].T, all_bits.T, strict=True):  # 64 control states each

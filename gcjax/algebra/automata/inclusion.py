@@ -82,7 +82,10 @@ class _Search:
         self.layers: list[_Layer] = []
 
     def refinement(self) -> Refinement:
-        """The shortest counterexample, or none; layer by layer, each the pairs that traces one step longer lead to."""
+        """The shortest counterexample, or none; layer by layer, each the pairs that traces one step longer lead to.
+
+        A pair is a configuration, and the set of control states in which the specification may be meanwhile.
+        """
         initial = np.flatnonzero(self._automaton.initial)
         initial_sets = self._spec.initial[self._shared_states(initial)]
         no_parent = no_step = np.full(initial.size, -1)

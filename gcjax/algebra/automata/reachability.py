@@ -58,7 +58,7 @@ def _closure(start: jax.Array, sources_and_targets: jax.Array) -> jax.Array:
     """
 
     def take_moves(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """One more step along the moves: what can be reached, bool[C], and whether that is more than before."""
+        """One more step along the moves: what can be reached, bool[configurations], and whether that is more."""
         is_reached, _ = carry
         targets, sources = sources_and_targets[1], sources_and_targets[0]
         extended = is_reached.at[targets].max(is_reached[sources])

@@ -50,7 +50,7 @@ def by_start(model: Model, q: jax.Array) -> Command:
 
 
 def reflexive_transitive(relation: jax.Array) -> jax.Array:
-    """bool[S, S], the reflexive and transitive closure of a relation bool[S, S]."""
+    """bool[S, S], the reflexive and transitive closure of a relation bool[S, S] (entry [s, t]: s leads to t)."""
     reached = relation | jnp.eye(len(relation), dtype=bool)
     # Paths twice as long each time; the longest shortest one has S - 1 steps.
     num_doublings = len(relation).bit_length()
@@ -111,7 +111,7 @@ class Instances:
           model: the traces that there are.
           rng_key: what all variables are drawn from.
           num: how many instances.
-          operators: what the names in the terms mean.
+          operators: name in the terms -> function of the model and the operator's arguments.
         """
         self._model, self._key, self._num_instances, self._operators = model, rng_key, num, operators
         self._value_of_variable: dict[str, Any] = {}

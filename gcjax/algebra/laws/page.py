@@ -28,7 +28,7 @@ reach.
 
 
 def markdown(laws: Sequence[Law] = LAWS) -> str:
-    """The documentation page."""
+    """The documentation page, in Markdown: a table of laws for each section."""
     lines = [_INTRODUCTION]
     sections_in_order = dict.fromkeys(law.section for law in laws)
     for section in sections_in_order:
@@ -46,7 +46,7 @@ def _cells(law: Law) -> tuple[str, ...]:
 
 
 def table(results: Sequence[Result]) -> RichTable:
-    """For the terminal: what became of each law."""
+    """For the terminal: a row for each law that was tried, with its outcome."""
     headings = ("Law", "Outcome", "", "Source")  # the third column is what the law claims
     rows: list[list[str | Text]] = []
     for result in results:

@@ -195,7 +195,7 @@ def _synchronisation_laws() -> list[tuple[Any, ...]]:
 
 
 def _operator_laws() -> list[Law]:
-    """These rows for every parallel operator."""
+    """The axioms and laws of synchronisation for every parallel operator, in the place of `@`."""
     all_laws = []
     for section, operator, space in (
         ("parallel", "parallel", STATES),

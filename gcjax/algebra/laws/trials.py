@@ -93,7 +93,7 @@ def check_all(
 
 
 def check(law: Law, instances: Instances) -> Result:
-    """Tries one law on these instances."""
+    """Tries one law on these instances: "holds", "refuted" with the first counterexample, or "out of reach"."""
     if law.kind == "out of reach":
         return Result(law, law.kind)
     value_of_term: dict[Any, Any] = {}  # so that each is computed once

@@ -45,13 +45,13 @@ def folded(summary: str, body: str) -> str:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, num_key_columns: int = 1, left_heads: Sequence[str] = ()
 ) -> str:
-    """A table of text; wider ones than the screen are scrolled, and their first column stays.
+    """A table of text as HTML; wider ones than the screen are scrolled, and their first column stays.
 
     Args:
-      heads: of the columns.
-      rows: of cells.
-      num_key_columns: how many columns name the row.
-      left_heads: those of the other columns of text; numbers are to the right.
+      heads: of the columns, not escaped yet.
+      rows: of cells, likewise.
+      num_key_columns: how many columns, the first ones, name the row; they are aligned to the left.
+      left_heads: those of further columns aligned to the left, with text; all others, with numbers, are to the right.
     """
     is_left = [i < num_key_columns or head in left_heads for i, head in enumerate(heads)]
     head_row = _table_row("th", heads, is_left)
@@ -72,8 +72,8 @@ def markdown(page: str) -> str:
 
 
 def inline_html(text: str) -> str:
-    """A text with what Markdown has within a line."""
-    text_and_code = html.escape(text).split("`")  # in turns
+    """A line of Markdown as HTML: with code, bold and emphasis; the rest is escaped."""
+    text_and_code = html.escape(text).split("`")  # text first, then code, and so on
     is_last_never_closed = len(text_and_code) % 2 == 0
     if is_last_never_closed:
         text_and_code[-2:] = ["`".join(text_and_code[-2:])]
@@ -96,7 +96,10 @@ def _class_attribute(kind: str) -> str:
 
 
 def _table_row(tag: str, cells: Sequence[str], is_left: Sequence[bool]) -> str:
-    """A row of a table; the first cell of one in the body is a head, too."""
+    """A row of a table as HTML; its first cell is a head (`th`) in any row, the others have the tag `th` or `td`.
+
+    `is_left`: for each cell, whether it is aligned to the left.
+    """
     tags = ["th" if column == 0 else tag for column in range(len(cells))]
     html_cells = [
         f"<{cell_tag}{_class_attribute('' if cell_is_left else 'number')}>{html.escape(str(cell))}</{cell_tag}>"
@@ -106,7 +109,7 @@ def _table_row(tag: str, cells: Sequence[str], is_left: Sequence[bool]) -> str:
 
 
 def _kind_of_line(line: str) -> str:
-    """What a line of Markdown is a part of."""
+    """The kind of block that a line of Markdown is a part of, for `_block_html`."""
     if line.startswith("|"):
         return "table"
     if line.startswith("#"):
@@ -117,7 +120,7 @@ def _kind_of_line(line: str) -> str:
 
 
 def _block_html(kind: str, lines: list[str]) -> str:
-    """Lines of one kind as HTML."""
+    """Lines of Markdown that follow each other, all of one kind (`_kind_of_line`), as HTML."""
     if kind == "table":
         return _markdown_table_html(lines)
     if kind == "heading":
@@ -129,7 +132,7 @@ def _block_html(kind: str, lines: list[str]) -> str:
 
 
 def _markdown_table_html(lines: list[str]) -> str:
-    """A table of Markdown, whose second line says which columns are of numbers; nothing if it has no row."""
+    """A table of Markdown as HTML; "" if it has no row. Its second line says which columns are of numbers, by a ":"."""
     rows = tables.rows_of_tables("\n".join(lines))[0]
     heads = list(rows[0]) if rows else []
     alignment_rules = [alignment_rule.strip() for alignment_rule in lines[1].strip().strip("|").split("|")]

@@ -29,7 +29,7 @@ _NUM_TIME_STEPS = 1_000_000  # into which the time of a timeline is divided
 
 
 def charts(results: Results) -> list[dict[str, Any]]:
-    """The loss, and the target's metric, against virtual time: a chart each, with a curve a scheme."""
+    """The loss, and the target's metric, against virtual time: a chart each, with a curve a scheme, for the script."""
     target = results.facts["target"]
     metrics = drawn_metrics(results)
     scheme_styles = styles(results, metrics[0])
@@ -49,7 +49,7 @@ def charts(results: Results) -> list[dict[str, Any]]:
 
 
 def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
-    """The loss of the commits of live runs against time, a chart; none if no run has one."""
+    """The loss of the commits of live runs against time, a list of one chart; empty if no run has losses."""
     losses = [(activity.name, activity.loss) for activity in activities if activity.loss and len(activity.loss["time"])]
     curves = [_run_curve(name, loss, index=i, num_curves=len(losses)) for i, (name, loss) in enumerate(losses)]
     chart = {"title": "loss of the commits against time", "metric": "loss", "clock": "time (s)", "logarithmic": True,
@@ -58,7 +58,7 @@ def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
 
 
 def _run_curve(name: str, loss: Columns, *, index: int, num_curves: int) -> dict[str, Any]:
-    """The loss of one of some runs, in the colour and the dashes of its index."""
+    """The curve of one run's loss, in the colour and the dashes of its index; `loss` has columns `time` and `value`."""
     shown_points = _thinned_indices(len(loss["time"]), points_a_curve(num_curves))
     times, values = ([_rounded(x) for x in loss[column][shown_points]] for column in ("time", "value"))
     colour, dashes = COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
@@ -82,7 +82,7 @@ def _lowest_shown(target: dict[str, Any]) -> float | None:
 
 
 def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
-    """The mean over seeds, and their range."""
+    """The curve of a metric for one scheme: the mean over seeds, and their range as a band."""
     times, values = seed_curves(results, scheme, metric)  # [V], [S, V]
     shown_points = _thinned_indices(times.size, points_a_curve(len(results.schemes)))
     columns = {"time": times, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
@@ -103,7 +103,7 @@ def _rounded(value: float) -> float | None:
 
 
 def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
-    """Who did what when: for each scheme the bars of its workers, in steps of a millionth of the time."""
+    """Who did what when: for each scheme the bars of its workers; times are in steps of the time that is shown."""
     shown_activities = activities[:MAX_TIMELINES]
     max_units = max(1, MAX_UNITS // max(1, len(shown_activities)))
     limited_activities = [limited_activity(activity, max_units=max_units) for activity in shown_activities]
@@ -117,7 +117,10 @@ def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
 
 
 def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
-    """The bars of one scheme: columns `row`, `lane`, `state`, `begin`, `end`, `unit`; and the times of its commits."""
+    """The bars of one scheme: columns `row`, `lane`, `state`, `begin`, `end`, `unit`; and the times of its commits.
+
+    `seconds`: the length of the timeline, which times are counted by, in `_NUM_TIME_STEPS` steps.
+    """
     track_slices = slices(activity)
     is_server = track_slices.worker == SERVER
     is_bar = ~is_server & (track_slices.name != "waiting")

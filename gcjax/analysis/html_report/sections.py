@@ -47,7 +47,7 @@ def loss_section(num_runs: int) -> Section:
 
 
 def _charts_section(note: str, *, num_curves: int) -> Section:
-    """The place of charts, with a note."""
+    """The place where the page's script draws charts of `num_curves` curves, with a note."""
     note_paragraph = blocks.paragraph(
         f"{note}; at most {figures.points_a_curve(num_curves)} points a curve.", kind="note"
     )
@@ -55,7 +55,7 @@ def _charts_section(note: str, *, num_curves: int) -> Section:
 
 
 def timelines_section(activities: Sequence[Activity]) -> Section:
-    """The place of the timelines."""
+    """The place where the page's script draws the timelines, with a note on what is shown."""
     notes = [
         f"The first seed or run. A row is a worker; the ticks above are commits, {figures.MAX_TICKS} at most; "
         f"{figures.MAX_UNITS} units of work at most. For all of them, write a timeline for Perfetto: gcjax report "
@@ -73,7 +73,7 @@ def page_section(markdown: str) -> Section:
 
 
 def images_section(folder: Path) -> Section | None:
-    """The figures of a folder, as far as they are not too large; None if there are none."""
+    """The `.png` figures of a folder, as many as take `_MAX_IMAGE_BYTES` together; None if there are none."""
     images, total_bytes = [], 0
     for file in sorted(folder.glob("*.png")):
         total_bytes += file.stat().st_size
@@ -118,7 +118,7 @@ def trace_section(
 
 
 def run_section(facts: Mapping[str, Any]) -> Section:
-    """What ran where: the machine, the versions, the numbers of the run, the seconds of each scheme."""
+    """What ran where, by the facts of `run.json`: the machine, versions, the run's numbers, each scheme's seconds."""
     machine = {name: facts[name] for name in _MACHINE_FACTS if name in facts}
     numbers = {
         name: value
@@ -144,7 +144,7 @@ def _scheme_seconds_table(facts_of_schemes: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def config_section(text: str) -> Section:
-    """The config in all its parts."""
+    """The text of the config, folded away; a very long one is cut."""
     shown_text = text[:_MAX_CONFIG_CHARACTERS]
     cut_note = (
         blocks.paragraph(f"The first {_MAX_CONFIG_CHARACTERS} of {len(text)} characters.", kind="note")

@@ -97,7 +97,7 @@ def _not_reached_sentence(schemes: list[str]) -> str:
 
 
 def _halt_sentence(results: Results) -> str:
-    """Who came to a halt for some seed."""
+    """Which schemes came to a halt for some seed; "" if none did."""
     halted_schemes = [scheme for scheme, facts in results.facts["schemes"].items() if any(facts["stalled"])]
     return (
         f"{_enumeration(halted_schemes)} came to a halt, waiting for a worker that has failed."

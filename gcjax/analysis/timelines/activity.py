@@ -63,7 +63,7 @@ def of_schedule(
     window: tuple[float, float] | None = None,
     workers: int | Sequence[int] | None = None,
 ) -> Activity:
-    """What a record says, in a window of time and of some workers.
+    """What workers and server did by a record, in a window of time and of some workers.
 
     Args:
       schedule: of one run.
@@ -72,7 +72,7 @@ def of_schedule(
         that never ends is one that the end of the run cuts off.
       loss: float[E], that of each commit.
       window: seconds, from when to when.
-      workers: how many, evenly spaced, or which.
+      workers: how many, evenly spaced among all, or which. All if None, but `MAX_WORKERS` of a large record.
 
     Raises:
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.
@@ -107,7 +107,7 @@ def _units_of_workers(name: str, record: Schedule, durations: np.ndarray, worker
 
 
 def _contributions_until(name: str, record: Schedule, seconds: float) -> Columns:
-    """The columns `contributions` of an `Activity`, of all commits until then."""
+    """The columns `contributions` of an `Activity`, of all commits until `seconds`; `name` is the run's."""
     num_commits = int(np.searchsorted(record.time, seconds, side="right"))
     fields_by_commit: Any = {
         field: getattr(record, field)[:num_commits] for field in ("time", "worker", "unit", "work", "weight")
@@ -122,7 +122,9 @@ def limited_activity(
     workers: int | Sequence[int] | None = None,
     max_units: int = MAX_UNITS,
 ) -> Activity:
-    """A part of an activity; where neither window nor workers are given, so much that it has at most `max_units` units.
+    """A part of an activity: the window (seconds, from when to when) and the workers given (how many, or which).
+
+    Where neither is given, so few workers and seconds that there are at most `max_units` units.
 
     Raises:
       ValueError: if the window is empty, or there is no such worker.
@@ -145,7 +147,7 @@ def limited_activity(
 
 
 def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
-    """Without the commits of other workers only, if there are more than MAX_COMMITS in the window of some workers."""
+    """The activity; if not all workers are shown, and more than MAX_COMMITS commits, only commits that these are in."""
     if activity.contributions is None or len(activity.workers) == activity.num_workers:
         return activity
     commits, times = activity.contributions["commit"], activity.contributions["time"]
@@ -185,7 +187,7 @@ def _loss_curve(times: np.ndarray, loss: np.ndarray) -> Columns:
 
 
 def _last_moment(record: Schedule) -> float:
-    """Seconds, when all is over that has a time; a little later if somebody is waited for for ever."""
+    """Seconds, when all is over that has a time; 5 % later at most if somebody is waited for for ever."""
     times = [record.time, record.start, record.compute_start, record.compute_end, record.finish]
     last_finite_time = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=1.0)
     waits_for_ever = np.isinf(record.horizon)
@@ -193,7 +195,10 @@ def _last_moment(record: Schedule) -> float:
 
 
 def _window_within(window: tuple[float, float] | None, whole: Activity) -> tuple[float, float]:
-    """The window, or all of the time; a `ValueError` if it has no length, or none of it is known."""
+    """From when to when, in seconds: the window, cut at the activity's end, or all of the time if None.
+
+    A `ValueError` if it has no length, or begins before the activity does.
+    """
     begin, end = (whole.begin, whole.end) if window is None else (float(window[0]), min(float(window[1]), whole.end))
     if not whole.begin <= begin < end:
         raise ValueError(
@@ -204,7 +209,7 @@ def _window_within(window: tuple[float, float] | None, whole: Activity) -> tuple
 
 
 def _worker_indices(workers: int | Sequence[int] | None, whole: Activity) -> np.ndarray:
-    """int[shown]: the workers, sorted; a `ValueError` if one is none of the run."""
+    """int[shown]: the workers (how many, evenly spaced, or which), sorted; a `ValueError` if one is none of the run."""
     if workers is None:
         return whole.workers
     if isinstance(workers, int):

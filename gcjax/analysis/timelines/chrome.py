@@ -15,7 +15,7 @@ from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flo
 
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
-    """Writes a file with a process for each activity, an event a line."""
+    """Writes a file in Trace Event JSON, with a process for each activity, and an event a line."""
     shown_parts = {activity.name: activity.shown_part_text for activity in activities}
     notes = {"written by": f"gcjax {gcjax.__version__}", **shown_parts}
     head_object = json.dumps({"displayTimeUnit": "ms", "otherData": notes})
@@ -36,7 +36,7 @@ def track_name(worker: int, lane: int) -> str:
 
 
 def _process_events(process_id: int, activity: Activity) -> Iterator[dict[str, Any]]:
-    """The events of one process."""
+    """The events of one process, with a thread for each track, that is (worker, lane), in their order."""
     track_slices = slices(activity)
     track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
     thread_of_track = {track: thread for thread, track in enumerate(sorted(set(track_of_slice)), start=1)}
@@ -65,7 +65,7 @@ def _microseconds(nanoseconds: np.ndarray) -> list[float]:
 
 
 def _slice_events(process_id: int, track_slices: Slices, thread_of_slice: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """An event for each slice."""
+    """An event for each slice, which is in the thread `thread_of_slice` says."""
     begins, durations = _microseconds(track_slices.begin), _microseconds(track_slices.end - track_slices.begin)
     names, units_or_commits = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
     for slice_index, thread in enumerate(thread_of_slice):
@@ -80,7 +80,7 @@ def _slice_events(process_id: int, track_slices: Slices, thread_of_slice: Sequen
 def _flow_events(
     process_id: int, track_slices: Slices, arrows: Flows, thread_of_slice: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Two events for each flow: in the slice that it comes from, and at the begin of the one that it goes to."""
+    """Two events for each arrow: in the slice that it comes from, and at the begin of the one that it goes to."""
     middles = _microseconds((track_slices.begin + track_slices.end) // 2)
     begins = _microseconds(track_slices.begin)
     for flow_index, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):

@@ -38,10 +38,8 @@ def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
             f"A folder with {TIMELINE_FILE} is needed, as experiments write that compare schemes; {folder} has none."
         )
     units, commits = table_columns(folder / TIMELINE_FILE), _table_or_none(folder / COMMITS_FILE)
-    metrics, facts = (
-        _table_or_none(folder / "metrics.parquet"),
-        seal.read(folder, rebuilt_files=(*REPORT_FILES, PAGE_FILE)),
-    )
+    metrics = _table_or_none(folder / "metrics.parquet")
+    facts = seal.read(folder, rebuilt_files=(*REPORT_FILES, PAGE_FILE))
     all_schemes = list(dict.fromkeys(units["scheme"].tolist()))
     chosen_schemes = [_validate.choice("scheme", scheme, all_schemes) for scheme in schemes] or all_schemes
     return [_activity(scheme, units, commits, metrics, facts) for scheme in chosen_schemes]
@@ -55,7 +53,7 @@ def _table_or_none(file: Path) -> Columns | None:
 def _activity(
     scheme: str, units: Columns, commits: Columns | None, metrics: Columns | None, facts: dict[str, Any]
 ) -> Activity:
-    """That of one scheme."""
+    """What workers and server did under one scheme; arguments are the tables of all schemes, and `run.json`'s facts."""
     scheme_units = select_rows(units, units["scheme"] == scheme)
     contributions = None if commits is None else select_rows(commits, commits["scheme"] == scheme)
     end = float(facts.get("timeline_seconds", _last_time(scheme_units)))
@@ -75,7 +73,7 @@ def _last_time(units: Columns) -> float:
 
 
 def _loss_of_commits(contributions: Columns | None) -> Columns | None:
-    """The loss of each commit, if the table has it."""
+    """The loss of each commit, columns `time` (seconds) and `value`; None if the table does not have it."""
     if contributions is None or "loss" not in contributions:
         return None
     _, first_row_of_commit = np.unique(contributions["commit"], return_index=True)
@@ -84,7 +82,7 @@ def _loss_of_commits(contributions: Columns | None) -> Columns | None:
 
 
 def _loss_of_evaluations(scheme: str, metrics: Columns | None) -> Columns | None:
-    """The loss at each evaluation of the first seed, if it is known."""
+    """The loss at each evaluation of the first seed, columns `time` (seconds) and `value`; None if it is not known."""
     loss_column = next((name for name in _LOSS_COLUMNS if metrics is not None and name in metrics), None)
     if metrics is None or loss_column is None:
         return None

@@ -14,7 +14,7 @@ STATE_COLOURS = {
 
 
 def state_intervals(units: dict[str, np.ndarray], timeline_seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """State -> (begin, end), float[units] each: the interval in which each unit is in that state.
+    """State -> (begin, end), float[units] seconds each: the interval in which each unit is in that state.
 
     A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
 

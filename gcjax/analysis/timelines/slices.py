@@ -63,7 +63,7 @@ def slices(activity: Activity) -> Slices:
 
 
 def flows(activity: Activity, track_slices: Slices) -> Flows:
-    """The arrow of each message of a shown worker that a commit within the window took."""
+    """The arrow, from slice to slice (indices), of each message of a shown worker that a commit in the window took."""
     contributions = activity.contributions
     if contributions is None:
         return Flows(np.zeros(0, int), np.zeros(0, int))
@@ -118,7 +118,7 @@ def _slice_of_commit(track_slices: Slices) -> dict[int, int]:
 
 
 def _state_slices(activity: Activity) -> Slices:
-    """The slices of the workers' units, each within the window; the lane is 1 for messages."""
+    """The slices of the workers' units, each cut to the window; the lane is 1 for messages, else 0."""
     slices_of_states = []
     units = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in activity.units.items()}
     for state, (state_begin, state_end) in state_intervals(units, activity.end).items():
@@ -177,7 +177,7 @@ def _lanes_without_overlap(worker_slices: Slices, *, first_message_lane: int) ->
 
 
 def _waiting_slices(worker_slices: Slices, activity: Activity) -> Slices:
-    """The slices of a worker's own track in which it does nothing else."""
+    """The slices, named "waiting", of each worker's own track while it has no other slice in the window."""
     window_begin, window_end = nanoseconds([activity.begin, activity.end])
     waiting_intervals = []
     for worker in activity.workers.tolist():
@@ -223,7 +223,11 @@ def _versions_name(commit: int, next_commit: int, activity: Activity) -> str:
 
 
 def _messages_in_commits(units: Columns, contributions: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Commit, worker and unit of each message that a commit took: of units of a contribution, arrived by the commit."""
+    """Commit, worker and unit, int[messages] each, of all messages that a commit took.
+
+    A message is taken if its unit is one of a contribution's, `work` units from `unit` on, and arrives by the commit. A
+    unit's position is its number among all units of all workers.
+    """
     sent_units = select_rows(units, np.isfinite(units["send_start"]) & np.isfinite(units["finish"]))
     units_per_worker = 1 + int(max(units["unit"].max(initial=0), contributions["unit"].max(initial=0)))
     sent_position = _position_in_units_of_all_workers(sent_units, units_per_worker)

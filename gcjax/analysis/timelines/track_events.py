@@ -23,7 +23,7 @@ class _Event(NamedTuple):
 
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
-    """Writes a file with a process for each activity.
+    """Writes a file in Perfetto's own format, with a process for each activity.
 
     Raises:
       ValueError: if the package `perfetto` is not installed.
@@ -41,7 +41,7 @@ def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
 
 
 def _perfetto_modules() -> tuple[Any, Any]:
-    """The builder and the messages of the package `perfetto`."""
+    """The modules `proto_builder` and `perfetto_trace_pb2` (the messages) of the package `perfetto`."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder import proto_builder
@@ -156,7 +156,7 @@ def _begin_event(
 
 
 def _end_event(protos: Any, track_uuid: int, time: int) -> _Event:
-    """The end of the slice that began last on a track."""
+    """The end, at `time` nanoseconds, of the slice that began last on a track."""
 
     def fill_track_event(event: Any) -> None:
         event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_END, track_uuid
@@ -165,7 +165,7 @@ def _end_event(protos: Any, track_uuid: int, time: int) -> _Event:
 
 
 def _counter_event(protos: Any, track_uuid: int, time: int, value: float) -> _Event:
-    """A value of a counter."""
+    """The value that a counter has from `time` nanoseconds on; `track_uuid` is that of the counter."""
 
     def fill_track_event(event: Any) -> None:
         event.type, event.track_uuid = protos.TrackEvent.TYPE_COUNTER, track_uuid
@@ -175,7 +175,7 @@ def _counter_event(protos: Any, track_uuid: int, time: int, value: float) -> _Ev
 
 
 def _notes_event(protos: Any, track_uuid: int, time: int, notes: dict[str, str]) -> _Event:
-    """A mark at the begin of a track, with notes on the file."""
+    """A mark on a track at `time` nanoseconds, with notes on the file (name -> text)."""
 
     def fill_track_event(event: Any) -> None:
         event.type, event.track_uuid, event.name = protos.TrackEvent.TYPE_INSTANT, track_uuid, "about this file"

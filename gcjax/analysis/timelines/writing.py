@@ -65,7 +65,7 @@ def write_activities(activities: Sequence[Activity], path: str | Path) -> None:
 
 
 def check_suffix(path: str | Path) -> str:
-    """The suffix that says the format; a `ValueError` if there is none."""
+    """The suffix of a timeline's file that says its format, without `.gz`; a `ValueError` if it is of no format."""
     suffix = Path(str(path).removesuffix(".gz")).suffix
     if suffix not in _WRITERS:
         raise ValueError(

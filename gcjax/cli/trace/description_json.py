@@ -61,7 +61,7 @@ def _statistics_json(description: Description) -> dict[str, Any]:
 
 
 def _slowdown_json(description: Description) -> dict[str, Any]:
-    """What-if, without the numbers of each worker."""
+    """What the job takes, and would take with everybody at the median of each step; without the numbers of workers."""
     slowdown = description.slowdown
     return {
         "seconds": slowdown.total_seconds,
@@ -73,7 +73,7 @@ def _slowdown_json(description: Description) -> dict[str, Any]:
 
 
 def _workers_json(description: Description) -> list[dict[str, Any]]:
-    """The numbers of each worker."""
+    """Each worker's name, median seconds, P(slow), and slowdowns of the job without its delays, and with only these."""
     statistics, slowdown = description.statistics, description.slowdown
     rows = zip(
         description.workers,

@@ -16,7 +16,7 @@ _MAX_ROWS = 20
 
 
 def printed_parts(description: Description) -> Iterator[Any]:
-    """What is printed, one below the other."""
+    """The texts and tables that are printed, one below the other."""
     yield Text(description.sentence, style="bold")
     yield Text("\n" + "\n".join(description.reading_sentences) + "\n")
     yield _statistics_table(description)
@@ -42,7 +42,7 @@ def _statistics_table(description: Description) -> RichTable:
 
 
 def _time_rows(description: Description) -> Iterator[tuple[str, str]]:
-    """Medians and tails."""
+    """(figure, value) in text, of medians and tails of the times."""
     statistics = description.statistics
     yield "median time", _seconds_text(statistics.median, description)
     yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number_text, statistics.tail_over_median))
@@ -50,7 +50,7 @@ def _time_rows(description: Description) -> Iterator[tuple[str, str]]:
 
 
 def _slow_rows(description: Description) -> Iterator[tuple[str, str]]:
-    """Probabilities and correlations."""
+    """(figure, value) in text, of probabilities of slow units, and correlations."""
     statistics = description.statistics
     yield "P(slow): over 1.5 times the step's median", _number_text(statistics.slow_probability)
     yield "P(slow | slow in the step before)", _number_text(statistics.slow_again_probability)
@@ -61,7 +61,7 @@ def _slow_rows(description: Description) -> Iterator[tuple[str, str]]:
 
 
 def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
-    """The slowdown and its parts."""
+    """(figure, value) in text, of the slowdown and the parts of the time lost."""
     slowdown, lost = description.slowdown, description.decomposition
     shown_names = ", ".join(description.workers[worker] for worker in slowdown.slowest[:_MAX_SLOWEST_NAMES])
     num_more = len(slowdown.slowest) - _MAX_SLOWEST_NAMES
@@ -73,7 +73,7 @@ def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
 
 
 def _communication_rows(description: Description) -> Iterator[tuple[str, str]]:
-    """What is communicated, if that is known."""
+    """(figure, value) in text, of how long communicating takes, if that is known."""
     communication = description.communication
     if communication is not None:
         yield "median time of communicating and waiting", _seconds_text(communication.median, description)
@@ -102,7 +102,7 @@ def _workers_table(description: Description) -> RichTable:
 
 
 def _changes_table(description: Description) -> RichTable:
-    """The changes, the largest of them, in the order of steps."""
+    """The changes of workers' levels, `_MAX_ROWS` of the largest, in the order of steps."""
     sizes = np.array([abs(np.log(change.ratio_after / change.ratio_before)) for change in description.changes])
     indices_of_largest = sorted(np.argsort(-sizes, kind="stable")[:_MAX_ROWS].tolist())
     largest_changes = [description.changes[index] for index in indices_of_largest]

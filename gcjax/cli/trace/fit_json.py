@@ -25,7 +25,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
 
 
 def _fit_json(fit: Fit) -> dict[str, Any]:
-    """One model."""
+    """One fitted model: its call, its scores on held-out steps, and the statistics of what it simulates, or null."""
     return {
         "name": fit.name,
         "model": _call_json(fit.call),
@@ -53,7 +53,7 @@ def _score_json(score: Score | None) -> dict[str, float] | None:
 
 
 def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:
-    """Numbers of times."""
+    """The statistics of measured or simulated times: median in seconds, ratios to it, probabilities of slow units."""
     return {
         "median": statistics.median,
         "tail": statistics.p99_over_median,

@@ -15,7 +15,7 @@ _STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slo
 
 
 def printed_parts(fits: Fits) -> Iterator[Any]:
-    """What is printed, one below the other."""
+    """The texts and tables that are printed, one below the other."""
     yield Text(fits.verdict, style="bold")
     yield Text(
         f"\nFitted to the first {fits.num_fitted_steps:,} steps, ranked on the {fits.num_held_out_steps:,} after them."
@@ -35,7 +35,7 @@ def printed_parts(fits: Fits) -> Iterator[Any]:
 
 
 def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
-    """Models in their order, with intervals."""
+    """A row for each model, the best first: its scores on the held-out steps, in nats, with 90 % intervals."""
     heads = ["Model", "numbers fitted", "nats a step and worker", "behind the best"]
     rows = [
         [

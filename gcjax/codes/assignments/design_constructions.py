@@ -40,7 +40,7 @@ def smallest_design(num_points: int, replication: int) -> Design | None:
 
 
 def incidence(design: Design) -> np.ndarray:
-    """bool[b, v]: which points are in each block; checked: each is in r blocks, any two are in λ of them."""
+    """bool[blocks, points]: which points are in each block; checked: each is in r blocks, any two are in λ of them."""
     matrix = design.make_incidence()
     common_blocks = matrix.astype(np.int64).T @ matrix  # int[v, v]
     expected_common = np.full((design.num_points, design.num_points), design.num_shared_blocks)
@@ -122,7 +122,7 @@ def _symmetric_design(
 
 
 def _direct_designs(max_points: int) -> Iterator[Design]:
-    """The designs that are made directly: all others here are complements of these."""
+    """The designs up to so many points that are made directly: all others here are complements of these."""
     for v in range(3, max_points + 1):
         make_missing_one = functools.partial(_missing_one_incidence, v)
         yield _symmetric_design(

@@ -56,7 +56,7 @@ def _holders_of_next_chunk(
     holders_of_chunk: dict[int, list[int]],
     num_holders: int,
 ) -> list[int]:
-    """So many workers for the next chunk, one after the other.
+    """`num_holders` workers for the next chunk, chosen one after the other, each the one that costs least.
 
     A worker costs 2 s + 1 for each chunk that it holds, where s is what that chunk and the next one share so far.
     """

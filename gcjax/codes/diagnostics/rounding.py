@@ -51,7 +51,7 @@ class Conditioning(NamedTuple):
 
 
 def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
-    """float[]: Skeel's condition number of forming the estimate; 0 if there is no message."""
+    """float[]: Skeel's condition number of forming the estimate, by how much rounding grows; 0 without a message."""
     sums_of_absolutes = chunk_coefficients(assignment, jnp.abs(coding.encode), jnp.abs(coding.decode))
     decoded = chunk_coefficients(assignment, coding.encode, coding.decode)
     norm = jnp.sqrt(jnp.sum(decoded**2))

@@ -14,7 +14,10 @@ PRICE_SCALE = 10**6  # prices are rounded to multiples of 1/PRICE_SCALE and then
 
 
 def min_slack_bound(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> int:
-    """No order has a smallest slack above this: the least of three bounds."""
+    """No order has a smallest slack (over the chunks) above this: the least of three bounds.
+
+    The slack of a chunk is the work left undone while fewer than L holders have finished it.
+    """
     work = remaining_work(assignment, chunk_holders, num_blocks)
     # Every chunk as if all its holders processed it first: no order gives it more slack.
     as_if_first_everywhere = work._replace(
@@ -40,9 +43,9 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     Returns:
       The bound, and the weights float[N] that give it.
     """
-    is_held = work.chunks < work.num_slack_terms.size
+    is_held = work.chunks < work.num_slack_terms.size  # bool[W, K]; N stands for no chunk
     num_holders = np.bincount(work.chunks[is_held], minlength=work.num_slack_terms.size)
-    counted_share = work.num_slack_terms / num_holders
+    counted_share = work.num_slack_terms / num_holders  # float[N], (R - L + 1) / R
     positions = np.arange(1, assignment.load + 1)
     worker_ids = np.arange(work.loads.size)[:, None]
 

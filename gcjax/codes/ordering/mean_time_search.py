@@ -78,7 +78,10 @@ def improved_order(orders: list[Assignment], seconds: np.ndarray, *, num_blocks:
 
 
 def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> Assignment:
-    """The order in which no move helps any more, or the one after so many passes, from the order given."""
+    """The order in which no move helps any more, or the one after `MAX_PASSES`, from the order given.
+
+    A move exchanges two chunks of a worker; `seconds` are float[S, W], samples of a worker's seconds a chunk.
+    """
     search = _initial_search(assignment, seconds, num_blocks)
     for _ in range(MAX_PASSES):
         moves = _candidate_moves(search)
@@ -177,7 +180,7 @@ def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Mo
 
 
 def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
-    """float[2, n]: see `_move_gains`; holds arrays [2, n, S]."""
+    """float[2, n]: the gains in the mean of time and of powers (`_move_gains`) of n moves; holds arrays [2, n, S]."""
     worker, early_slot, late_slot = moves
     moved_forward, moved_back = search.chunks[worker, late_slot], search.chunks[worker, early_slot]
     old_times = np.stack([search.chunk_times[moved_forward], search.chunk_times[moved_back]])

@@ -59,7 +59,7 @@ def slack(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.n
 
 
 def slack_and_largest_term(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """int[3, ...]: of the given chunks the slack, the largest remaining work in it, and the next larger or INFINITE."""
+    """int[3, chunks]: the slack of each chunk, its largest term, and the next larger remaining work or INFINITE."""
     num_slack_terms = work.num_slack_terms[chunks, None]
     sorted_works = np.sort(work.flat_remaining_work[work.positions_in_flat[chunks]], axis=-1)
     max_holders = sorted_works.shape[-1]
@@ -71,7 +71,7 @@ def slack_and_largest_term(work: RemainingWork, chunks: np.ndarray | slice = sli
 
 
 def ordered_assignment(assignment: Assignment, work: RemainingWork) -> Assignment:
-    """The assignment in the order that the remaining works say."""
+    """The assignment in the order that the remaining works say: a worker's first chunk has its whole load left."""
     remaining_works = work.flat_remaining_work[:-1].reshape(work.chunks.shape)
     new_slots = work.loads[:, None] - remaining_works
     workers, old_slots = np.nonzero(assignment.chunks >= 0)

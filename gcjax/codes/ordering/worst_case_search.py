@@ -62,7 +62,10 @@ def order_with_larger_slack(
 def _candidate_groups(
     work: RemainingWork, slacks: np.ndarray, chunk_holders: Holders, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Groups of workers to reorder their chunks, small enough for most of them to have no chunk in common."""
+    """Groups of workers, by number, to reorder their chunks, without end: first all workers, then holders of the worst.
+
+    They are small enough for most of a group to have no chunk in common. The worst have the least of `slacks int[N+1]`.
+    """
     num_workers = work.loads.size
     max_replication, load = chunk_holders.workers.shape[1], work.chunks.shape[1]
     num_groups = min(num_workers, max_replication * load)
@@ -76,7 +79,7 @@ def _candidate_groups(
 
 
 def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
-    """Those of the workers that no later one has a chunk in common with."""
+    """int: those of the `workers int[n]` that no later one among them has a chunk in common with."""
     num_chunks = work.num_slack_terms.size
     chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
     last_rank_with_chunk = np.full(num_chunks + 1, -1)

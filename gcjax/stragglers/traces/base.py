@@ -165,7 +165,7 @@ def trace_array(seconds: Any) -> np.ndarray:
 def _reading(
     compute: np.ndarray, layout: str, *, num_rows: int, num_duplicates: int, num_missing_steps: int
 ) -> Reading:
-    """The report on times float64[T, W], of which these counts are known."""
+    """What a reader says of times float64[T, W], NaN where not measured; it knows these counts."""
     is_measured = ~np.isnan(compute)
     num_steps, has_time = len(compute), is_measured.any(axis=0)
     first_measured = np.where(has_time, is_measured.argmax(axis=0), num_steps)

@@ -136,7 +136,7 @@ def _trace_of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapp
 
 
 def _table_parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
-    """Some columns of a Parquet file, so many rows at a time; raises `ValueError` if not all rows are there."""
+    """Some columns of a Parquet file, `_ROWS_AT_A_TIME` rows a table; a `ValueError` if not all rows are there."""
     num_rows = 0
     with _damage_as_value_error(path):
         for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns):
@@ -154,7 +154,7 @@ def _check_rows(path: str | Path, num_rows: int) -> None:
 
 @contextlib.contextmanager
 def _damage_as_value_error(path: str | Path) -> Iterator[None]:
-    """Within this block, errors of libraries are put as that of a file that cannot be read."""
+    """Within this block, errors of the libraries that read files become a `ValueError`: the file cannot be read."""
     try:
         yield
     except _DAMAGE as error:
@@ -170,7 +170,7 @@ _ROWS_AT_A_TIME = 2**17
 
 
 def _scaled_trace(trace: Trace, scale: float) -> Trace:
-    """The trace with its times multiplied."""
+    """The trace with its times multiplied by `scale`; a `ValueError` unless that is above 0."""
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale must be a positive number; got {scale!r}.")
     if scale == 1:

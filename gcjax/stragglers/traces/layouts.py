@@ -37,11 +37,11 @@ class Layout(NamedTuple):
 
 
 def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> Layout:
-    """The layout of a table.
+    """The layout of a table: which of its columns are read, and how they become a trace.
 
     Args:
       path: of the file, for errors.
-      names: of the columns of the table.
+      names: of all columns of the table.
       columns: the names of its columns, for a table of another layout; see `read_trace`.
 
     Raises:
@@ -124,7 +124,7 @@ def _alibaba_trace(path: str, table: pa.Table) -> Trace:
 
 
 def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
-    """Raises `ValueError` unless the columns are named as they must be, and there."""
+    """Raises `ValueError` unless `columns` (what -> name) has all that is needed, and the table has these `names`."""
     required, optional = {"worker", "step", "compute"}, {COMMUNICATION}
     if not required <= set(columns) <= required | optional:
         raise ValueError(
@@ -136,7 +136,7 @@ def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> N
 
 
 def _named_columns_trace(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
-    """The trace of a table whose columns have these names."""
+    """The trace of a table whose columns for "worker", "step", "compute", ... have these names."""
     workers, worker_index = names_and_indices(path, table, columns["worker"])
     step = whole_numbers(path, table, columns["step"])
     compute = floats(path, table, columns["compute"])

@@ -76,7 +76,7 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
 
 
 def _trace_of_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:
-    """The trace of the sums over all operations."""
+    """The trace of a file with `num_rows` operations, by their sums for each rank and step: compute, communication."""
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
         raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
@@ -98,7 +98,7 @@ def _part_sums(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
 
 
 def _sums_of_all_parts(sums_of_parts: list[_CellSums]) -> _CellSums:
-    """The sums over all parts."""
+    """The sums over all parts, for each cell, that is each rank in each step."""
     if len(sums_of_parts) == 1:
         return sums_of_parts[0]
     rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*sums_of_parts, strict=True))
@@ -115,7 +115,7 @@ def _sums_of_cells_with_rows(cells: _Cells, seconds: np.ndarray) -> _CellSums:
 
 
 def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:
-    """The cells of rows int64[rows]: all of a range of ranks and steps, or those that have a row if these are few."""
+    """The cells (a rank in a step) of rows int64[rows]: all of a range of both, or those with a row if they are few."""
     lowest_rank, lowest_step = int(rank.min()), int(step.min())
     num_ranks, num_steps = int(rank.max()) - lowest_rank + 1, int(step.max()) - lowest_step + 1
     is_dense = num_ranks * num_steps <= _MAX_CELLS_PER_ROW * len(rank)

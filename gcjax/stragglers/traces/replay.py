@@ -111,7 +111,10 @@ def _replay_model(
     seconds: np.ndarray | jax.Array, start: str, workers: str, order: str, block_size: int | None,
     intercept: Parameter, slope: Parameter,
 ) -> StragglerModel:  # fmt: skip
-    """`replay` of an array, so that models compare by what a file held when it was read."""
+    """`replay` of an array [T, workers], so that models compare by what a file held when it was read.
+
+    A unit takes `intercept + slope * seconds` of a row, and the next one that of the next row in the `order`.
+    """
     if not _validate.is_traced(seconds):
         seconds = with_gaps_filled(trace_array(seconds))
     has_drawn_workers = _validate.choice("workers", workers, WORKERS) == "drawn"
@@ -203,7 +206,7 @@ def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
 
 
 def _next_unit_of_block(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
-    """As `_next_unit`, where a new block begins at a random row if none is left of the one before.
+    """As `_next_unit`, where a new block begins at a random row if no row is left of the block before.
 
     The first block begins at the first row, which `start` says.
     """

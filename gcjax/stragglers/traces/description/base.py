@@ -141,7 +141,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
 
 
 def _changes(all_levels: Sequence[Level], steps: np.ndarray) -> tuple[Change, ...]:
-    """The changes between the levels of each worker, in the order of steps."""
+    """The changes between one level and the next of each worker (or of all, worker None), in the order of steps."""
     changes = [
         Change(
             worker=level_after.worker,
@@ -163,7 +163,10 @@ def _failures(trace: Trace) -> tuple[tuple[int, int], ...]:
 
 
 def _communication(trace: Trace) -> Communication | None:
-    """What is communicated, over the cells where both times are known; None if there are none."""
+    """How long communicating takes, over the cells [T, W] where its time and that of computing are known.
+
+    None if there are none. The least share takes the shortest time of communicating of a step: the rest is waiting.
+    """
     if trace.communication is None:
         return None
     is_known = np.isfinite(trace.compute) & np.isfinite(trace.communication)

@@ -37,7 +37,7 @@ def change_points(values: np.ndarray) -> list[list[int]]:
     """Where series change their levels.
 
     Args:
-      values: float64[n, series], logarithms; NaN where not measured.
+      values: float64[steps, series], logarithms; NaN where not measured.
 
     Returns:
       For each series the indices of the first measured values after its changes, increasing. The probability of a false
@@ -53,7 +53,10 @@ def change_points(values: np.ndarray) -> list[list[int]]:
 
 
 def _series_that_may_change(values: np.ndarray) -> np.ndarray:
-    """bool[series]: whether a series has gaps, or a difference above the threshold as a whole."""
+    """bool[series]: whether `values float64[steps, series]` may change: a quick look, the others surely do not.
+
+    A series may that has gaps (NaN), or, looked at as a whole, a difference of means above the threshold.
+    """
     may_change = np.isnan(values).any(axis=0)
     if len(values) < 2 * MIN_STEPS:
         return np.zeros_like(may_change)
@@ -92,7 +95,7 @@ def _window_sizes(num_values: int) -> list[int]:
 
 
 def _divisions(values: np.ndarray, threshold: float) -> list[int]:
-    """Indices at which a series is divided, and its parts again, increasing."""
+    """Indices at which a series float64[n] is divided, and its parts again, by differences above the threshold."""
     divisions, undivided_parts = [], [(0, len(values))]
     while undivided_parts:
         part_start, part_end = undivided_parts.pop()
@@ -104,7 +107,7 @@ def _divisions(values: np.ndarray, threshold: float) -> list[int]:
 
 
 def _strongest_division(values: np.ndarray, threshold: float) -> int | None:
-    """Where a part is divided; None if nowhere."""
+    """The index at which a part float64[n] is divided, the first of what comes after; None if nowhere."""
     if len(values) < 2 * MIN_STEPS:
         return None
     scores = normal_scores(values)
@@ -113,10 +116,10 @@ def _strongest_division(values: np.ndarray, threshold: float) -> int | None:
 
 
 def _noise_of_means(scores: np.ndarray) -> np.ndarray:
-    """float64[...]: the noise of a mean of n scores float64[n, ...], times the root of n.
+    """float64[...]: the standard deviation of a mean of n scores float64[n, ...], times the root of n.
 
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
-    v (1 - r^2), and the noise of a mean is v (1 + r) / (1 - r) / n.
+    v (1 - r^2), v the variance of a score, and the variance of a mean is v (1 + r) / (1 - r) / n.
     """
     semivariance_1, semivariance_2 = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
     neighbour_correlation = np.clip(semivariance_2 / np.maximum(semivariance_1, 1e-12) - 1, 0, _MAX_CORRELATION)
@@ -146,7 +149,7 @@ def _strongest_difference(scores: np.ndarray, window: int, *, margin: int = MIN_
 
 
 def _refined_changes(values: np.ndarray, changes: list[int]) -> list[int]:
-    """The changes, each where the parts beside it differ most, if no value counts for more than their medians."""
+    """The changes (indices), each moved to where the parts beside it, clipped to their medians, differ most."""
     edges = [0, *changes, len(values)]
     for edge in range(1, len(edges) - 1):
         start, change, end = edges[edge - 1 : edge + 2]  # `start` is refined, `end` not yet
@@ -158,7 +161,7 @@ def _refined_changes(values: np.ndarray, changes: list[int]) -> list[int]:
 
 
 def _without_small_changes(values: np.ndarray, changes: list[int]) -> list[int]:
-    """The changes without those of too little, the smallest taken away first."""
+    """The changes (indices) without those by a factor below `MIN_RATIO`, the smallest taken away first."""
     changes = list(changes)
     medians_of_parts = [float(np.median(part)) for part in np.split(values, changes) if changes]
     while changes:

@@ -37,7 +37,9 @@ class Decomposition(NamedTuple):
 
 
 def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
-    """The shares of the time lost.
+    """The shares of the time lost: that of slow levels of workers, that of slow steps of all, and what else passed.
+
+    Lost is what the longest time of a step is above the median, and the median above the usual one of all steps.
 
     Args:
       times: of the trace.
@@ -62,7 +64,7 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
 
 
 def _largest_ratio(levels: Sequence[Level], num_steps: int) -> np.ndarray:
-    """float64[T]: the largest ratio of a slow level in each step, 1 where there is none."""
+    """float64[T]: the largest ratio to the median of a slow level in each step, 1 where there is none."""
     largest = np.ones(num_steps)
     for level in levels:
         if level.is_slow:

@@ -77,7 +77,7 @@ def _levels_of_series(
 
 
 def _sign_test_p_value(values: np.ndarray) -> float:
-    """The probability that at least so many of independent values are above zero if zero is their median."""
+    """The probability that as many of the values as are above zero, or more, would be if zero was their median."""
     from scipy.special import bdtrc  # here, since `import gcjax` is to be quick
 
     num_above = int((values > 0).sum())

@@ -50,7 +50,7 @@ def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition)
     Args:
       times: of the trace.
       spells: of all workers.
-      lost_time: the shares of what makes it so long.
+      lost_time: the seconds lost, and the shares of what loses them.
     """
     persistent_workers = _persistent_workers(spells, len(times.steps))
     if persistent_workers:
@@ -72,7 +72,7 @@ def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition)
 
 
 def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spells: Sequence[Spell]) -> Verdict:
-    """The verdict that these workers are slow."""
+    """The verdict that these workers are slow: "persistent" or "passing"; what it costs is what they would save."""
     own_spells = [spell for spell in spells if spell.worker in set(workers)]
     if any(spell.is_slow_to_end for spell in own_spells):
         is_slow_step = np.zeros(len(times.steps), bool)
@@ -83,7 +83,7 @@ def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spe
 
 
 def _verdict_with_cost(kind: str, workers: tuple[int, ...], saved_seconds: float, times: StepTimes) -> Verdict:
-    """The verdict, if so many seconds would be saved."""
+    """The verdict, of which the cost is the share of `saved_seconds` in the steps; `kind` says who is slow how."""
     cost = _share_of_iterations(saved_seconds, times)
     severity = "critical" if cost >= CRITICAL else "warning" if cost >= WARNING else "ok"
     computing_seconds = float(times.step_longest.sum())

@@ -37,7 +37,7 @@ def sentence(
       slow_steps: in which all are slow.
       failures: (worker, step) of each worker that failed.
       worker_names: of the workers.
-      slowdown: what-if.
+      slowdown: what the job would take without the delays of a worker.
     """
     cost_text = f"{100 * verdict.cost:.3g} % of the iteration"
     is_other_when_rounded = verdict.cost_of_computing > 1.005 * verdict.cost
@@ -74,7 +74,7 @@ def _main_cause_clause(slowdown: Slowdown, worker_names: Sequence[str]) -> str:
 
 
 def _verdict_sentence(verdict: Verdict, cost_text: str, spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
-    """What follows the severity."""
+    """What the sentence says after the severity: who is slow since when, and the text of what it costs."""
     if verdict.kind == "persistent":
         own_spells = [spell for spell in spells if spell.worker in set(verdict.workers)]
         is_slow_throughout = any(spell.is_slow_from_start and spell.is_slow_to_end for spell in own_spells)
@@ -111,7 +111,7 @@ def _past_verb(workers: Sequence[int]) -> str:
 
 
 def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
-    """Some workers with how slow and since when."""
+    """Some workers, by name, each with how slow and since when in brackets; the first `_MAX_WORKERS` are named."""
     texts = []
     for worker in workers[:_MAX_WORKERS]:
         own_spells = [spell for spell in spells if spell.worker == worker]

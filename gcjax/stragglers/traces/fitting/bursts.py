@@ -64,7 +64,7 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 
 def log_probability(is_slow: np.ndarray, burst_parameters: BurstParameters) -> np.ndarray:
-    """float64[T, W], the sum of which is the logarithm of the probability of a pattern bool[T, W]."""
+    """float64[T, W], which add up to the logarithm of the probability of `is_slow bool[T, W]` under a bursty model."""
     num_workers = is_slow.shape[1]
     log_probability_of_steps = _log_probability_of_begun_bursts(
         burst_history(is_slow, burst_parameters.window), burst_parameters, num_workers
@@ -110,7 +110,10 @@ def burst_history(is_slow: np.ndarray, window: int) -> BurstHistory:
 def _log_probability_of_begun_bursts(
     history: BurstHistory, burst_parameters: BurstParameters, num_workers: int
 ) -> np.ndarray:
-    """float64[T]: the logarithm of the probability that these workers begin, of those that could."""
+    """float64[T]: the logarithm of the probability that just those workers begin a burst in each step that do.
+
+    At most `max_slow` workers may be in a window: if more want to begin, a random set of as many as have place does.
+    """
     from scipy.special import gammaln
     from scipy.stats import binom
 
@@ -142,7 +145,7 @@ def _log_probability_of_lengths(is_slow: np.ndarray, burst_parameters: BurstPara
 
 
 def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
-    """The parameters of the largest likelihood."""
+    """The parameters of a bursty model with the largest likelihood of the pattern `is_slow bool[T, W]`."""
     num_workers, longest_burst, widest_window = (
         is_slow.shape[1],
         int(steps_slow_so_far(is_slow).max()),
@@ -165,11 +168,11 @@ def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
 def _likelihood_and_burst(
     history: BurstHistory, burst_parameters: BurstParameters, num_workers: int
 ) -> tuple[float, Any]:
-    """The largest likelihood of steps, and the parameters with the probability that has it."""
+    """The largest log-likelihood of who begins a burst, and the parameters with the probability that has it."""
     from scipy.optimize import minimize_scalar
 
     def loss(probability: float) -> float:
-        """Minus the likelihood."""
+        """Minus the log-likelihood, if each worker that may begin a burst wants to with this probability."""
         return -float(
             _log_probability_of_begun_bursts(
                 history, burst_parameters._replace(probability=probability), num_workers

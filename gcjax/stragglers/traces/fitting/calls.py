@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
     @property
     def model(self) -> StragglerModel:
-        """What the call makes."""
+        """The straggler model that the call makes; arguments that are calls are made first."""
         evaluated_arguments = {
             name: argument.model if isinstance(argument, Call) else argument
             for name, argument in self.arguments.items()

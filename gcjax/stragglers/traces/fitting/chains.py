@@ -45,7 +45,10 @@ class StateProbabilities(NamedTuple):
 
 
 def state_probabilities(log_density_fast: np.ndarray, log_density_slow: np.ndarray, chain: Chain) -> StateProbabilities:
-    """The states, given the logarithms float64[T, W] of the densities in either; NaN where nothing was measured."""
+    """P(slow) of each unit, given the logarithms float64[T, W] of the densities of its time if it is fast, or slow.
+
+    NaN where nothing was measured.
+    """
     return StateProbabilities(
         *(
             np.asarray(x, np.float64)
@@ -89,7 +92,11 @@ def _log_ratio(log_density_fast: np.ndarray, log_density_slow: np.ndarray) -> np
 def _forward(
     log_ratio: jax.Array, probability: jax.Array, persistence: jax.Array, enter_probability: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """P(slow | all steps before) and P(slow | all steps until now), float[T, W] each."""
+    """P(slow | all steps before) and P(slow | all steps until now), float[T, W] each.
+
+    By `log_ratio float[T, W]`, the logarithm of slow over fast density, and the chain: P(slow), P(slow | slow before),
+    P(slow | fast before), float[] each.
+    """
 
     def forward_step(
         slow_given_past: jax.Array, log_ratio_of_step: jax.Array
@@ -112,7 +119,10 @@ def _forward(
 def _forward_and_backward(
     log_ratio: jax.Array, probability: jax.Array, persistence: jax.Array, enter_probability: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The fields of `StateProbabilities`."""
+    """P(slow | steps before) and P(slow | all steps), float[T, W], and P(slow then and in the next step | all steps).
+
+    The last one is float[T - 1, W]; arguments are as of `_forward`.
+    """
     slow_given_past, slow_given_past_and_now = _forward(log_ratio, probability, persistence, enter_probability)
 
     def backward_step(

@@ -58,7 +58,10 @@ class ModelKind(NamedTuple):
 
 
 def fitted_parameters(kind: ModelKind, seconds: np.ndarray) -> Parameters:
-    """The parameters of the largest likelihood that EM finds."""
+    """The parameters of the largest likelihood that EM finds for float64[T, W] seconds above 0, NaN if not measured.
+
+    `kind`: the distribution of times, whether each worker has a scale, and whether slow units follow one another.
+    """
     initial_states = [seconds > ratio * worker_medians(seconds) for ratio in _SLOW_RATIOS]
     initial_states.append(seconds > slow_threshold(seconds))
     initial_parameters = [_parameters_of_states(kind, seconds, is_slow) for is_slow in initial_states]
@@ -68,7 +71,7 @@ def fitted_parameters(kind: ModelKind, seconds: np.ndarray) -> Parameters:
 
 
 def _best_of_other_slowdowns(kind: ModelKind, seconds: np.ndarray, best: Parameters) -> Parameters:
-    """The best of this and of what comes from larger and smaller slowdowns.
+    """The likeliest of these parameters and of those that EM finds from larger and smaller slowdowns.
 
     EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
     """
@@ -86,7 +89,7 @@ def _best_of_other_slowdowns(kind: ModelKind, seconds: np.ndarray, best: Paramet
 
 
 def _after_em_passes(kind: ModelKind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
-    """The parameters after so many passes, or fewer if they win nothing more."""
+    """The parameters after `num_passes` passes of EM, or fewer once the likelihood grows by less than `_TOLERANCE`."""
     likelihood = -np.inf
     for _ in range(num_passes):
         log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
@@ -114,7 +117,7 @@ def _parameters_of_states(kind: ModelKind, seconds: np.ndarray, is_slow: np.ndar
 
 
 def worker_medians(seconds: np.ndarray) -> np.ndarray:
-    """float64[W]: of each worker; that of all for a worker without a time."""
+    """float64[W]: the median of each worker's `seconds float64[T, W]` (NaN: not measured); that of all without any."""
     is_measured = ~np.isnan(seconds).all(axis=0)
     medians = np.full(seconds.shape[1], np.nanmedian(seconds))
     medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
@@ -163,7 +166,7 @@ def log_densities(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) 
 
 
 def _mean_log_likelihood(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) -> float:
-    """Nats a time."""
+    """The mean log-likelihood of a measured time, in nats."""
     log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
     return float(
         np.nanmean(

@@ -28,7 +28,7 @@ class FailureModel(NamedTuple):
     log_likelihood: Callable[[np.ndarray], np.ndarray]
 
     def candidate_around(self, time_candidate: Candidate) -> Candidate:
-        """A model of the times, which has a density, of those that have not failed, with these failures."""
+        """The model of the times of units that have not failed, which has a density, with these failures around it."""
         log_likelihood_of_times = time_candidate.log_likelihood
         assert log_likelihood_of_times is not None
 
@@ -51,7 +51,7 @@ def failure_models(seconds: np.ndarray) -> list[FailureModel]:
     models = [_independent_failures(seconds), *_failed_counts_of_rounds(seconds), *_permanent_failures(seconds)]
 
     def total_log_likelihood(model: FailureModel) -> float:
-        """Of all units that were measured; the others are NaN."""
+        """The sum over all units that were measured; the others are NaN."""
         return float(np.nansum(model.log_likelihood(seconds)))
 
     return sorted(models, key=total_log_likelihood, reverse=True)

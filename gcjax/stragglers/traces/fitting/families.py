@@ -3,7 +3,7 @@
 All are scale families: a time is `scale * z`, where z has a density with at most one parameter, `shape`. A fit has one
 scale for each of several groups of times and a shape that they share. Times have weights, for hidden states.
 
-Letters: N times of a group, G groups.
+Letters: n times of a group.
 """
 
 import math
@@ -22,8 +22,8 @@ class Family(NamedTuple):
     """Distributions of times.
 
     Attributes:
-      fit: `(seconds [N, G], weights [N, G]) -> (scale [G], shape)` of the largest likelihood; all in float64, weights
-        of 0 for what does not count, seconds above 0.
+      fit: `(seconds [n, groups], weights [n, groups]) -> (scale [groups], shape)` of the largest likelihood; all in
+        float64, weights of 0 for what does not count, seconds above 0.
       log_density: `(z, shape) -> ` the logarithm of the density at `z = seconds / scale`, for a scale of 1.
       call: `(scale, shape) ->` the factory's call; the scale may be one a worker.
       num_shapes: parameters besides the scale.
@@ -38,7 +38,10 @@ class Family(NamedTuple):
 
 
 def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The best scale float64[G] and shape, as `Family.fit`; a group without any weight has the median scale."""
+    """The likeliest scale of each group, float64[groups], and the shape of all; without weight, the median scale.
+
+    `seconds` and `weights` (how much each time counts) are float64[n, groups].
+    """
     has_weight = weights.sum(axis=0) > 0
     scale, shape = family.fit(seconds[:, has_weight], weights[:, has_weight])
     scales = np.full(len(has_weight), np.median(scale))
@@ -54,13 +57,13 @@ def log_density(family: Family, seconds: np.ndarray, scale: np.ndarray | float, 
 
 
 def _weights_and_means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float64[G] twice: the weight of each group, and its mean time."""
+    """float64[groups] twice: the weight of each group, and its mean time."""
     totals = weights.sum(axis=0)
     return totals, (weights * seconds).sum(axis=0) / np.maximum(totals, _TINY)
 
 
 def _minima(seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """float64[G]: the shortest time of each group that has a weight."""
+    """float64[groups]: the shortest time of each group that has a weight."""
     return np.where(weights > 0, seconds, np.inf).min(axis=0)
 
 
@@ -77,7 +80,7 @@ def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, f
 
 
 def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The mean of each group's exponential part; the shape is the shift in these means.
+    """The mean of each group's exponential part, float64[groups]; the shape is the shift over this mean, one for all.
 
     Given the shape a, a group with the mean m and the shortest time l has the scale min(m, l / a), and its likelihood
     is concave in a: so is their sum, whose top is sought between those of the groups.
@@ -101,7 +104,10 @@ def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[
 
 
 def _fit_weibull(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The shape at which the likelihood of the best scales is flat; it is found by its one change of sign."""
+    """The likeliest scale of each group, float64[groups], and shape of all, from `seconds` and `weights [n, groups]`.
+
+    At the shape the slope of the best scales' likelihood has its one change of sign.
+    """
     from scipy.optimize import brentq
 
     logarithms = np.where(weights > 0, np.log(seconds), 0)

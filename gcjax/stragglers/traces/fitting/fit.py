@@ -169,7 +169,10 @@ class _Ranking:
     """Scores of models on the steps of a trace that they were not fitted to."""
 
     def __init__(self, seconds: np.ndarray, num_fitted_steps: int, num_simulated_models: int, seed: int) -> None:
-        """For times float64[T, W], of which the first rows were fitted."""
+        """Ranks models of `seconds float64[T, W]` on the rows after the first `num_fitted_steps`, which were fitted.
+
+        The best `num_simulated_models` are simulated; `seed` draws these simulations and the bootstraps.
+        """
         self._seconds, self._num_fitted_steps, self._num_simulated_models = (
             seconds,
             num_fitted_steps,
@@ -201,7 +204,7 @@ class _Ranking:
         return tuple(self._fit_without_scores(candidate, index) for index, candidate in enumerate(candidates))
 
     def _ranked_fits(self, candidates: Sequence[Candidate], background_density: np.ndarray) -> tuple[Fit, ...]:
-        """The best first."""
+        """The fits of the candidates, the one with the largest mean log-density of held-out times first."""
         log_densities = [self._log_densities(candidate, background_density) for candidate in candidates]
         ranking = sorted(range(len(log_densities)), key=lambda index: -float(np.nanmean(log_densities[index])))
         best_log_densities = log_densities[ranking[0]]
@@ -220,7 +223,7 @@ class _Ranking:
         return scores.with_background(log_likelihoods, background_density, self._background_share)
 
     def _fit_without_scores(self, candidate: Candidate, rank: int) -> Fit:
-        """The model without scores, and what it simulates if it is among the first."""
+        """The candidate as a `Fit` without scores; with statistics of a simulation if its rank (0: best) is low."""
         simulated_statistics = None
         if rank < self._num_simulated_models:
             seconds = sample_durations(candidate.call.model, self._sample_key, *self._simulated_shape)
@@ -237,7 +240,7 @@ class _Ranking:
 
 
 def _reasons_not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
-    """Model -> why it is not fitted."""
+    """Name of a model -> why it is not fitted to these float64[T, W] seconds (inf: failed, NaN: not measured)."""
     reasons = {"replay": "it is the trace itself"}
     if not np.isinf(fitted_seconds).any():
         reasons |= dict.fromkeys(("failed_count", "failed_probability", "failed_workers"), "nobody failed")

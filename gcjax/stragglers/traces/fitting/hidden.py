@@ -29,7 +29,7 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 
 def hidden_candidate(kind: ModelKind, seconds: np.ndarray) -> Candidate:
-    """The model of one kind."""
+    """The Markov model of one kind, fitted to float64[T, W] seconds, NaN where not measured."""
     parameters = _with_slow_states(fitted_parameters(kind, _last_steps(seconds)))
     probability, persistence = parameters.chain
 

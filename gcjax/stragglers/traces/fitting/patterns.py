@@ -75,7 +75,7 @@ def _bimodal_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidat
 
 
 def _markov_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate:
-    """A chain whose states are seen: shares of transitions."""
+    """The Markov model by the shares of transitions between states float64[T, W]: 1 slow, 0 fast, NaN not measured."""
     state_before, state_after = slow_states[:-1], slow_states[1:]
     is_pair = ~np.isnan(state_before) & ~np.isnan(state_after)
     from_slow, from_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)

@@ -24,7 +24,7 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 
 def _worker_speeds_candidate(median_of_worker: np.ndarray) -> Candidate:
-    """The likeliest family of the workers' times float64[W]."""
+    """The model in which each worker draws its seconds once, from the family that is likeliest for these float64[W]."""
     one_group = median_of_worker[:, None]
     equal_weights = np.ones_like(one_group)
     family_fits = [(family, *maximum_likelihood(family, one_group, equal_weights)) for family in FAMILIES.values()]

@@ -27,7 +27,7 @@ class Score(NamedTuple):
 
 
 def with_background(log_likelihood: np.ndarray, background_density: np.ndarray, background_share: float) -> np.ndarray:
-    """The logarithms of `(1 - background_share) * density + background_share * background_density`.
+    """The logarithms float64[T, W] of `(1 - background_share) * density + background_share * background_density`.
 
     Without it a single time that a model holds to be impossible, as one below the shortest before, would decide.
     """
@@ -38,7 +38,7 @@ def with_background(log_likelihood: np.ndarray, background_density: np.ndarray, 
 
 
 def background_density(seconds: np.ndarray, median_seconds: float) -> np.ndarray:
-    """A density with heavy tails, half of it for a failure: `m / (m + t)^2 / 2` with `median_seconds` m."""
+    """The density of times t, any shape: heavy-tailed, `m / (m + t)^2 / 2` with `median_seconds` m; 1/2 for inf."""
     with np.errstate(invalid="ignore"):
         return np.where(
             np.isinf(seconds), 0.5, 0.5 / median_seconds * (median_seconds / (median_seconds + seconds)) ** 2

@@ -29,7 +29,7 @@ class StatisticsWithFailures(NamedTuple):
 
 
 def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
-    """The numbers of times float[T, W], NaN where not measured; inf is slow, and counts in nothing else."""
+    """The statistics of times float[T, W], NaN where not measured; inf is a failure, which is slower than any time."""
     seconds = seconds[~np.isnan(seconds).all(axis=1)]
     finite_seconds = seconds[np.isfinite(seconds)]
     median = float(np.median(finite_seconds))
