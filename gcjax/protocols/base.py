@@ -215,7 +215,7 @@ class Protocol(NamedTuple):
           ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
             any commit, or times are so late that the durations' type cannot tell them apart, or the schedule breaks a
             rule of schedules (under `jit` and `vmap`: its shapes and types only), or there are absences, and the event
-            queue does not simulate the protocol.
+            queue does not simulate the protocol, or messages between servers of groups take time, and it would have to.
         """
         durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
@@ -241,11 +241,11 @@ class Protocol(NamedTuple):
         """
         if absences is not None:
             rule, keeps_version = _rule_that_allows_absences(self), self.local is not None
-            return cast(Callable[..., Schedule], _AbsenceSimulation(rule, keeps_version))
+            return cast(Callable[..., Schedule], _AbsenceSimulation(rule, keeps_version, self.has_group_servers))
         server_takes_time = network.service is not None
         if not server_takes_time or self.rule is None or self.loss_feedback is not None:
             return self.schedule
-        return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
+        return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule, self.has_group_servers))
 
 
 def workers_of(protocol: Protocol) -> int | None:
@@ -266,11 +266,21 @@ def _raise_buffer_overflow(simulation: Callable[..., Schedule], *inputs: Any) ->
     simulation(*inputs)
 
 
+def _check_queue_has_all_ways(network: Network, has_group_servers: bool) -> None:
+    """Raises `ValueError` if there are messages that the event queue does not simulate: those between servers."""
+    if has_group_servers and network.servers is not None:
+        raise ValueError(
+            "messages between servers of groups take no time in the event queue, which simulates absences, and servers "
+            f"that take time for a message; got servers={network.servers!r}. Leave these out, or the others."
+        )
+
+
 class _QueueSimulation(NamedTuple):
     """The schedule of a rule by the event queue; `schedule_without_queue` if it has none. Equal for equal functions."""
 
     schedule_without_queue: Callable[[jax.Array, Network], Schedule]
     rule: Callable[[int], Rule]
+    has_group_servers: bool
 
     def __call__(self, durations: jax.Array, network: Network) -> Schedule:
         """The schedule of these durations."""
@@ -283,6 +293,7 @@ class _QueueSimulation(NamedTuple):
         is_stopped_by_server = rule.stop is not None
         if is_stopped_by_server:  # the event queue does not simulate such rounds
             return self.schedule_without_queue(durations, network)
+        _check_queue_has_all_ways(network, self.has_group_servers)
         return event_schedule(rule, durations, network)
 
 
@@ -292,10 +303,12 @@ class _AbsenceSimulation(NamedTuple):
     Attributes:
       rule: of so many workers.
       keeps_version: as in `event_schedule`.
+      has_group_servers: as of `Protocol`.
     """
 
     rule: Callable[[int], Rule]
     keeps_version: bool
+    has_group_servers: bool
 
     def __call__(self, durations: jax.Array, network: Network, absences: Absences) -> Schedule:
         """The schedule of these durations."""
@@ -316,6 +329,7 @@ class _AbsenceSimulation(NamedTuple):
                 f"{_ABSENCES_NEED_A_RULE} The workers of this protocol compute while they send, and what is lost "
                 "then with one that leaves is not simulated. gcjax.parameter_server serves it."
             )
+        _check_queue_has_all_ways(network, self.has_group_servers)
         return event_schedule(rule, durations, network, absences=absences, keeps_version=self.keeps_version)
 
 

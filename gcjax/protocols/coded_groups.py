@@ -24,6 +24,7 @@ from gcjax.protocols.coded import (
     coded_round,
     decodable_progress,
 )
+from gcjax.protocols.groups import network_of_servers
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
 from gcjax.protocols.simulation.stopped_rounds import by_unit, message_seconds, stopped_rounds, units_of_rounds
@@ -69,7 +70,8 @@ class CodedGroups(NamedTuple):
         # To the central server the groups are workers, and their rounds are units.
         push_seconds = jnp.stack(round_seconds, axis=1) + self.central_seconds  # [num_rounds, G]
         weight, any_staleness = 1.0, np.inf  # the weights of members follow below
-        pushes = bounded_staleness(push_seconds, Network(), any_staleness)
+        own_time = "central_seconds" if self.central_seconds else ""
+        pushes = bounded_staleness(push_seconds, network_of_servers(network, len(self.groups), own_time), any_staleness)
         central_commits = commits_on_arrival(pushes, weight, any_staleness)
         contributor, work = self._contributions(rounds, central_commits)
         version = by_unit(jnp.repeat(central_commits.read[:, None], load, axis=1), num_units, fill=-1)  # [T, G]
@@ -118,9 +120,18 @@ class CodedGroups(NamedTuple):
     def _timeline(
         self, rounds: Sequence[CodedRound], networks: Sequence[Network], pushes: Timeline, num_units: int
     ) -> Timeline:
-        """The times of all units, of groups whose rounds begin with the pushes [num_rounds, G]."""
+        """The times of all units, of groups whose rounds are the units of the pushes [num_rounds, G].
+
+        A round begins when its group's server has the parameters for which it has asked at the start of the push.
+        """
         timelines_of_groups = [
-            stopped_rounds(*group_rounds, own_network, num_units, begin_time=pushes.start[:, group_index])[0]
+            _asked_at(
+                pushes.start[:, group_index],
+                stopped_rounds(*group_rounds, own_network, num_units, begin_time=pushes.compute_start[:, group_index])[
+                    0
+                ],
+                self.joint_code.assignment.load,
+            )
             for group_index, (group_rounds, own_network) in enumerate(zip(rounds, networks, strict=True))
         ]
         worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])
@@ -147,6 +158,13 @@ def _rounds_of_group(
     """
     receive_seconds = own_network.arrivals_at_workers(jnp.zeros(units.shape[2:], units.dtype))
     return jax.vmap(lambda of_round: coded_round(code, stop, of_round, receive_seconds, load))(units)
+
+
+def _asked_at(start: jax.Array, timeline: Timeline, load: int) -> Timeline:
+    """The times of a group's units, `[T, members]`, whose rounds of `load` units start at `start float[num_rounds]`."""
+    first_units = timeline.start[: start.size * load : load]
+    asked = jnp.where(jnp.isfinite(first_units), start[:, None], first_units)
+    return timeline._replace(start=timeline.start.at[: start.size * load : load].set(asked))
 
 
 def network_of_members(network: Network, member: jax.Array, num_workers: int) -> Network:

@@ -14,7 +14,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.coded_groups import checked_coded_groups, network_of_members
 from gcjax.protocols.elastic import elastic
-from gcjax.protocols.groups import Groups, check_members, checked_groups, group_arrays
+from gcjax.protocols.groups import Groups, check_members, checked_groups, group_arrays, network_of_servers
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
@@ -49,6 +49,10 @@ def grouped(
     synchronous groups by workers' speed). One group is `bsp`, groups of one are `asp`. Members' messages share the link
     of their own group's server, if links are shared.
 
+    Where messages between servers take time (`Network.servers`), the push arrives so much later, and the answer reaches
+    the group so much after it: `F[n, g]` grows by both, c_g. The group waits, since it has nothing to go on with. Then
+    groups of one are `asp` along both ways. That the group asks at first, too, is ours, as a worker of `asp` does.
+
     With `code` each group makes coded rounds of its own, as in `coded`, over all N chunks: its members do their chunks
     until the stopping rule holds for the code of the group, the others are cut off, and the group's server pushes what
     it has decoded. A push is an estimate of the whole gradient; its weight is size / W, as without a code, over the N
@@ -62,14 +66,16 @@ def grouped(
         "change", what H steps with its members' mean gradients have changed, weighted by size / W; "elastic", as
         `elastic_averaging` does, with α = moving_rate / G.
       moving_rate: of the elastic merge.
-      central_seconds: what a group's exchange with the central server takes.
+      central_seconds: what a group's exchange with the central server takes, all of it before the commit, whatever the
+        network of the run; `Network.servers` tells the ways to the central server and back apart.
       code: of a group, with as many workers, the first member first; several where groups differ, one each, all of the
         same chunks. None for no code. With one, E = G (T // K) and C = G times the size of the largest group.
       stop: when the rounds of a code stop; when its sum is decodable if None.
 
     Raises:
       ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds,
-        or a code has other workers or chunks, or a rule waits for an exact decode that it cannot give.
+        or a code has other workers or chunks, or a rule waits for an exact decode that it cannot give; in a run if its
+        network says the time between the servers besides `central_seconds`.
     """
     groups = checked_groups(groups)
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
@@ -180,15 +186,22 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     push_seconds = round_seconds.sum(axis=1) + groups.central_seconds
     # To the central server the groups are workers, and their pushes are units.
     weight, any_staleness = 1.0, np.inf  # the weights of members follow below
-    push_timeline = bounded_staleness(push_seconds, Network(), any_staleness)
+    own_time = "central_seconds" if groups.central_seconds else ""
+    servers = network_of_servers(network, len(groups.members_of_group), own_time)
+    push_timeline = bounded_staleness(push_seconds, servers, any_staleness)
     central_commits = commits_on_arrival(push_timeline, weight, any_staleness)
     group_of_commit = central_commits.worker[:, 0]
     # The seconds from the begin of a push's first round to that of each of its rounds.
     since_first_round = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-    round_begin = (push_timeline.start[:, None] + since_first_round).reshape(-1, round_seconds.shape[2])  # [rounds, G]
+    round_begin = push_timeline.compute_start[:, None] + since_first_round  # [pushes, H, G]
+    # Who begins a push asks the central server for its parameters, which reach the group when its first round begins.
+    round_start = round_begin.at[:, 0].set(push_timeline.start)
+    round_begin, round_start = (
+        x.reshape(-1, round_seconds.shape[2]) for x in (round_begin, round_start)
+    )  # [rounds, G]
     version_read = jnp.repeat(central_commits.read, num_local_steps, axis=0)[:, groups.group_of_worker]
     return record(
-        _timeline_of_units(rounds, round_begin, groups.group_of_worker, num_units, push_timeline.horizon),
+        _timeline_of_units(rounds, round_start, round_begin, groups.group_of_worker, num_units, push_timeline.horizon),
         time=central_commits.time,
         worker=jnp.where(central_commits.worker >= 0, jnp.asarray(groups.members_of_group)[group_of_commit], -1),
         unit=central_commits.unit * num_local_steps,
@@ -251,17 +264,31 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
 
 
 def _timeline_of_units(
-    rounds: _Rounds, round_begin: jax.Array, group_of_worker: np.ndarray, num_units: int, horizon: jax.Array
+    rounds: _Rounds,
+    round_start: jax.Array,
+    round_begin: jax.Array,
+    group_of_worker: np.ndarray,
+    num_units: int,
+    horizon: jax.Array,
 ) -> Timeline:
-    """The times of all units `[T, W]`, if the rounds of the groups begin at `round_begin float[rounds, G]`."""
-    start = round_begin[:, group_of_worker]
+    """The times of all units `[T, W]`.
+
+    Args:
+      rounds: of the groups.
+      round_start: float[rounds, G] seconds, when each group asks for the parameters of each round.
+      round_begin: float[rounds, G] seconds, when its server has them.
+      group_of_worker: int[W].
+      num_units: T.
+      horizon: float[] seconds.
+    """
+    start, begin = round_start[:, group_of_worker], round_begin[:, group_of_worker]
 
     def padded_to_all_units(x: jax.Array) -> jax.Array:
         """[T, W] from [rounds, W], as each round has one unit of a worker; inf for units behind the last round."""
         return jnp.pad(x, ((0, num_units - x.shape[0]), (0, 0)), constant_values=jnp.inf)
 
     compute_start, compute_end, finish = (
-        padded_to_all_units(start + x[: start.shape[0]])
+        padded_to_all_units(begin + x[: begin.shape[0]])
         for x in (rounds.compute_start, rounds.compute_end, rounds.finish)
     )
     return Timeline(

@@ -10,6 +10,7 @@ import optax
 
 from gcjax import _validate
 from gcjax.equality import comparable
+from gcjax.stragglers.network import Network, check_own_links
 
 Groups = Sequence[Sequence[int]]
 
@@ -114,6 +115,40 @@ def check_members(durations: jax.Array, num_workers: int) -> None:
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
             f"{durations.shape[1]} columns." + _validate.hint_if_transposed(durations.shape, num_workers)
         )
+
+
+def network_of_servers(network: Network, num_groups: int, own_time: str = "") -> Network:
+    """The network between the servers of so many groups and the central one; instantaneous if the run's has none.
+
+    Args:
+      network: of the run.
+      num_groups: G.
+      own_time: the argument by which the protocol was told the time of these messages; empty if by none.
+
+    Raises:
+      ValueError: if both say it, or the values are of another number of groups, or groups share a link.
+    """
+    servers = network.servers
+    if servers is None:
+        return Network()
+    if own_time:
+        raise ValueError(
+            "what messages between servers take must be said once; got servers of the network, and "
+            f"{own_time} of the protocol. Leave one out."
+        )
+    check_own_links("servers", servers)
+    check_one_value_a_group("servers", servers, num_groups)
+    return servers
+
+
+def check_one_value_a_group(name: str, servers: Network, num_groups: int) -> None:
+    """Raises `ValueError` unless each entry of the network between servers is a number, or one for each group."""
+    for entry in ("latency", "upload", "download"):
+        shape = np.shape(getattr(servers, entry))
+        if shape not in ((), (num_groups,)):
+            raise ValueError(
+                f"{entry} of {name} must be a number, or one for each of {num_groups} groups; got shape {shape}."
+            )
 
 
 def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:

@@ -13,12 +13,20 @@ from gcjax.protocols.async_local_sgd import async_local_sgd
 from gcjax.protocols.base import LocalWork, Protocol, Schedule, own_params
 from gcjax.protocols.coded_groups import network_of_members
 from gcjax.protocols.delayed_nesterov import delayed_nesterov
-from gcjax.protocols.groups import Groups, GroupServers, check_members, checked_groups, group_arrays
+from gcjax.protocols.groups import (
+    Groups,
+    GroupServers,
+    check_members,
+    check_one_value_a_group,
+    checked_groups,
+    group_arrays,
+    network_of_servers,
+)
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Timeline
 from gcjax.protocols.simulation.group_exchanges import Exchanges, with_exchanges
-from gcjax.stragglers.network import Network
+from gcjax.stragglers.network import Network, validated_between_servers
 
 _not_served = not_served(
     "halos cannot be served: each group has a server with parameters and an optimizer of its own, and "
@@ -53,8 +61,8 @@ def halos(
     A commit is that of the central server. Contributions to it are the pushes of the group, in the order in which its
     server took them, which is when they arrived: K of weight 1, and those of weight 0 that came while an exchange was
     under way. What a worker has read is the central version that its group had merged by then. Messages of workers, in
-    the network of the run, are those within a group; `central` is the network between the servers. The defaults of α
-    and of the servers' optimizers are those of the released example, of 16 workers in 4 groups with K = 32 and H = 8.
+    the network of the run, are those within a group; its `servers` are the network between the servers. The defaults of
+    α and of the servers' optimizers are those of the released example, of 16 workers in 4 groups with K = 32 and H = 8.
 
     Ours: at one moment an answer comes before pushes, and these are dealt with one after the other, in the order of
     the workers, each with all that it brings at that moment; then its worker goes on. The seconds for which a group's
@@ -66,8 +74,9 @@ def halos(
       num_local_steps: H, 1 or more; with `dynamic`, of the fastest worker.
       num_contributions: K, 1 or more, the pushes that a group accumulates.
       merge_weight: α, above 0, 1 at most.
-      central: the time of messages between the servers: the groups are the workers of this network, each with a link of
-        its own, such as `constant_network(latency=(0.0, 5.0), upload=2.0)`; instantaneous if None.
+      central: the time of messages between the servers, whatever the network of the run: the groups are the workers of
+        this network, each with a link of its own, such as `constant_network(latency=(0.0, 5.0), upload=2.0)`. If None,
+        it is the one that the run's network says, `Network.servers`.
       dynamic: whether slower workers take fewer steps, as in `async_local_sgd`.
       inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
       regional: the optimizer of each group's server; `delayed_nesterov(3.2, momentum=0.9, num_gradients=16)` if None.
@@ -77,7 +86,8 @@ def halos(
 
     Raises:
       ValueError: if the groups overlap or do not cover the workers, or a number is out of its range, or the central
-        network is not one of the groups, or has a shared link, or `dynamic` is no bool, or an optimizer is none.
+        network is not one of the groups, or has a shared link, or `dynamic` is no bool, or an optimizer is none; in a
+        run if its network says the time between the servers, too.
 
     Example:
       >>> protocol = gcjax.protocols.halos(
@@ -103,12 +113,13 @@ def halos(
         """The schedule of asynchronous pushes within the groups, and of the exchanges of their servers."""
         check_members(durations, group_of_worker.size)
         check_units(durations, num_local_steps)
+        servers = network_of_servers(network, len(groups), own_time="" if central is None else "central")
         turn_steps = 1 if dynamic else num_local_steps
         pushes_of_group = durations.shape[0] // turn_steps * members_of_group.shape[1]
         exchanges = Exchanges(
             group_of_worker=group_of_worker,
             num_contributions=num_contributions,
-            central=central,
+            central=servers if central is None else central,
             max_pushes=max(pushes_of_group, num_contributions) if max_pushes is None else max_pushes,
         )
         return with_exchanges(_push_record(groups, num_local_steps, dynamic, durations, network), exchanges)
@@ -196,23 +207,10 @@ def _joined_record(records: list[Schedule], groups: tuple[tuple[int, ...], ...])
     return Schedule(**{name: x[order] for name, x in of_all.items()}, **by_worker, horizon=horizon)
 
 
-def _checked_central(central: Any, num_groups: int) -> Network:
-    """The network between the servers, the instantaneous one if None; its workers are the groups."""
+def _checked_central(central: Any, num_groups: int) -> Network | None:
+    """The network between the servers, whose workers are the groups; None if it is left to the network of the run."""
     if central is None:
-        return Network()
-    if not isinstance(central, Network):
-        raise ValueError(f"central must be a Network; got {central!r}. Use gcjax.stragglers.constant_network(...).")
-    if central.server is not None or central.service is not None:
-        raise ValueError(
-            f"central must have a link of its own for each group; got server={central.server!r}, "
-            f"service={central.service!r}. Say latency, upload and download of the groups."
-        )
-    for name in ("latency", "upload", "download"):
-        seconds = np.asarray(getattr(central, name))
-        if seconds.shape not in ((), (num_groups,)):
-            raise ValueError(
-                f"{name} of central must be a number, or one for each of {num_groups} groups; got shape "
-                f"{seconds.shape}."
-            )
-        _validate.number(f"{name} of central", getattr(central, name), finite=True)
-    return central.validated(num_groups)
+        return None
+    central = validated_between_servers("central", central)
+    check_one_value_a_group("central", central, num_groups)
+    return central

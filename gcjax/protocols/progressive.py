@@ -13,7 +13,7 @@ from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.groups import checked_order, consecutive_groups, group_arrays
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View, group_rule
-from gcjax.stragglers.network import Network
+from gcjax.stragglers.network import Network, check_own_links
 
 
 class Trial(NamedTuple):
@@ -47,7 +47,8 @@ def progressive_groups(
     Synchronous within a group, asynchronous between groups, as in `grouped`. A number of groups is tried until the
     workers have done `num_rounds * W` units with it; it is kept if this took at most `factor * num_rounds * no_delay`
     seconds, and otherwise each group is halved, when it has committed next. With W groups everybody is alone (Basu et
-    al. 2018).
+    al. 2018). Messages between servers (`Network.servers`) take as long for all groups, and a worker alone has a server
+    of its own, too; a trial ends with a commit of the central server.
 
     Args:
       num_rounds: the length of a trial, 1 or more.
@@ -68,8 +69,11 @@ def progressive_groups(
         """The schedule of trials with 1, 2, 4, ... groups; one is kept that takes at most `max_seconds` seconds."""
         num_workers = durations.shape[1]
         group_by_level = jnp.asarray(_group_by_level(num_workers, order))
-        max_seconds = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
-        return event_schedule(_trial_rule(group_by_level, num_rounds * num_workers, max_seconds), durations, network)
+        whole_way = network if network.servers is None else _with_way_between_servers(network, network.servers)
+        max_seconds = factor * num_rounds * (_median_round(durations, whole_way) if no_delay is None else no_delay)
+        rule = _trial_rule(group_by_level, num_rounds * num_workers, max_seconds)
+        found = event_schedule(rule, durations, whole_way)
+        return found if network.servers is None else _arriving_at_groups(found, network)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock, where nobody knows the median of what is still to come."""
@@ -101,6 +105,36 @@ def _group_by_level(num_workers: int, order: Sequence[int] | None) -> np.ndarray
         if num_groups >= num_workers:
             return np.stack(group_by_level).astype(np.int32)
         num_groups *= 2
+
+
+def _with_way_between_servers(network: Network, servers: Network) -> Network:
+    """The network in which workers' messages also take the way between `servers`, their group's and the central one.
+
+    The central server gets a group's push so much after the last message of its members, and a member its answer so
+    much later. That is the same as if each message took both ways, where these take as long for all groups.
+    """
+    check_own_links("servers", servers)
+    shapes = [np.shape(x) for x in (servers.latency, servers.upload, servers.download)]
+    if any(shapes):
+        raise ValueError(
+            "servers must have one value for all groups under progressive_groups, whose groups change; got shapes "
+            f"{', '.join(map(str, shapes))} of latency, upload and download."
+        )
+    for entry in ("server", "service"):
+        if getattr(network, entry) is not None:
+            raise ValueError(
+                "messages between servers are not simulated under progressive_groups where those of workers share a "
+                f"link, or wait for a server; got servers and {entry} of the network. Leave one of them out."
+            )
+    return network._replace(
+        upload=network.upload + servers.send_seconds(), download=network.download + servers.receive_seconds()
+    )
+
+
+def _arriving_at_groups(schedule: Schedule, network: Network) -> Schedule:
+    """The schedule, where messages have arrived once they are at their group's server, as they are in `grouped`."""
+    arrival = jax.vmap(network.arrivals_at_server)(schedule.send_start)
+    return schedule._replace(finish=jnp.where(jnp.isfinite(schedule.finish), arrival, schedule.finish))
 
 
 def _median_round(durations: jax.Array, network: Network) -> jax.Array:

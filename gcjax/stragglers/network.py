@@ -39,6 +39,8 @@ class Network(NamedTuple):
         parameters, which take `server`; None if it is.
       fragments: f32[fragments], the share of each fragment in the parameters, where messages are of one fragment only;
         equal ones if None.
+      servers: the network between the servers of groups and the central one, to which the groups are the workers, each
+        with a link of its own; protocols without such servers send nothing along it. Instantaneous if None.
     """
 
     latency: Seconds = 0.0
@@ -48,11 +50,15 @@ class Network(NamedTuple):
     service: Seconds | None = None
     server_upload: Seconds | None = None
     fragments: Any = None
+    servers: "Network | None" = None
 
     def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
-        given_values = {name: value for name, value in self._asdict().items() if not _is_left_out(name, value)}
+        of_workers = self._replace(servers=None)._asdict()
+        given_values = {name: value for name, value in of_workers.items() if not _is_left_out(name, value)}
         network = self._replace(**{name: _valid_seconds(name, value) for name, value in given_values.items()})
+        if self.servers is not None:
+            network = network._replace(servers=validated_between_servers("servers", self.servers))
         _check_one_link("server", network.server)
         _check_one_link("server_upload", network.server_upload)
         _check_service(network)
@@ -137,8 +143,40 @@ class Network(NamedTuple):
         return shared_arrivals(ready, size, link_seconds, jnp.asarray(server_seconds, ready.dtype)) + latency
 
 
-OPTIONAL = ("server", "service", "server_upload", "fragments")
+OPTIONAL = ("server", "service", "server_upload", "fragments", "servers")
 """The entries of a network that can be None."""
+
+
+def validated_between_servers(name: str, servers: Any) -> Network:
+    """The network between the servers of groups and the central one, its sequences as arrays.
+
+    Args:
+      name: what the user calls it.
+      servers: what was given.
+
+    Raises:
+      ValueError: if it is no network, or has a link that groups share, a time of service or servers of its own, or a
+        value is negative, NaN or infinite.
+    """
+    if not isinstance(servers, Network):
+        raise ValueError(f"{name} must be a Network; got {servers!r}. Use gcjax.stragglers.constant_network(...).")
+    if servers.servers is not None:
+        raise ValueError(f"{name} must be one network, without servers of its own; got servers={servers.servers!r}.")
+    check_own_links(name, servers)
+    for entry in ("latency", "upload", "download"):
+        _validate.number(f"{entry} of {name}", getattr(servers, entry), finite=True)
+    return servers.validated()
+
+
+def check_own_links(name: str, servers: Network) -> None:
+    """Raises `ValueError` unless each group has a link of its own in this network between servers."""
+    values = {entry: getattr(servers, entry) for entry in ("server", "service", "server_upload")}
+    given = ", ".join(f"{entry}={value!r}" for entry, value in values.items() if value is not None)
+    if given:
+        raise ValueError(
+            f"{name} must have a link of its own for each group; got {given}. Say latency, upload and download of the "
+            "groups."
+        )
 
 
 class Links(NamedTuple):
@@ -152,6 +190,8 @@ class Links(NamedTuple):
       shared: whether all transfers of one direction share the server's link in equal parts at any time; otherwise
         each transfer can have all of it.
       service: as in `Network`.
+      servers: the links between the servers of groups and the central one, which are those of the groups; or their
+        times. Messages between them are as large as the parameters. Instantaneous if None.
     """
 
     latency: Seconds = 0.0
@@ -160,6 +200,7 @@ class Links(NamedTuple):
     server: float = np.inf
     shared: bool = True
     service: Seconds | None = None
+    servers: "Links | Network | None" = None
 
     def network_for(self, params: Any) -> Network:
         """The network for a model, whose transfers take its size over the bandwidths, in seconds.
@@ -171,7 +212,8 @@ class Links(NamedTuple):
         _validate.number("the size of the model in bytes", num_bytes)
         upload, download = (jnp.asarray(num_bytes / np.asarray(rate)) for rate in (self.upload, self.download))
         server_seconds = num_bytes / self.server
-        network = Network(latency=self.latency, upload=upload, download=download, service=self.service)
+        servers = None if self.servers is None else self.servers.network_for(params)
+        network = Network(latency=self.latency, upload=upload, download=download, service=self.service, servers=servers)
         if self.shared and server_seconds > 0:
             return network._replace(server=server_seconds)
         # Without sharing, a transfer is as slow as the slower of both links.
@@ -186,6 +228,7 @@ def constant_network(
     download: WorkerValues = 0.0,
     server: float | None = None,
     service: float | None = None,
+    servers: Network | None = None,
 ) -> Network:
     """A network whose times do not change.
 
@@ -196,14 +239,15 @@ def constant_network(
       server: seconds that a full gradient takes on the server's link, which concurrent transfers share; None if they
         do not share one.
       service: seconds for which the server is busy with each message towards it; None for a server that takes no time.
+      servers: the network between the servers of groups and the central one, as in `Network`; instantaneous if None.
 
     Raises:
       ValueError: if a value is negative or NaN, or the server is given more than one, or both a link that is shared and
-        a time of service.
+        a time of service, or the network between servers is none, or one of links that groups share.
     """
     worker_values = {"latency": latency, "upload": upload, "download": download}
     valid_values = {name: _valid_seconds(name, value) for name, value in worker_values.items()}
-    return Network(**valid_values, server=server, service=service).validated()
+    return Network(**valid_values, server=server, service=service, servers=servers).validated()
 
 
 def links(
@@ -213,6 +257,7 @@ def links(
     download: WorkerValues = np.inf,
     server: float = np.inf,
     shared: bool = True,
+    servers: Links | Network | None = None,
 ) -> Links:
     """A network by its bandwidths; the sizes of messages come from the model and the code.
 
@@ -223,10 +268,14 @@ def links(
       server: bytes a second of the server's link, in each direction.
       shared: whether concurrent transfers share the server's link in equal parts (processor sharing), or each can have
         all of it.
+      servers: the links between the servers of groups and the central one, as in `Links`; instantaneous if None.
 
     Raises:
-      ValueError: if a bandwidth is zero or negative, the latency is negative, or the shared link has several ones.
+      ValueError: if a bandwidth is zero or negative, the latency is negative, or the shared link has several ones, or
+        the links between servers are none.
     """
+    if servers is not None and not isinstance(servers, (Links, Network)):
+        raise ValueError(f"servers must be Links or a Network; got {servers!r}. Use gcjax.stragglers.links(...).")
     for name, value in {"upload": upload, "download": download, "server": server}.items():
         _check_seconds_or_rate(f"{name} bandwidth", value, above=True)
     _check_one_link("server bandwidth", server)
@@ -236,6 +285,7 @@ def links(
         download=_sequence_as_array(download),
         server=server,
         shared=shared,
+        servers=servers,
     )
 
 

@@ -3,7 +3,7 @@
 Letters: S seeds, T units sampled per worker, W workers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -89,9 +89,8 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         return jnp.stack([jnp.asarray(times, durations.dtype) for times in times_of_runs])
 
     param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
-    networks_of_runs = [
-        condition.network.network_for(param_shapes) for condition in conditions.values() for _ in range(study.num_seeds)
-    ]
+    networks = _with_same_entries([condition.network.network_for(param_shapes) for condition in conditions.values()])
+    networks_of_runs = [network for network in networks for _ in range(study.num_seeds)]
     return Inputs(
         durations=durations,
         network=jax.tree.map(stack_runs, *networks_of_runs),
@@ -99,6 +98,13 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         rng_key=jnp.concatenate([batch_keys] * num_conditions),
         absences=_draw_absences(study, conditions, seed_keys),
     )
+
+
+def _with_same_entries(networks: Sequence[Network]) -> list[Network]:
+    """The networks, all of them with servers of groups if one has: instantaneous ones where they were left out."""
+    if all(network.servers is None for network in networks):
+        return list(networks)
+    return [network if network.servers is not None else network._replace(servers=Network()) for network in networks]
 
 
 def absence_key(seed_key: jax.Array) -> jax.Array:

@@ -1,4 +1,7 @@
-"""Servers of groups and a central one in plain Python: messages between them are events of a queue, as in HALoS."""
+"""Servers of groups and a central one in plain Python: messages between them are events of a queue.
+
+`Regions` are those of HALoS, which wait for nobody; in `Synchronous` groups the members wait for the answer.
+"""
 
 import heapq
 import math
@@ -76,3 +79,33 @@ def regions(groups_of, rule, num_pushes, send=(0.0, 0.0), receive=(0.0, 0.0)):
     """Runs; `rule` makes the waiting rule of the workers."""
     assert math.isfinite(sum(send) + sum(receive))
     return Regions(groups_of, rule, num_pushes, send, receive, set())
+
+
+class Synchronous(Server):
+    """Groups, by the label of each worker in the rule: their pushes and what is answered pass their server."""
+
+    def __init__(self, rule, durations, links, *, receive, send):
+        super().__init__(rule, durations, links)
+        self.receive_seconds, self.send_seconds, self.arrived = receive, send, {}
+
+    def compute(self, w):
+        """The parameters have come all the way but from the central server to the group's."""
+        self.timer[w] = self.now + self.receive_seconds, lambda: Server.compute(self, w)
+
+    def arrive(self, w):
+        """At the group's server, which sends once all of its group have."""
+        self.arrived[w] = self.now
+        self.note_arrival(w, self.turn[w])
+        group = [v for v in range(self.num_workers) if self.rule.label[v] == self.rule.label[w]]
+        if all(v in self.arrived for v in group):
+            self.timer[w] = self.now + self.send_seconds, lambda: self.push(group)
+
+    def push(self, group):
+        for v in group:
+            turn = self.turn[v]
+            super().arrive(v)
+            self.note_arrival(v, turn)
+            del self.arrived[v]
+
+    def note_arrival(self, w, turn):
+        self.times["finish"][turn.first + turn.count - 1][w] = self.arrived[w]

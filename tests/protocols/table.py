@@ -18,7 +18,7 @@ from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
 from tests.protocols.pipeline_reference import pipeline
-from tests.protocols.regions_reference import regions
+from tests.protocols.regions_reference import Synchronous, regions
 from tests.protocols.streaming_reference import streaming
 
 KEY = jax.random.key(5)
@@ -36,6 +36,7 @@ class Case(NamedTuple):
       expected: `(durations, links) -> Expected`, the plain-Python reference; None where another module has one.
       controls: of an adaptive protocol, `protocol -> controls`.
       stalls: whether a run comes to a halt if one worker fails, so that `is_stalled` must say so.
+      servers: the network between servers of groups, in every run of it.
     """
 
     make: Callable
@@ -43,6 +44,7 @@ class Case(NamedTuple):
     expected: Callable | None = None
     controls: Callable | None = None
     stalls: bool = False
+    servers: Network | None = None
 
 
 def in_halves(num_workers):
@@ -154,8 +156,10 @@ mean, one = each(lambda num_workers: 1 / num_workers), each(lambda num_workers: 
 half, chunk_mean = each(lambda num_workers: 1 / 2), each(lambda num_workers: 1 / (2 * num_workers))
 P = protocols
 FAR = Network(latency=(0.25, 0.5), upload=(0.25, 1.0), download=0.25)
+WAYS = {"send": (0.5, 1.5), "receive": (0.5, 0.75)}  # seconds of FAR
 REGIONS = {
-    "halos": regions(halves, rules.Rule, 2, (0.5, 1.5), (0.5, 0.75)),
+    "halos": regions(halves, rules.Rule, 2, **WAYS),
+    "halos servers": regions(halves, functools.partial(rules.LocalSteps, 2), 1, **WAYS),
     "halos at once": regions(halves, functools.partial(rules.LocalSteps, 2), 3),
     "halos dynamic": regions(halves, functools.partial(rules.DynamicSteps, 3), 1, (0.25, 0.25), (0.25, 0.25)),
 }
@@ -267,6 +271,18 @@ CASES = {
         lambda w, e, parts: [0.5 / 2 / len(parts)] * len(parts),
         grouped(local_rounds=3),
     ),
+    "grouped servers": Case(
+        lambda w: P.grouped(groups=halves(w), num_local_steps=2, merge="change"),
+        mean,
+        grouped(local_rounds=2, **WAYS),
+        servers=FAR,
+    ),
+    "grouped coded servers": Case(
+        lambda w: P.grouped(groups=halves(w), code=codes_of_halves(w)),
+        lambda w, e, parts: [len(parts) / w / 2] * len(parts),
+        lambda d, links: loops.coded_groups(halves(d.shape[1]), codes_of_halves(d.shape[1]), d, links, **WAYS),
+        servers=FAR,
+    ),
     "halos": Case(
         lambda w: P.halos(groups=halves(w), num_local_steps=1, num_contributions=2, central=FAR),
         REGIONS["halos"].weight,
@@ -283,6 +299,12 @@ CASES = {
         ),
         REGIONS["halos dynamic"].weight,
         REGIONS["halos dynamic"].run,
+    ),
+    "halos servers": Case(
+        lambda w: P.halos(groups=halves(w), num_local_steps=2, num_contributions=1),
+        REGIONS["halos servers"].weight,
+        REGIONS["halos servers"].run,
+        servers=FAR,
     ),
     "hop": Case(
         lambda w: P.hop(),
@@ -325,6 +347,15 @@ CASES = {
         mean,
         lambda d, links: Server(rules.Progressive(1, 2.0, list(range(d.shape[1]))[::-1]), d, links).run(),
         stalls=True,  # where the group of all has been fast enough before
+    ),
+    "progressive_groups servers": Case(
+        lambda w: P.progressive_groups(num_rounds=1, factor=2.0, no_delay=2.0, order=range(w)[::-1]),
+        mean,
+        lambda d, links: Synchronous(
+            rules.Progressive(1, 4.0, list(range(d.shape[1]))[::-1]), d, links, receive=0.5, send=0.75
+        ).run(),
+        stalls=True,  # as above
+        servers=Network(latency=0.25, upload=0.5, download=0.25),
     ),
     "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY), stalls=True),
     "psp lenient": Case(
@@ -431,7 +462,7 @@ def schedule(name, durations, links=None):
     links = links or no_links(durations.shape[1])
     values = [np.asarray(x, durations.dtype) for x in links[:3]]
     server = None if links.server is None else np.asarray(links.server, durations.dtype)
-    network = Network(*values, server)
+    network = Network(*values, server, servers=CASES[name].servers).validated()
     return jax.tree.map(np.asarray, compiled(name, durations.shape[1])(durations, network))
 
 

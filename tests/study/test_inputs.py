@@ -43,6 +43,16 @@ def test_conditions_differ_in_nothing_but_who_is_slow_and_what_messages_cost(two
     assert two.network.upload.tolist() == [0.0, 0.0, size / 8, size / 8]
 
 
+def test_conditions_may_differ_in_whether_servers_of_groups_are_apart():
+    sizes = {"num_workers": WORKERS, "num_units": UNITS, "num_seeds": SEEDS}
+    study = Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **sizes)
+    networks = stragglers.Network(0.5), stragglers.Network(servers=stragglers.Network(0.25, upload=1.0))
+    inputs = draw(study, {str(number): Condition(SLOW, network) for number, network in enumerate(networks)})
+    servers = inputs.network.servers
+    assert [servers.latency.tolist(), servers.upload.tolist()] == [[0, 0, 0.25, 0.25], [0, 0, 1, 1]]
+    assert inputs.network.latency.tolist() == [0.5, 0.5, 0, 0] and servers.server is None
+
+
 def test_each_seed_draws_its_own(two):
     key, init_key, batch_key = jax.random.split(jax.random.split(KEY, SEEDS)[1], 3)
     np.testing.assert_array_equal(two.durations[1], stragglers.sample_durations(SLOW, key, UNITS, WORKERS))

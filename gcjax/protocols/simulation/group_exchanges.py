@@ -150,10 +150,8 @@ def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _
         """float[G]."""
         return jnp.broadcast_to(jnp.asarray(value, time.dtype), (num_groups,))
 
-    names = [
-        name for name in ("latency", "upload", "download", "service") if getattr(exchanges.central, name) is not None
-    ]
-    central = exchanges.central._replace(**{name: seconds_by_group(getattr(exchanges.central, name)) for name in names})
+    latency, upload, download = map(seconds_by_group, exchanges.central[:3])
+    central = Network(latency=latency, upload=upload, download=download)
     send_seconds, receive_seconds = (seconds_by_group(x) for x in (central.send_seconds(), central.receive_seconds()))
 
     def after_next_push(servers: _Servers, push: tuple[jax.Array, jax.Array]) -> tuple[_Servers, _PushOutcome]:
