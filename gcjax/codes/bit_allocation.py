@@ -32,7 +32,8 @@ def bit_allocation(
 
     Returns:
       int[W], at most B each, `num_bits` together or fewer where more would not help. `unbiased(..., message_noise=)`
-      takes their noise, `noise[bits]`, or `noise[np.arange(W), bits]` of one row a worker.
+      takes their noise, `noise[bits]`, or `noise[np.arange(W), bits]` of one row a worker, and
+      `gcjax.compression.qsgd` the levels `2**bits - 1`.
 
     Raises:
       ValueError: if a probability is not in (0, 1), or noise is negative, or rises with the bits.

@@ -12,7 +12,7 @@ length of the message, the estimate of the sum stays unbiased, and p_w becomes p
 From the papers, as their authors' released code has it: the shares for gradients that are all alike, where worker w
 contributes in proportion to (1 - p_w) / (p_w + ω_w). Ours: both forms for an arbitrary assignment, and how the
 contribution of a worker is spread over its chunks. How many bits each worker is to get says
-`gcjax.codes.bit_allocation`; in a run all workers have the same compression.
+`gcjax.codes.bit_allocation`; `gcjax.compression.qsgd(levels=2**bits - 1)` sends them.
 """
 
 from collections.abc import Sequence
