@@ -112,7 +112,7 @@ def test_the_message_of_a_worker_with_few_bits_is_shorter(number, name):
     assert not np.allclose(found.time, equal.time)
 
 
-@pytest.mark.parametrize("protocol", [protocols.bsp(), protocols.ssp(staleness=1), protocols.grouped(groups=((0, 1),))])
+@pytest.mark.parametrize("protocol", [protocols.bsp(), protocols.ssp(staleness=1), protocols.grouped(groups=((1, 0),))])
 def test_a_shared_link_with_messages_of_two_sizes_by_hand(protocol):
     """Two workers pull 1 s each at once, so 2 s; compute 1 s; push 0.5 and 1 s: until 4 both, then the second alone."""
     network = stragglers.Network(server=1.0, server_upload=(0.5, 1.0)).validated(2)
