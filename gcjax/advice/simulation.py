@@ -3,7 +3,9 @@
 A measured step is one BSP step of a worker's share, 1/W of the examples of a step. Without a code a unit of work is
 that share, or an equal part of it; with a code of N chunks a unit is a chunk, W/N of the measured step, and the K
 chunks of a worker in a round all are of one step. An effective step is the use of as much work as BSP uses in one: W
-shares, or N different chunks.
+shares, or N different chunks. Where messages are made of gradients that workers keep (`LocalWork.message_code`), a
+worker computes one chunk a step, and a commit uses all N chunks although it brings W new gradients at most: a gradient
+is used in up to K commits.
 
 Letters: W workers, N chunks, K chunks that a worker holds, E commits, C contributions.
 """
@@ -36,12 +38,12 @@ class BlockSums(NamedTuple):
       seconds: of the block.
       effective_steps: the work that was used, over what BSP uses in a step.
       computing_seconds: of all workers.
-      staleness_sum: over contributions.
-      contributions: to commits.
+      staleness_sum: over contributions; of gradients that workers keep, over all in the messages.
+      contributions: to commits; of gradients that workers keep, all in the messages.
       max_staleness: the largest; it does not add up.
       computed_units: and parts of those that were cut off.
       contributed_units: those in commits.
-      used_units: those in commits, where each chunk counts once a commit.
+      used_units: those in commits, where each chunk counts once a commit, and no unit twice.
       messages: of all workers, in full gradients.
       uneven_commits: commits that are not the same work of each worker.
     """
@@ -61,7 +63,7 @@ class BlockSums(NamedTuple):
 
 def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float]:
     """Of one measured step: how many units of the scheme it is, and which share of its seconds each of them takes."""
-    code = scheme.protocol.code
+    code = _code_of(scheme.protocol)
     if code is None:
         return scheme.units_per_step, 1 / scheme.units_per_step
     return scheme.protocol.round_units, num_workers / code.assignment.num_chunks
@@ -194,38 +196,101 @@ def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, 
     return jax.vmap(sums_of_block)(durations)
 
 
+class _Use(NamedTuple):
+    """What each commit applies, float[E] or int[E] each.
+
+    Attributes:
+      units: different chunks, or units where there is no code.
+      contributions: the gradients or changes that it is made of.
+      staleness_sum: over these.
+      max_staleness: the largest of these; 0 if there are none.
+      messages: for it, in full gradients; None where a message is a unit with a time of sending.
+    """
+
+    units: jax.Array
+    contributions: jax.Array
+    staleness_sum: jax.Array
+    max_staleness: jax.Array
+    messages: jax.Array | None
+
+
+def _code_of(protocol: Protocol) -> GradientCode | None:
+    """The code of a protocol's rounds, or of its messages of kept gradients; None without either."""
+    return protocol.code if protocol.local is None else protocol.local.message_code
+
+
+def _use_of_commits(protocol: Protocol, schedule: Schedule) -> _Use:
+    """What each commit of a schedule applies."""
+    if protocol.local is not None and protocol.local.message_code is not None:
+        return _use_of_kept_gradients(protocol, protocol.local.message_code, schedule)
+    work = schedule.work.clip(0)  # [E, C]
+    units, messages = work.sum(axis=1), None
+    if protocol.code is not None:
+        units, messages = _used_chunks_and_messages(protocol, protocol.code, work)
+    is_contribution = (schedule.worker >= 0) & (work > 0)
+    staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
+    staleness = jnp.where(is_contribution, staleness, 0)
+    return _Use(units, is_contribution.sum(axis=1), staleness.sum(axis=1), staleness.max(axis=1), messages)
+
+
+def _use_of_kept_gradients(protocol: Protocol, code: GradientCode, schedule: Schedule) -> _Use:
+    """What commits apply whose messages have the last gradients on all K chunks: of the versions of the last K rounds.
+
+    A worker whose message is in time has a contribution to the commit, that of its unit of this round.
+    """
+    assert protocol.local is not None
+    num_workers, num_chunks, load = code.assignment.num_workers, code.assignment.num_chunks, code.assignment.load
+    is_in_time = jax.vmap(  # bool[E, W]
+        lambda worker: (
+            jnp.zeros(num_workers, bool).at[jnp.where(worker >= 0, worker, num_workers)].set(True, mode="drop")
+        )
+    )(schedule.worker)
+    contributions = is_in_time.sum(axis=1) * load
+    chunks = jnp.asarray(code.assignment.chunks)  # [W, K], all of them there
+    is_chunk_used = jax.vmap(  # bool[E, N]
+        lambda in_time: jnp.zeros(num_chunks, bool).at[chunks].max(in_time[:, None])
+    )(is_in_time)
+    units = is_chunk_used.sum(axis=1)
+    if protocol.local.waits_for_exact_sum:
+        units = jnp.where(contributions > 0, num_chunks, 0)
+    commit, rounds_ago = jnp.arange(schedule.time.size, dtype=jnp.int32), jnp.arange(load, dtype=jnp.int32)
+    staleness = jnp.minimum(rounds_ago[None], commit[:, None])  # [E, K], of each message; none before version 0
+    return _Use(
+        units=units,
+        contributions=contributions,
+        staleness_sum=is_in_time.sum(axis=1) * staleness.sum(axis=1),
+        max_staleness=jnp.where(contributions > 0, staleness.max(axis=1), 0),
+        messages=None,
+    )
+
+
 def _sums_of_schedule(
     protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
 ) -> BlockSums:
     """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight."""
-    num_workers, code = durations.shape[1], protocol.code
+    num_workers, code = durations.shape[1], _code_of(protocol)
     commit_weight = window.ramped_weight(schedule.time)  # float[E]
-    work = schedule.work.clip(0)  # [E, C]
-    units_of_commit = work.sum(axis=1)
-    used_units_of_commit, messages_of_commit = (
-        (units_of_commit, None) if code is None else _used_chunks_and_messages(protocol, code, work)
-    )
-    used_units = jnp.sum(commit_weight * used_units_of_commit)
+    use = _use_of_commits(protocol, schedule)
+    contributed_units = jnp.sum(commit_weight * schedule.work.clip(0).sum(axis=1))
+    applied_units = jnp.sum(commit_weight * use.units)
     is_sent = jnp.isfinite(schedule.send_start)
     messages = (
         jnp.sum(jnp.where(is_sent, window.ramped_weight(schedule.finish), 0))
-        if messages_of_commit is None
-        else jnp.sum(commit_weight * messages_of_commit)
+        if use.messages is None
+        else jnp.sum(commit_weight * use.messages)
     )
-    contribution_weight = commit_weight[:, None] * ((schedule.worker >= 0) & (work > 0))
-    staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
     computing_seconds = window.weighted_seconds(schedule.compute_start, schedule.compute_end)  # [T, W]
     used_units_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
         seconds=window.seconds,
-        effective_steps=used_units / used_units_per_step,
+        effective_steps=applied_units / used_units_per_step,
         computing_seconds=computing_seconds.sum(),
-        staleness_sum=jnp.sum(contribution_weight * staleness),
-        contributions=contribution_weight.sum(),
-        max_staleness=jnp.max(jnp.where(contribution_weight > 0, staleness, 0)),
+        staleness_sum=jnp.sum(commit_weight * use.staleness_sum),
+        contributions=jnp.sum(commit_weight * use.contributions),
+        max_staleness=jnp.max(jnp.where(commit_weight > 0, use.max_staleness, 0)),
         computed_units=jnp.sum(computing_seconds / jnp.where(durations > 0, durations, 1)),
-        contributed_units=jnp.sum(commit_weight * units_of_commit),
-        used_units=used_units,
+        contributed_units=contributed_units,
+        used_units=jnp.minimum(applied_units, contributed_units),
         messages=messages,
         uneven_commits=jnp.sum((commit_weight > 0) & ~_is_same_work_of_all(schedule, num_workers)),
     )

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gcjax import _validate
+from gcjax.codes.straggler_probabilities import valid_probabilities
 
 
 def bit_allocation(
@@ -32,7 +33,8 @@ def bit_allocation(
 
     Returns:
       int[W], at most B each, `num_bits` together or fewer where more would not help. `unbiased(..., message_noise=)`
-      takes their noise, `noise[bits]`, or `noise[np.arange(W), bits]` of one row a worker.
+      takes their noise, `noise[bits]`, or `noise[np.arange(W), bits]` of one row a worker, and
+      `gcjax.compression.qsgd` the levels `2**bits - 1`.
 
     Raises:
       ValueError: if a probability is not in (0, 1), or noise is negative, or rises with the bits.
@@ -43,7 +45,7 @@ def bit_allocation(
       [3, 1, 0]
     """
     _validate.integer("num_bits", num_bits)
-    probabilities = _valid_probabilities(straggler_probabilities)
+    probabilities = valid_probabilities(straggler_probabilities, above_zero=True)
     precisions = _precisions(probabilities, _valid_noise(noise, probabilities.size))  # [W, B + 1]
     most_bits = precisions.shape[1] - 1
     num_totals = num_bits + 1
@@ -82,27 +84,6 @@ def quantisation_noise(max_bits: int, *, scale: float) -> np.ndarray:
 def _precisions(probabilities: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """float64[W, B + 1]: one over the variance of a worker's message of length 1, with each number of bits."""
     return (1 - probabilities[:, None]) / (probabilities[:, None] + noise)
-
-
-def _valid_probabilities(straggler_probabilities: Sequence[float]) -> np.ndarray:
-    """float64[W]; raises `ValueError` for another shape, or one outside of (0, 1)."""
-    probabilities = np.asarray(_validate.number("straggler_probabilities", straggler_probabilities), np.float64)
-    if probabilities.ndim != 1 or not probabilities.size:
-        raise ValueError(
-            f"straggler_probabilities must be float[W], one a worker; got shape {probabilities.shape}. Repeat one "
-            "number for all workers, (0.1,) * W."
-        )
-    if (probabilities >= 1).any():
-        raise ValueError(
-            f"straggler_probabilities must be below 1, or a worker never sends; got {probabilities.max():g}. Leave "
-            "such workers out."
-        )
-    if (probabilities == 0).any():
-        raise ValueError(
-            f"straggler_probabilities must be above 0; got 0 for worker {np.argmin(probabilities)}. Pass a small "
-            "probability for workers that are never late."
-        )
-    return probabilities
 
 
 def _valid_noise(noise: Sequence[float] | np.ndarray, num_workers: int) -> np.ndarray:

@@ -12,7 +12,7 @@ length of the message, the estimate of the sum stays unbiased, and p_w becomes p
 From the papers, as their authors' released code has it: the shares for gradients that are all alike, where worker w
 contributes in proportion to (1 - p_w) / (p_w + ω_w). Ours: both forms for an arbitrary assignment, and how the
 contribution of a worker is spread over its chunks. How many bits each worker is to get says
-`gcjax.codes.bit_allocation`; in a run all workers have the same compression.
+`gcjax.codes.bit_allocation`; `gcjax.compression.qsgd(levels=2**bits - 1)` sends them.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
+from gcjax.codes.straggler_probabilities import valid_probabilities
 from gcjax.equality import comparable
 
 
@@ -62,7 +63,7 @@ def unbiased(
       >>> [f"{weight:.2f}" for weight in weights]
       ['1.00', '0.40']
     """
-    probabilities = _valid_probabilities(straggler_probabilities, assignment.num_workers)
+    probabilities = valid_probabilities(straggler_probabilities, assignment.num_workers)
     noise = _valid_message_noise(message_noise, assignment.num_workers)
     is_silent = np.isinf(noise)
     senders = assignment._replace(chunks=np.where(is_silent[:, None], -1, assignment.chunks).astype(np.int32))
@@ -87,22 +88,6 @@ def unbiased(
     num_chunks_needed = np.where(is_silent, never, assignment.loads.clip(1))[:, None]
     coefficients = shares / (1 - probabilities)[:, None]
     return fixed_code(assignment, coefficients, num_chunks_needed=num_chunks_needed, decode=decode)
-
-
-def _valid_probabilities(straggler_probabilities: Sequence[float] | float, num_workers: int) -> np.ndarray:
-    """float64[W]: one for each worker; raises `ValueError` for another shape, or one outside of [0, 1)."""
-    probabilities = np.asarray(_validate.number("straggler_probabilities", straggler_probabilities), np.float64)
-    if probabilities.shape not in ((), (num_workers,)):
-        raise ValueError(
-            f"straggler_probabilities must be one number or float[{num_workers}], one a worker; "
-            f"got shape {probabilities.shape}."
-        )
-    if (probabilities >= 1).any():
-        raise ValueError(
-            f"straggler_probabilities must be below 1, or a worker never sends; got {probabilities.max():g}. "
-            "Leave such workers out of the assignment."
-        )
-    return np.broadcast_to(probabilities, num_workers)
 
 
 def _valid_message_noise(message_noise: Sequence[float] | float, num_workers: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The type of compressions: a worker's message becomes smaller, and the server gets an estimate of it.
 
-Letters: d numbers of a message.
+Letters: W workers, d numbers of a message.
 """
 
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from gcjax import _validate
@@ -21,56 +22,72 @@ class Compression(NamedTuple):
 
     Attributes:
       init: `(rng_key, message) -> state`, the state of a worker before its first message; () if there is none. Only
-        shapes and dtypes of the message count.
+        shapes and dtypes of the message count. With `num_workers`, `(rng_key, message, worker int32[]) -> state`: what
+        is a worker's own is in its state.
       compress: `(message, state, rng_key) -> (estimate, state)`: what the server makes of what is sent, a pytree like
         the message, and the worker's state after it.
-      num_bytes: `message -> int`, the bytes that are sent for it; only shapes and dtypes count.
+      num_bytes: `message -> int`, the bytes that are sent for it; only shapes and dtypes count. With `num_workers`,
+        `message -> int[W]`; a worker with 0 of them sends nothing.
       is_linear: whether, for the same key, the estimate of a weighted sum of messages is the weighted sum of their
         estimates.
       same_key: whether all workers get the same key for the units of the same number, and so make the same random
         choices; otherwise each has its own.
       is_contraction: whether what is lost is smaller than the message, `E|message - estimate|^2 < |message|^2` unless
         that is 0. `error_feedback` needs it.
+      num_workers: W, if each worker compresses in a way of its own; None if all do the same.
     """
 
-    init: Callable[[jax.Array, Any], Any]
+    init: Callable[..., Any]
     compress: Callable[[Any, Any, jax.Array], tuple[Any, Any]]
-    num_bytes: Callable[[Any], int]
+    num_bytes: Callable[[Any], Any]
     is_linear: bool = False
     same_key: bool = False
     is_contraction: bool = False
+    num_workers: int | None = None
 
 
 def stateless(
-    compress: Callable[[jax.Array, jax.Array], jax.Array], num_bytes: Callable[[int, int], int], **properties: bool
+    compress: Callable[..., jax.Array],
+    num_bytes: Callable[..., int],
+    *,
+    worker_values: np.ndarray | None = None,
+    **properties: bool,
 ) -> Compression:
-    """A compression of all numbers of a message as one vector, without a state.
+    """A compression of all numbers of a message as one vector, whose state never changes.
 
     Args:
       compress: pure function `(float[d], rng_key) -> float[d]`, of float32 at least; the estimate is rounded to the
         message's dtype.
       num_bytes: `(d, bytes of a number) -> int`, the bytes of a message.
+      worker_values: [W], a number for each worker, in which their compressions differ. Both functions then take it as
+        their last argument: `compress` as a float[], `num_bytes` as it is. None where they do not differ.
       **properties: those fields of `Compression` that say what it is.
     """
 
-    def init(rng_key: jax.Array, message: Any) -> Any:
-        """No state."""
-        del rng_key, message
-        return ()
+    def init(rng_key: jax.Array, message: Any, *worker: Any) -> Any:
+        """The worker's value, a tuple of one float[]; () where workers do not differ."""
+        del rng_key
+        if worker_values is None:
+            return ()
+        dtype = float32_at_least(ravel_pytree(message)[0])
+        return (jnp.asarray(worker_values, dtype)[worker],)
 
     def compress_message(message: Any, state: Any, rng_key: jax.Array) -> tuple[Any, Any]:
-        """The estimate of a message, and no state."""
+        """The estimate of a message, and the same state."""
         flat, unravel = ravel_pytree(message)
         if flat.size == 0:
             return message, state
-        return unravel(compress(flat.astype(float32_at_least(flat)), rng_key).astype(flat.dtype)), state
+        return unravel(compress(flat.astype(float32_at_least(flat)), rng_key, *state).astype(flat.dtype)), state
 
-    def bytes_of_message(message: Any) -> int:
-        """The bytes that are sent for a message."""
+    def bytes_of_message(message: Any) -> Any:
+        """The bytes that are sent for a message; int[W] where workers differ."""
         flat = jax.eval_shape(lambda message: ravel_pytree(message)[0], message)
-        return num_bytes(flat.size, flat.dtype.itemsize)
+        if worker_values is None:
+            return num_bytes(flat.size, flat.dtype.itemsize)
+        return np.asarray([num_bytes(flat.size, flat.dtype.itemsize, value) for value in worker_values.tolist()])
 
-    return Compression(init, compress_message, bytes_of_message, **properties)
+    num_workers = None if worker_values is None else len(worker_values)
+    return Compression(init, compress_message, bytes_of_message, num_workers=num_workers, **properties)
 
 
 def num_sent(share: float, num_numbers: int) -> int:

@@ -48,13 +48,13 @@ def error_feedback(compression: Compression) -> Compression:
     if not inner.is_contraction:
         raise ValueError(
             "error feedback needs a compression that loses less than the message (is_contraction); got one that can "
-            "lose more. Take random_k(..., rescale=False), qsgd with more levels than the square root of bucket_size, "
-            "or int8 with smaller blocks."
+            "lose more. Take random_k(..., rescale=False), qsgd with more levels than the square root of bucket_size "
+            "on all workers, or int8 with smaller blocks."
         )
 
-    def init(rng_key: jax.Array, message: Any) -> ErrorFeedback:
+    def init(rng_key: jax.Array, message: Any, *worker: Any) -> ErrorFeedback:
         """Nothing is lost yet."""
-        return ErrorFeedback(jax.tree.map(jnp.zeros_like, message), inner.init(rng_key, message))
+        return ErrorFeedback(jax.tree.map(jnp.zeros_like, message), inner.init(rng_key, message, *worker))
 
     def compress(message: Any, state: ErrorFeedback, rng_key: jax.Array) -> tuple[Any, ErrorFeedback]:
         """The estimate of the message together with the residual, and what it has lost."""
@@ -62,4 +62,6 @@ def error_feedback(compression: Compression) -> Compression:
         estimate, inner_state = inner.compress(total, state.inner, rng_key)
         return estimate, ErrorFeedback(jax.tree.map(jnp.subtract, total, estimate), inner_state)
 
-    return Compression(init, compress, inner.num_bytes, same_key=inner.same_key, is_contraction=False)
+    return Compression(
+        init, compress, inner.num_bytes, same_key=inner.same_key, is_contraction=False, num_workers=inner.num_workers
+    )

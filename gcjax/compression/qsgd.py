@@ -1,9 +1,15 @@
-"""QSGD: random rounding to a few levels (Alistarh et al. 2017)."""
+"""QSGD: random rounding to a few levels (Alistarh et al. 2017).
+
+Letters: W workers, d numbers of a message.
+"""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gcjax import _validate
 from gcjax.compression.base import Compression, blocks_of, stateless
@@ -11,20 +17,21 @@ from gcjax.equality import comparable
 
 
 @comparable
-def qsgd(*, levels: int, bucket_size: int = 512) -> Compression:
+def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) -> Compression:
     """Each number as a multiple of 1/s of the norm of its bucket, rounded up or down at random: unbiased.
 
     Charged are the norm of each bucket and, for each number, ceil(log2(2 s + 1)) bits; the paper's entropy code, which
-    sends fewer, is not.
+    sends fewer, is not. So s = 2^b - 1 levels are b bits a number, and one for the sign.
 
     Args:
-      levels: s, of magnitudes above 0.
+      levels: s, of magnitudes above 0; or int[W], those of each worker, as `2**bits - 1` with the bits of
+        `gcjax.codes.bit_allocation`. A worker with 0 levels sends nothing, and needs a code that leaves it out.
       bucket_size: consecutive numbers with a common norm; all arrays of a message are cut as one vector.
 
     Raises:
-      ValueError: if a number is below 1.
+      ValueError: if a number is below 1, or, in levels by worker, below 0, or all of these are 0.
 
-    Source: Alistarh et al. 2017.
+    Source: Alistarh et al. 2017; different bits for different workers: Song and Choi 2026.
 
     Example:
       >>> compression = gcjax.compression.qsgd(levels=1)
@@ -32,26 +39,47 @@ def qsgd(*, levels: int, bucket_size: int = 512) -> Compression:
       >>> estimates = [compression.compress(message, (), jax.random.key(i))[0] for i in range(2)]
       >>> all(x in (0.0, 5.0) for estimate in estimates for x in estimate.tolist()), compression.num_bytes(message)
       (True, 5)
+      >>> gcjax.compression.qsgd(levels=(7, 1, 0)).num_bytes(jnp.ones(512)).tolist()  # of three workers
+      [260, 132, 0]
     """
-    _validate.integer("levels", levels, minimum=1)
+    worker_levels = _valid_levels(levels)
     _validate.integer("bucket_size", bucket_size, minimum=1)
 
-    def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d], every number rounded to a level of its bucket."""
+    def rounded(flat: jax.Array, rng_key: jax.Array, *own_levels: jax.Array) -> jax.Array:
+        """float[d], every number rounded to a level of its bucket; 0 where the worker has no levels."""
         buckets = blocks_of(flat, bucket_size)
         norm = jnp.linalg.norm(buckets, axis=1, keepdims=True)
-        num_levels = jnp.asarray(levels, flat.dtype)
+        (num_levels,) = own_levels or (jnp.asarray(levels, flat.dtype),)
         level = jnp.abs(buckets) / jnp.where(norm > 0, norm, 1) * num_levels
         draws = jax.random.uniform(rng_key, buckets.shape, flat.dtype)
         level_below = jnp.floor(level)
         random_level = level_below + (draws < level - level_below).astype(flat.dtype)
-        return (norm * jnp.sign(buckets) * random_level / num_levels).reshape(-1)[: flat.size]
+        return (norm * jnp.sign(buckets) * random_level / jnp.maximum(num_levels, 1)).reshape(-1)[: flat.size]
 
-    def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """The bytes of the norms and of the levels."""
-        bits_of_number = math.ceil(math.log2(2 * levels + 1))
+    def num_bytes(num_numbers: int, number_bytes: int, *own_levels: Any) -> int:
+        """The bytes of the norms and of the levels; none of a worker without levels."""
+        num_levels: Any = own_levels[0] if own_levels else levels
+        if num_levels == 0:
+            return 0
+        bits_of_number = math.ceil(math.log2(2 * num_levels + 1))
         return -(-num_numbers // bucket_size) * number_bytes + -(-num_numbers * bits_of_number // 8)
 
-    # The variance is at most this times the squared norm of the bucket.
-    variance_bound = min(bucket_size / levels**2, math.sqrt(bucket_size) / levels)
-    return stateless(rounded, num_bytes, is_contraction=variance_bound < 1)
+    least_levels = int(np.min(levels))
+    # The variance is at most min(n / s^2, sqrt(n) / s) times the squared norm of a bucket of n: below 1 where s^2 > n.
+    return stateless(rounded, num_bytes, worker_values=worker_levels, is_contraction=least_levels**2 > bucket_size)
+
+
+def _valid_levels(levels: Any) -> np.ndarray | None:
+    """int64[W], the levels of each worker; None for one number for all; raises `ValueError` for anything else."""
+    if not _validate.is_traced(levels) and np.ndim(levels) == 0:
+        _validate.integer("levels", levels, minimum=1)
+        return None
+    if _validate.is_traced(levels) or np.ndim(levels) != 1 or not np.size(levels):
+        raise ValueError(
+            "levels must be one whole number, or int[W], one a worker, which is known before anything is compiled; got "
+            f"{levels!r}."
+        )
+    _validate.whole("levels of each worker", levels)
+    if not np.any(levels):
+        raise ValueError(f"levels must be above 0 for some worker, or nobody sends anything; got {levels!r}.")
+    return np.asarray(levels, np.int64)

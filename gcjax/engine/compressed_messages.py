@@ -73,7 +73,9 @@ def message_shapes(params: Any, code: GradientCode | None) -> Any:
 
 
 def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, num_states: int) -> Any:
-    """The states of so many senders before their first message, every leaf [num_states, ...]: all are the same.
+    """The states of so many senders before their first message, every leaf [num_states, ...].
+
+    All are the same, but where workers have compressions of their own: then those of a worker's M messages are.
 
     Args:
       compression: of the run.
@@ -82,7 +84,12 @@ def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, 
       num_states: how many; one a sender.
     """
     zero_message = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    state = compression.init(jax.random.fold_in(batch_key, _KEY_OF_MESSAGES), zero_message)
+    key = jax.random.fold_in(batch_key, _KEY_OF_MESSAGES)
+    if compression.num_workers is not None:
+        workers = jnp.arange(compression.num_workers, dtype=jnp.int32)
+        worker_states = jax.vmap(lambda worker: compression.init(key, zero_message, worker))(workers)
+        return jax.tree.map(lambda x: jnp.repeat(x, num_states // workers.size, axis=0), worker_states)
+    state = compression.init(key, zero_message)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_states, *jnp.shape(x))), state)
 
 
@@ -95,7 +102,7 @@ def check_same_states(state: State, compression: Compression | None, code: Gradi
     if compression is not None:
         shapes = message_shapes(state.params, code)
         leaves = jax.tree.leaves(states)
-        num_states = num_states or (leaves[0].shape[0] if leaves else 1)
+        num_states = num_states or (leaves[0].shape[0] if leaves else compression.num_workers or 1)
         expected_states = jax.eval_shape(
             lambda: initial_states(validated(compression), jax.random.key(0), shapes, num_states)
         )

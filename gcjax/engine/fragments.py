@@ -44,10 +44,12 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
     Each fragment has a state of its own. Its bytes are those of P messages, of all fragments.
     """
 
-    def init(rng_key: jax.Array, message: Any) -> FragmentMessages:
+    def init(rng_key: jax.Array, message: Any, *worker: Any) -> FragmentMessages:
         """The state before the first message."""
         parts = [_arrays_of_fragment(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
-        return FragmentMessages(jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part) for part in parts))
+        return FragmentMessages(
+            jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part, *worker) for part in parts)
+        )
 
     def compress_fragment(
         fragment: int, message: Any, states: tuple[Any, ...], rng_key: jax.Array
@@ -65,7 +67,7 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
         estimate, states = jax.lax.switch(fragment, branches, message, state.states, rng_key)
         return estimate, FragmentMessages(state.number + 1, states)
 
-    def num_bytes(message: Any) -> int:
+    def num_bytes(message: Any) -> Any:
         """The bytes of P messages, one of each fragment."""
         parts = [
             jax.eval_shape(partial(_arrays_of_fragment, fragments, fragment), message)

@@ -37,10 +37,10 @@ from gcjax.engine.state_memory import check_state_fits
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
 from gcjax.engine.validation import (
     check_commits,
+    check_compression,
     check_from_beginning,
     check_residual,
     check_same_chunks,
-    check_sent_to_server,
     check_versions,
     reads_one_version,
 )
@@ -149,7 +149,7 @@ def run(
     _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
-    check_sent_to_server(compression, protocol)
+    check_compression(compression, protocol, durations.shape[1])
     check_wrong_senders(wrong_senders, protocol, compression)
     network = network_of_run(network, task, params, durations.shape[1], compression, protocol)
     compression = compression_of_fragments(compression, protocol)
@@ -245,7 +245,7 @@ def replay(
     _validate.rng_key(rng_key)
     check_wrong_senders(wrong_senders, protocol, compression)
     if compression is not None:
-        check_sent_to_server(compression, protocol)
+        check_compression(compression, protocol, schedule.start.shape[1])
         check_from_beginning(validated(compression), memberships, start)
         compression = compression_of_fragments(compression, protocol)
     check_shapes(schedule, schedule.start.shape)

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
-from gcjax.compression.base import Compression
+from gcjax.compression.base import Compression, validated
 from gcjax.engine.base import Run
+from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.start import Start
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.conformance.memberships import Membership
@@ -140,9 +142,11 @@ def check_residual(run: Run, protocol: Protocol) -> None:
 
     That is more than `MOSTLY_EXACT` times the norm of what should be decoded: the identity L×L of each of N chunks.
     """
-    code = protocol.code
-    if code is None or protocol.specification is None:
-        # A protocol with a code has a specification only if its rounds end as soon as the sum is decodable exactly.
+    # A protocol with a code has a specification only if its rounds end as soon as the sum is decodable exactly.
+    code, waits_for_exact_sum = protocol.code, protocol.specification is not None
+    if protocol.local is not None and protocol.local.message_code is not None:
+        code, waits_for_exact_sum = protocol.local.message_code, protocol.local.waits_for_exact_sum
+    if code is None or not waits_for_exact_sum:
         return
     norm_of_exact_decode = np.sqrt(code.assignment.num_chunks * code.num_blocks)
     bound = MOSTLY_EXACT * norm_of_exact_decode
@@ -160,9 +164,50 @@ def check_residual(run: Run, protocol: Protocol) -> None:
         )
 
 
-def check_sent_to_server(compression: Compression | None, protocol: Protocol) -> None:
+def check_compression(compression: Compression | None, protocol: Protocol, num_workers: int) -> None:
+    """Raises a `ValueError` if messages of this protocol, of so many workers, cannot be compressed so."""
+    if compression is not None:
+        _check_sent_to_server(compression, protocol)
+        _check_workers_of_compression(validated(compression), protocol, num_workers)
+
+
+def _check_workers_of_compression(compression: Compression, protocol: Protocol, num_workers: int) -> None:
+    """Raises a `ValueError` if each worker has a compression of its own, and these are not those of the senders.
+
+    They are if there are as many, each worker sends messages of its own, and the code, if there is one, does without
+    those who send nothing.
+    """
+    if compression.num_workers is None:
+        return
+    code, senders = protocol.code, num_workers if protocol.code is None else protocol.code.assignment.num_workers
+    if compression.num_workers != num_workers or senders != num_workers:
+        raise ValueError(
+            f"a compression that differs by worker must be for those of the run, {num_workers}, and its messages those "
+            f"of workers; got one for {compression.num_workers}, and a protocol with messages of {senders}."
+        )
+    if protocol.local is not None:
+        owners = owner_of_workers(protocol.local, num_workers)
+        if np.unique(owners).size < num_workers:
+            raise ValueError(
+                "workers of this protocol push what their group has changed together, which no worker's own "
+                "compression can compress. Pass one compression for all."
+            )
+    sends_nothing = np.asarray(compression.num_bytes(jax.ShapeDtypeStruct((1,), jnp.float32))) == 0
+    if code is not None and sends_nothing.any() and code.num_alternatives == 1:
+        with jax.ensure_compile_time_eval():
+            has_message = np.asarray(code.sent(jnp.asarray(code.assignment.loads))).any(axis=1)
+        sends_nothing &= has_message
+    if sends_nothing.any():
+        raise ValueError(
+            f"a worker that sends nothing would count as a message of zeros; got worker {np.argmax(sends_nothing)} "
+            "without any levels. Pass a code that does without it, as "
+            "gcjax.codes.unbiased(..., message_noise=noise[bits]) does where its noise is inf."
+        )
+
+
+def _check_sent_to_server(compression: Compression, protocol: Protocol) -> None:
     """Raises a `ValueError` if messages are to be compressed that workers send to each other, or make by a code."""
-    if compression is None or protocol.local is None:
+    if protocol.local is None:
         return
     if protocol.local.message_code is not None:
         raise ValueError(

@@ -174,8 +174,8 @@ def network_of_members(network: Network, member: jax.Array, num_workers: int) ->
         """[members], from a value of the network, which is one number or [W]."""
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
 
-    latency, upload, download = map(values_of_members, (network.latency, network.upload, network.download))
-    return Network(latency, upload, download, network.server, network.service, network.server_upload)
+    own = ("latency", "upload", "download") + (() if network.server_upload is None else ("server_upload",))
+    return network._replace(fragments=None, **{name: values_of_members(getattr(network, name)) for name in own})
 
 
 def checked_coded_groups(

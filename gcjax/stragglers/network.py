@@ -36,7 +36,7 @@ class Network(NamedTuple):
         queue then simulates. Under the others it is added to the latency of what is sent to the server, and messages
         do not wait for each other. None for a server that takes no time.
       server_upload: seconds that a message towards the server takes on the server's link, if it is not as large as the
-        parameters, which take `server`; None if it is.
+        parameters, which take `server`; one a worker where their messages differ in size. None if it is as large.
       fragments: f32[fragments], the share of each fragment in the parameters, where messages are of one fragment only;
         equal ones if None.
       servers: the network between the servers of groups and the central one, to which the groups are the workers, each
@@ -60,10 +60,9 @@ class Network(NamedTuple):
         if self.servers is not None:
             network = network._replace(servers=validated_between_servers("servers", self.servers))
         _check_one_link("server", network.server)
-        _check_one_link("server_upload", network.server_upload)
         _check_service(network)
-        for name in ("latency", "upload", "download"):
-            shape = np.shape(getattr(network, name))
+        for name in ("latency", "upload", "download", "server_upload"):
+            shape = () if getattr(network, name) is None else np.shape(getattr(network, name))
             if num_workers is not None and shape not in ((), (num_workers,)):
                 raise ValueError(
                     f"{name} must be a number, or one for each of {num_workers} workers; got shape {shape}."
@@ -75,11 +74,17 @@ class Network(NamedTuple):
         del params
         return self
 
-    def with_smaller_messages(self, share: float) -> "Network":
-        """The network where a message towards the server has this share of its size; the parameters are as large."""
+    def with_smaller_messages(self, share: float | np.ndarray) -> "Network":
+        """The network where a message towards the server has this share of its size; the parameters are as large.
+
+        Args:
+          share: a number, or float[W], one a worker.
+        """
         if self.server is None:
-            return self._replace(upload=self.upload * share)
-        return self._replace(upload=self.upload * share, server_upload=self.upload_seconds_of_server * share)
+            return self._replace(upload=_shares_of(self.upload, share))
+        return self._replace(
+            upload=_shares_of(self.upload, share), server_upload=_shares_of(self.upload_seconds_of_server, share)
+        )
 
     @property
     def upload_seconds_of_server(self) -> Any:
@@ -294,6 +299,14 @@ def _check_seconds_or_rate(name: str, value: Any, *, above: bool = False) -> Non
     if value is None or isinstance(value, (str, bytes)):
         raise ValueError(f"{name} must be a number, or one for each worker; got {value!r}.")
     _validate.number(name, value, above=above)
+
+
+def _shares_of(seconds: Any, share: float | np.ndarray) -> Any:
+    """The seconds times the share of each worker, float[W], or times the one of all, in the type of the seconds."""
+    if np.ndim(share) == 0:
+        return seconds * share
+    dtype = jnp.result_type(seconds, float)
+    return jnp.asarray(seconds, dtype) * jnp.asarray(share, dtype)
 
 
 def _is_left_out(name: str, value: Any) -> bool:

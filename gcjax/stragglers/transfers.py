@@ -29,7 +29,7 @@ def shared_seconds(is_sending: jax.Array, link_seconds: jax.Array, server_second
     Args:
       is_sending: bool[W], who transfers.
       link_seconds: float[W] seconds on the worker's own link.
-      server_seconds: float[] seconds on the shared link for one alone.
+      server_seconds: float[] or float[W] seconds on the shared link for one alone.
     """
     return jnp.maximum(link_seconds, server_seconds * is_sending.sum().astype(server_seconds.dtype))
 
@@ -41,7 +41,7 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
       ready: float[W] seconds, when each begins; inf if it does not.
       size: float[W], of each message.
       link_seconds: float[W] seconds that a message of size 1 takes on the worker's own link.
-      server_seconds: float[] seconds that it takes on the shared link, for one alone.
+      server_seconds: float[] or float[W] seconds that it takes on the shared link, for one alone.
     """
 
     def to_next_event(_: int, state: _LinkState) -> _LinkState:

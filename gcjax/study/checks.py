@@ -9,6 +9,7 @@ import jax
 
 from gcjax import memory
 from gcjax.analysis import file_name
+from gcjax.engine.validation import check_compression
 from gcjax.protocols import Protocol
 from gcjax.protocols.base import workers_of
 from gcjax.study.base import Study
@@ -37,7 +38,7 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
 
 
 def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
-    """Raises `ValueError` if the code of a scheme (name -> protocol) is for another number of workers."""
+    """Raises `ValueError` if the code or the compression of a scheme (name -> protocol) is for other workers."""
     for name, protocol in schemes.items():
         num_workers = workers_of(protocol)
         if num_workers is not None and num_workers != study.num_workers:
@@ -45,6 +46,8 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
                 f"all schemes must have the num_workers of the study, {study.num_workers}; the code of scheme '{name}' "
                 f"has {num_workers}. Make them the same."
             )
+        with scheme_name_in_errors(name):
+            check_compression(study.compression_of(name), protocol, study.num_workers)
 
 
 @contextmanager

@@ -92,6 +92,45 @@ def test_waiting_waste_messages_and_staleness_are_those_of_theory(slow_worker_ad
     assert bsp.max_staleness == 0 and 1 < asp.mean_staleness.value < asp.max_staleness
 
 
+def frc(num_chunks=NUM_WORKERS):
+    """Pairs of workers with the same chunks."""
+    return gcjax.codes.fixed_code(
+        gcjax.codes.Assignment(np.arange(num_chunks).reshape(2, -1).repeat(2, axis=0).astype(np.int32), num_chunks),
+        np.ones((NUM_WORKERS, num_chunks // 2)),
+        completion=lambda arrivals: jnp.maximum(arrivals[:2].min(), arrivals[2:].min()),
+    )
+
+
+def test_a_pipelined_commit_counts_all_that_it_applies():
+    """Each second a commit of three messages with both chunks of a pair; the slow worker's are always late."""
+    schemes = {
+        "decodable": protocols.pipelined_coded(frc()),
+        "three": protocols.pipelined_coded(frc(), wait_for=3),
+        "one chunk each": protocols.pipelined_coded(frc(num_chunks=2)),  # units of two seconds, and of three
+    }
+    advice = advise(one_slow_worker(), schemes=schemes)
+    for name in ("decodable", "three"):
+        scheme = row(advice, name)
+        assert scheme.seconds.value == pytest.approx(1.0, rel=2e-3), name
+        assert scheme.mean_staleness.value == pytest.approx(0.5, abs=1e-6) and scheme.max_staleness == 1
+        assert scheme.wasted.value == pytest.approx(1 - 3 / (3 + 1 / SLOW), abs=2e-3)  # never in any commit
+        assert scheme.redundant.value == pytest.approx(0, abs=1e-6)
+        assert scheme.messages.value == pytest.approx((3 + 1 / SLOW) / 4, rel=1e-2)
+        assert scheme.exactness == STALE
+    one = row(advice, "one chunk each")
+    assert one.seconds.value == pytest.approx(2.0, rel=2e-3) and one.max_staleness == 0
+    assert one.redundant.value == pytest.approx((3 - 2) / (3 + 1 / SLOW), abs=2e-3)
+    assert one.wasted.value == pytest.approx(1 - 2 / (3 + 1 / SLOW), abs=2e-3)
+
+
+def test_a_pipelined_commit_of_few_messages_has_only_their_chunks():
+    """The first message of four is that of the same worker each time, with two of four chunks."""
+    seconds = np.tile([1.0, 1.2, 1.4, 1.6], (64, 1))
+    scheme = row(advise(seconds, schemes={"one": protocols.pipelined_coded(frc(), wait_for=1)}), "one")
+    assert scheme.seconds.value == pytest.approx(2.0, rel=2e-3)
+    assert scheme.mean_staleness.value == pytest.approx(0.5, abs=1e-6)
+
+
 def test_schemes_are_told_by_what_they_compute(slow_worker_advice):
     classes = {"bsp": EXACT, "asp": STALE, "ssp": STALE, "k_sync": APPROXIMATE, "local_sgd": LOCAL, "partial": CODED}
     assert {name: row(slow_worker_advice, name).exactness for name in classes} == classes

@@ -15,3 +15,6 @@ PLAIN = {
 }
 CONTRACTIONS = {name: c for name, c in PLAIN.items() if c.is_contraction}
 ALL = {**PLAIN, **{f"error feedback, {name}": C.error_feedback(c) for name, c in CONTRACTIONS.items()}}
+
+LEVELS = (1, 8, 5, 0)
+BY_WORKER = C.qsgd(levels=LEVELS, bucket_size=16)

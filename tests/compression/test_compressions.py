@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcjax import compression as C
-from tests.compression.compressions import ALL, CONTRACTIONS, PLAIN
+from tests.compression.compressions import ALL, BY_WORKER, CONTRACTIONS, LEVELS, PLAIN
 
 KEY = jax.random.key(5)
 
@@ -88,6 +88,34 @@ def test_qsgd_rounds_to_neighbouring_levels(x64):
     assert (np.abs(found_level - level) < 1).all()
     assert (np.sign(found)[found != 0] == np.sign(x)[found != 0]).all()
     assert PLAIN["qsgd"].num_bytes(message()) == 3 * 8 + -(-45 * 2 // 8)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_qsgd_with_the_levels_of_each_worker(dtype):
+    """The bits of the compression that has this worker's levels for all; zeros, and no bytes, without levels."""
+    x, found_bytes = message(dtype=dtype), BY_WORKER.num_bytes(message(dtype=dtype))
+    assert BY_WORKER.num_workers == 4 and not BY_WORKER.is_contraction
+    for worker, levels in enumerate(LEVELS):
+        found, _ = BY_WORKER.compress(x, BY_WORKER.init(KEY, x, worker), KEY)
+        if levels == 0:
+            assert not flat(found).any() and found_bytes[worker] == 0
+            continue
+        own = C.qsgd(levels=levels, bucket_size=16)
+        np.testing.assert_array_equal(flat(found), flat(estimate(own, x)))
+        assert found_bytes[worker] == own.num_bytes(x)
+    assert C.qsgd(levels=np.array([2, 3])) == C.qsgd(levels=np.array([2, 3])) != C.qsgd(levels=np.array([3, 2]))
+
+
+def test_error_feedback_with_the_levels_of_each_worker(x64):
+    compression = C.error_feedback(C.qsgd(levels=(5, 40), bucket_size=16))
+    for worker, levels in enumerate((5, 40)):
+        own = C.error_feedback(C.qsgd(levels=levels, bucket_size=16))
+        state, own_state = compression.init(KEY, message(), worker), own.init(KEY, message())
+        for step in range(3):
+            found, state = compression.compress(message(step), state, KEY)
+            wanted, own_state = own.compress(message(step), own_state, KEY)
+            np.testing.assert_array_equal(flat(found), flat(wanted))
+    np.testing.assert_array_equal(compression.num_bytes(message())[1], own.num_bytes(message()))
 
 
 @pytest.mark.slow("qsgd")
@@ -213,6 +241,16 @@ def test_equal_factories_make_equal_compressions():
         (lambda: C.random_k(share=1.5), "share must be above 0 and at most 1; got 1.5"),
         (lambda: C.top_k(share=(0.1, 0.2)), "share must be one number"),
         (lambda: C.qsgd(levels=0), "levels must be a whole number at least 1; got 0"),
+        (lambda: C.qsgd(levels=(1, -1)), "levels of each worker must be a whole number at least 0; got -1"),
+        (lambda: C.qsgd(levels=(1, 1.5)), "levels of each worker must be a whole number at least 0; got 1"),
+        (lambda: C.qsgd(levels=(0, 0)), "levels must be above 0 for some worker"),
+        (lambda: C.qsgd(levels=()), r"one whole number, or int\[W\]"),
+        (lambda: C.qsgd(levels=np.ones((2, 2), int)), r"one whole number, or int\[W\]"),
+        (lambda: C.qsgd(levels=None), "levels must be a whole number at least 1; got None"),
+        (
+            lambda: C.error_feedback(C.qsgd(levels=(90, 0), bucket_size=4)),
+            "loses less than the message.*on all workers",
+        ),
         (lambda: C.qsgd(levels=1, bucket_size=0), "bucket_size must be a whole number at least 1"),
         (lambda: C.float4(block_size=0), "block_size must be a whole number at least 1; got 0"),
         (lambda: C.int8(block_size=2.5), "block_size must be a whole number at least 1; got 2.5"),

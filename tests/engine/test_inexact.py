@@ -15,11 +15,11 @@ KEY = jax.random.key(5)
 W = 4
 
 
-def result(code, stop=None, traced=False):
-    """A run of four workers, the protocol, and the warnings of the run."""
+def result(code, stop=None, traced=False, protocol=None):
+    """A run of four workers, the protocol, `coded` if none is given, and the warnings of the run."""
     task = tasks.linear_regression(num_chunks=code.assignment.num_chunks, num_examples=24, num_features=2)
     seconds = stragglers.sample_durations(stragglers.exponential(mean=1.0), KEY, 3, W)
-    protocol = protocols.coded(code, stop=stop)
+    protocol = protocol or protocols.coded(code, stop=stop)
     one = lambda d: engine.run(task, protocol, optax.sgd(0.1), d, rng_key=KEY)  # noqa: E731
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -39,6 +39,24 @@ def test_a_code_that_promised_exactness_and_is_not_exact_is_told_once():
     assert "3 of 3 commits have a residual above 0.002, up to 1.7: in float32" in str(told[0].message)
     with pytest.warns(engine.InexactWarning):
         engine.check(run, protocol)
+
+
+def test_who_waits_for_exact_messages_of_kept_gradients_is_told():
+    code = too_early()
+    run, protocol, told = result(code, protocol=protocols.pipelined_coded(code))
+    np.testing.assert_allclose(run.info.residual, np.sqrt(3.0), rtol=1e-6)
+    assert len(told) == 1 and "3 of 3 commits have a residual above 0.002" in str(told[0].message)
+    with pytest.warns(engine.InexactWarning):
+        engine.check(run, protocol)
+
+
+@pytest.mark.parametrize("wait_for", [None, 2])
+def test_kept_gradients_that_decode_or_do_not_promise_it_are_left_alone(wait_for):
+    """Two pairs of workers with the same two chunks: two messages may be of the same pair."""
+    code = codes.fractional_repetition(W, num_stragglers=1)
+    run, _, told = result(code, protocol=protocols.pipelined_coded(code, wait_for=wait_for))
+    assert not told
+    assert (np.asarray(run.info.residual).max() > 1) == (wait_for == 2)
 
 
 def test_so_it_is_after_a_run_under_jit_or_vmap():

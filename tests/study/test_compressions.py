@@ -40,6 +40,27 @@ def test_a_scheme_has_a_compression_of_its_own(tmp_path):
     )
 
 
+@pytest.mark.slow
+def test_the_messages_of_a_study_are_as_long_as_the_bits_of_each_worker(tmp_path):
+    """A worker with four times the bandwidth has many more levels than others: a norm, and 16 or 2 bits a number."""
+    num_workers = STUDY.num_workers
+    network = stragglers.constant_network(upload=(0.5,) + (2.0,) * (num_workers - 1))
+    levels = (2**15 - 1,) + (1,) * (num_workers - 1)
+    study = dataclasses.replace(STUDY, compressions={"by worker": compression.qsgd(levels=levels, bucket_size=2)})
+    planned = plan(study, {"by worker": protocols.bsp()}, {"all": Condition(stragglers.constant(seconds=1.0), network)})
+    rows = final_rows(run(planned, out=tmp_path, progress=progress.silent()))
+    sizes = study.compressions["by worker"].num_bytes(study.task.init(planned.inputs.rng_key[0]))
+    slowest = max(0.5 * sizes[0] / 8, 2.0 * sizes[1] / 8)
+    np.testing.assert_allclose(sizes[:2], [8, 5])
+    np.testing.assert_allclose(seed_values(rows, "by worker", "all", "end"), 6 * (1 + slowest))
+
+
+def test_a_compression_of_other_workers_is_refused():
+    study = dataclasses.replace(STUDY, compressions={"BSP": compression.qsgd(levels=(1,) * (STUDY.num_workers + 1))})
+    with pytest.raises(ValueError, match=r"scheme 'BSP': a compression that differs by worker must be for those"):
+        plan(study, {"BSP": protocols.bsp()}, CONDITIONS)
+
+
 def test_a_compression_of_no_scheme_is_refused():
     study = dataclasses.replace(STUDY, compressions={"SSP": SIGN})
     with pytest.raises(ValueError, match="compressions must be those of schemes, BSP; got one for 'SSP'"):
@@ -58,3 +79,14 @@ def test_a_config_binds_one(tmp_path):
     (tmp_path / "c.gin").write_text("\n".join(lines))
     assert cli.main(["run", str(tmp_path / "c.gin"), "--out", str(tmp_path / "out")]) == 0
     assert "top-k" in (tmp_path / "out" / "summary.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_config_binds_levels_by_worker(tmp_path):
+    lines = [
+        f"include '{ROOT / 'configs' / 'smallest.gin'}'",
+        "study.compressions = {'BSP': @qsgd()}",
+        "qsgd.levels = [7, 7, 3, 1]",
+    ]
+    (tmp_path / "c.gin").write_text("\n".join(lines))
+    assert cli.main(["run", str(tmp_path / "c.gin"), "--out", str(tmp_path / "out")]) == 0
