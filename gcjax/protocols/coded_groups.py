@@ -175,7 +175,8 @@ def network_of_members(network: Network, member: jax.Array, num_workers: int) ->
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
 
     own = ("latency", "upload", "download") + (() if network.server_upload is None else ("server_upload",))
-    return network._replace(fragments=None, **{name: values_of_members(getattr(network, name)) for name in own})
+    values: dict[str, Any] = {name: values_of_members(getattr(network, name)) for name in own}
+    return network._replace(fragments=None, **values)
 
 
 def checked_coded_groups(
