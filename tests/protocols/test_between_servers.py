@@ -121,11 +121,10 @@ def test_halos_takes_the_time_of_the_run_or_its_own(x64):
 
 def test_who_has_no_servers_of_groups_sends_nothing_along_it():
     durations, network = random_durations(0).astype(np.float32), Network(0.25)
-    for protocol in (P.asp(), P.bsp()):
-        found = protocol(jnp.asarray(durations), network._replace(servers=FAR.validated()))
-        assert_same(
-            jax.tree.map(np.asarray, found), jax.tree.map(np.asarray, protocol(jnp.asarray(durations), network))
-        )
+    for of_workers in (network, network._replace(service=0.5)):
+        far = P.asp()(jnp.asarray(durations), of_workers._replace(servers=FAR.validated()))
+        near = P.asp()(jnp.asarray(durations), of_workers)
+        assert_same(*(jax.tree.map(np.asarray, schedule) for schedule in (far, near)))
 
 
 def test_training_follows_the_schedule_and_a_replay_makes_it_again(x64):
