@@ -100,6 +100,7 @@ class LocalWork(NamedTuple):
         its chunk number n % K. A commit decodes the messages of those with a contribution to it, with the weight of
         this contribution. It needs `gradients_at_version`; the local parameters are then the gradients that are kept,
         [W, K, ...]. None where messages are of their own units only.
+      single_steps: whether a contribution is one unit, so that a run needs no loop for its steps.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -116,6 +117,7 @@ class LocalWork(NamedTuple):
     servers: GroupServers | None = None
     fragments: Fragments | None = None
     message_code: GradientCode | None = None
+    single_steps: bool = False
 
 
 class Observed(NamedTuple):
