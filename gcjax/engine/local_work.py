@@ -346,7 +346,11 @@ def _take_steps(
 
     zero_loss = jnp.zeros((), steps.weight.dtype)
     carry = params, opt_state, zero_loss
-    params, opt_state, loss_sum = jax.lax.fori_loop(0, max_over_runs(steps.num_steps), take_step, carry)
+    if program.local.single_steps:  # a loop of one turn takes longer
+        first_step = jnp.zeros((), jnp.int32)
+        params, opt_state, loss_sum = take_step(first_step, carry)
+    else:
+        params, opt_state, loss_sum = jax.lax.fori_loop(0, max_over_runs(steps.num_steps), take_step, carry)
     at_least_one_step = jnp.maximum(steps.num_steps, 1)
     return params, opt_state, loss_sum / at_least_one_step.astype(loss_sum.dtype)
 

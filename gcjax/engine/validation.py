@@ -53,7 +53,7 @@ def check_commits(run: Run, *, num_commits: int | None = None) -> None:
       run: one run, or a batch of them.
       num_commits: the commits asked for.
     """
-    commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.asarray(run.info.versions_alive).max())
     ring_size, slot_axis = 0, commits_made.ndim  # after the axes of a batch
     if run.state.ring is not None:
         num_slots = jax.tree.leaves(run.state.ring)[0].shape[slot_axis]

@@ -65,7 +65,9 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
     return Protocol(
         schedule,
-        local=LocalWork(pull=own_params, mixing=Mixing(_mean_of_two, _two_copies, members, overlaps=True)),
+        local=LocalWork(
+            pull=own_params, mixing=Mixing(_mean_of_two, _two_copies, members, overlaps=True), single_steps=True
+        ),
         rule=no_rule,
         specification=specifications.ad_psgd,
     )

@@ -101,6 +101,7 @@ class LocalWork(NamedTuple):
         this contribution. It needs `gradients_at_version`; the local parameters are then the gradients that are kept,
         [W, K, ...]. None where messages are of their own units only.
       waits_for_exact_sum: whether a commit waits until messages of `message_code` decode exactly.
+      single_steps: whether a contribution is one unit, so that a run needs no loop for its steps.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -118,6 +119,7 @@ class LocalWork(NamedTuple):
     fragments: Fragments | None = None
     message_code: GradientCode | None = None
     waits_for_exact_sum: bool = False
+    single_steps: bool = False
 
 
 class Observed(NamedTuple):

@@ -60,7 +60,7 @@ def iterations_with_neighbours(
         schedule,
         one_version=False,
         max_staleness=max_staleness,
-        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies, push_sum=push_sum)),
+        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies, push_sum=push_sum), single_steps=True),
         rule=no_rule,
         specification=specification,
     )

@@ -60,7 +60,7 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
     return Protocol(
         schedule,
         one_version=False,
-        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies)),
+        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies), single_steps=True),
         rule=no_rule,
         specification=lambda num_workers: specifications.hop(
             num_workers, graph=graph, num_backup=num_backup, max_gap=max_gap

@@ -69,7 +69,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     return Protocol(
         schedule,
         one_version=False,
-        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies)),
+        local=LocalWork(pull=own_params, mixing=Mixing(matrix, copies), single_steps=True),
         rule=no_rule,
         specification=lambda num_workers: specifications.prague(num_workers, group_size=group_size),
     )

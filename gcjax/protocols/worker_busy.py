@@ -75,7 +75,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
     # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
     # commit, a worker can at most have read the two versions before it.
     max_contributions = (2 if overlap else 1) if eager else (3 if overlap else 2)
-    local = LocalWork(overlaps_pull=overlap, max_contributions=max_contributions)
+    local = LocalWork(overlaps_pull=overlap, max_contributions=max_contributions, single_steps=eager and not overlap)
     specification = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,

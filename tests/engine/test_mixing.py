@@ -1,5 +1,6 @@
 """Training without a server: what mixing must come to whatever is trained, and what is refused."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -108,3 +109,20 @@ def test_any_workers_can_average_whoever_brings_the_commit(overlaps, x64):
         begun[w] = own[w]
     np.testing.assert_allclose(found.state.local.params, own, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(found.params, own.mean(axis=0), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.slow("sgp", "prague", "hop", "d_psgd")
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_single_step_without_a_loop_has_the_same_bits(name, x64):
+    """Also under vmap, where one run has more commits than the other."""
+    protocol = PROTOCOLS[name]
+    assert protocol.local.single_steps
+    looped = protocol._replace(local=protocol.local._replace(single_steps=False))
+    several = jnp.stack([durations(), durations().at[3:].set(jnp.inf)])
+
+    def runs(protocol):
+        params_of = jax.vmap(lambda seconds: engine.run(regression(), protocol, SGD, seconds, rng_key=KEY).params)
+        return [trained(protocol).params, *params_of(several)]
+
+    for found, wanted in zip(runs(protocol), runs(looped), strict=True):
+        assert (found == wanted).all()

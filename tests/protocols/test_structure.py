@@ -17,6 +17,7 @@ GOOD = {
     "ssp": protocols.ssp(staleness=1),
     "bsp": protocols.bsp(),
     "local": protocols.local_sgd(num_local_steps=2),
+    "single steps": protocols.d_psgd(),
     "coded": protocols.coded(codes.fractional_repetition(3, num_stragglers=0)),
 }
 
@@ -105,6 +106,11 @@ VALUES = {
     ),
     "a negative version": ("bsp", field("version", (2, 0), -1), "commit 2, contribution 0 has version -1"),
     "no work": ("bsp", field("work", (1, 2), 0), "1 units of work or more .*; commit 1, contribution 2 has work 0"),
+    "two units in a single step": (
+        "single steps",
+        field("work", (1, 2), 2),
+        r"one unit if the protocol says LocalWork.single_steps; commit 1, contribution 2 has work 2",
+    ),
     "negative progress": ("coded", field("work", (1, 2), -1), "0 units of work or more .*; commit 1, contribution 2"),
     "progress beyond the load": (
         "coded",

@@ -282,6 +282,8 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
     elif protocol is not None:
         rule = f"the last unit of a contribution must be among the {num_units} sampled ones"
         block.require(unit + work <= num_units, "unit", rule)
+        if protocol.local is not None and protocol.local.single_steps:
+            block.require(work == 1, "work", "a contribution is one unit if the protocol says LocalWork.single_steps")
 
 
 def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int, num_workers: int) -> None:
