@@ -65,7 +65,7 @@ def stateless(
     """
 
     def init(rng_key: jax.Array, message: Any, *worker: Any) -> Any:
-        """The worker's value, a tuple of one float[]; () where workers do not differ."""
+        """The worker's value, a tuple of one float[]; () where workers do not differ. `worker`: int32[], if they do."""
         del rng_key
         if worker_values is None:
             return ()
@@ -73,14 +73,14 @@ def stateless(
         return (jnp.asarray(worker_values, dtype)[worker],)
 
     def compress_message(message: Any, state: Any, rng_key: jax.Array) -> tuple[Any, Any]:
-        """The estimate of a message, and the same state."""
+        """The estimate of a message, a pytree like it, and the same state: () or (the worker's value,)."""
         flat, unravel = ravel_pytree(message)
         if flat.size == 0:
             return message, state
         return unravel(compress(flat.astype(float32_at_least(flat)), rng_key, *state).astype(flat.dtype)), state
 
     def bytes_of_message(message: Any) -> Any:
-        """The bytes that are sent for a message; int[W] where workers differ."""
+        """The bytes that are sent for a message, of which shapes and dtypes count; int[W] where workers differ."""
         flat = jax.eval_shape(lambda message: ravel_pytree(message)[0], message)
         if worker_values is None:
             return num_bytes(flat.size, flat.dtype.itemsize)

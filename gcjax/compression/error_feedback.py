@@ -53,11 +53,11 @@ def error_feedback(compression: Compression) -> Compression:
         )
 
     def init(rng_key: jax.Array, message: Any, *worker: Any) -> ErrorFeedback:
-        """Nothing is lost yet."""
+        """The state before the first message (for its shapes): nothing is lost yet. `worker`: if `inner` takes it."""
         return ErrorFeedback(jax.tree.map(jnp.zeros_like, message), inner.init(rng_key, message, *worker))
 
     def compress(message: Any, state: ErrorFeedback, rng_key: jax.Array) -> tuple[Any, ErrorFeedback]:
-        """The estimate of the message together with the residual, and what it has lost."""
+        """The estimate of the message plus the residual (what was lost before), and the state with what is lost now."""
         total = jax.tree.map(jnp.add, message, state.residual)
         estimate, inner_state = inner.compress(total, state.inner, rng_key)
         return estimate, ErrorFeedback(jax.tree.map(jnp.subtract, total, estimate), inner_state)

@@ -35,7 +35,7 @@ def float4(*, block_size: int = 256) -> Compression:
     _validate.integer("block_size", block_size, minimum=1)
 
     def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d], every number rounded to a value of its block."""
+        """float[d], every number rounded to 0 or ±(largest magnitude of its block)·2^e, e from -6 to 0."""
         del rng_key
         blocks = blocks_of(flat, block_size)
         scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True)
@@ -48,7 +48,7 @@ def float4(*, block_size: int = 256) -> Compression:
         return (jnp.sign(blocks) * value * scale).reshape(-1)[: flat.size]
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """Half a byte for each number, and the scales."""
+        """Half a byte for each number, and a scale of `number_bytes`, as a number has uncompressed, for each block."""
         return -(-num_numbers // 2) + -(-num_numbers // block_size) * number_bytes
 
     # No number is off by more than itself, and the largest one of a block is exact.

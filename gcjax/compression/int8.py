@@ -32,7 +32,7 @@ def int8(*, block_size: int = 256) -> Compression:
     _validate.integer("block_size", block_size, minimum=1)
 
     def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d], every number rounded to a multiple of the scale of its block."""
+        """float[d], every number rounded to a multiple of its block's scale: 1/127 of the largest magnitude there."""
         del rng_key
         blocks = blocks_of(flat, block_size)
         scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True) / jnp.asarray(_LARGEST_MULTIPLE, flat.dtype)
@@ -40,7 +40,7 @@ def int8(*, block_size: int = 256) -> Compression:
         return (multiples * scale).reshape(-1)[: flat.size]
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """A byte for each number, and the scales."""
+        """A byte for each number, and a scale of `number_bytes`, as a number has uncompressed, for each block."""
         return num_numbers + -(-num_numbers // block_size) * number_bytes
 
     # Each number is off by half a step at most, and the block has at least its largest number.

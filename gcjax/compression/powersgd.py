@@ -54,7 +54,7 @@ def powersgd(*, rank: int) -> Compression:
     _validate.integer("rank", rank, minimum=1)
 
     def init(rng_key: jax.Array, message: Any) -> Factors:
-        """Random right factors."""
+        """Random right factors, float[m, r] for each n x m array that is compressed; the message gives shapes."""
         matrices = [leaf for leaf in jax.tree.leaves(message) if _is_sent_as_factors(leaf, rank)]
         keys = jax.random.split(rng_key, max(1, len(matrices)))
         return Factors(
@@ -65,7 +65,7 @@ def powersgd(*, rank: int) -> Compression:
         )
 
     def compress(message: Any, state: Factors, rng_key: jax.Array) -> tuple[Any, Factors]:
-        """The products of the factors, and the right ones for the next message."""
+        """The estimates left · right^T, of float[n, r] and float[m, r], and the right factors for the next message."""
         leaves, structure = jax.tree.flatten(message)
         old_factors, estimates, new_factors = iter(state.right), [], []
         for index, leaf in enumerate(leaves):
@@ -96,7 +96,7 @@ def _product_without_zero_columns(matrix: jax.Array, factor: jax.Array, rng_key:
 
 
 def _numbers_sent(leaf: Any, rank: int) -> int:
-    """The numbers that are sent for an array."""
+    """The numbers that are sent for an array: (n + m) r of both factors, or all of it."""
     if not _is_sent_as_factors(leaf, rank):
         return int(leaf.size)
     return int((leaf.size // leaf.shape[-1] + leaf.shape[-1]) * rank)

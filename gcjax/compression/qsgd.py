@@ -46,7 +46,10 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
     _validate.integer("bucket_size", bucket_size, minimum=1)
 
     def rounded(flat: jax.Array, rng_key: jax.Array, *own_levels: jax.Array) -> jax.Array:
-        """float[d], every number rounded to a level of its bucket; 0 where the worker has no levels."""
+        """float[d], every number rounded to a level of its bucket; 0 where the worker has no levels.
+
+        `own_levels`: one float[], where workers differ; else `levels` is the number of all.
+        """
         buckets = blocks_of(flat, bucket_size)
         norm = jnp.linalg.norm(buckets, axis=1, keepdims=True)
         (num_levels,) = own_levels or (jnp.asarray(levels, flat.dtype),)
@@ -57,7 +60,7 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
         return (norm * jnp.sign(buckets) * random_level / jnp.maximum(num_levels, 1)).reshape(-1)[: flat.size]
 
     def num_bytes(num_numbers: int, number_bytes: int, *own_levels: Any) -> int:
-        """The bytes of the norms and of the levels; none of a worker without levels."""
+        """The bytes of the norms (`number_bytes` a bucket) and levels; 0 without levels. `own_levels`: one int."""
         num_levels: Any = own_levels[0] if own_levels else levels
         if num_levels == 0:
             return 0

@@ -36,14 +36,14 @@ def random_k(*, share: float, shared: bool = True, rescale: bool = True) -> Comp
     check_share(share)
 
     def at_random_places(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d] with everything but k numbers replaced by 0."""
+        """float[d] with everything but k = `num_sent` random numbers replaced by 0; these times d/k with `rescale`."""
         size, k = flat.size, num_sent(share, flat.size)
         places = jax.random.permutation(rng_key, size)[:k]
         factor = size / k if rescale else 1.0
         return jnp.zeros_like(flat).at[places].set(flat[places] * jnp.asarray(factor, flat.dtype))
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """The bytes of the numbers; their places follow from the key."""
+        """The bytes of the k numbers, `number_bytes` each; their places follow from the key."""
         return num_sent(share, num_numbers) * number_bytes
 
     return stateless(at_random_places, num_bytes, is_linear=True, same_key=shared, is_contraction=not rescale)

@@ -24,7 +24,7 @@ def sign() -> Compression:
     """
 
     def init(rng_key: jax.Array, message: Any) -> Any:
-        """No state."""
+        """No state: ()."""
         del rng_key, message
         return ()
 

@@ -31,13 +31,13 @@ def top_k(*, share: float) -> Compression:
     check_share(share)
 
     def largest(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d] with everything but the largest numbers replaced by 0."""
+        """float[d] with everything but the numbers of largest magnitude, `num_sent` of them, replaced by 0."""
         del rng_key
         _, places = jax.lax.top_k(jnp.abs(flat), num_sent(share, flat.size))
         return jnp.zeros_like(flat).at[places].set(flat[places])
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """The bytes of the numbers and of their places."""
+        """The bytes of the numbers that are sent, `number_bytes` each, and of their places."""
         return num_sent(share, num_numbers) * (number_bytes + INDEX_BYTES)
 
     return stateless(largest, num_bytes, is_contraction=True)
