@@ -107,7 +107,10 @@ def advise(
 
 
 def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, seed: int) -> Sample:
-    """The blocks of a trace float64[T, W], and the draws of the bootstraps."""
+    """The blocks of a trace float64[T, W], and how often each counts: first all once, then as bootstraps draw them.
+
+    `block_steps` is the length of a block; None for the default.
+    """
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     num_block_steps = blocks.default_block_steps(seconds) if block_steps is None else block_steps
@@ -121,7 +124,7 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
 
 
 def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
-    """The trace in a file or an array."""
+    """The trace itself, or the one in a file or an array float[T, W] of seconds."""
     if isinstance(trace, Trace):
         return trace
     return read_trace(trace) if isinstance(trace, (str, Path)) else trace_of_array(trace)
@@ -142,7 +145,10 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
 
 
 def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
-    """The advice about each scheme, the fastest first."""
+    """The advice about each scheme, the fastest first.
+
+    Ratios are float64[1 + bootstraps], entry 0 on the trace; `baseline` is BSP, of which they won back a share.
+    """
     # A block that begins and ends in the middle of rounds may be a part of a step too long or too short.
     relative_cut_error = 1 / (8 * block_steps)
     results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], label(result.scheme)))
@@ -164,8 +170,11 @@ def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: i
 def _scheme_advice(
     result: Result, baseline: Baseline, *, best: Result, best_of_class: Result, relative_cut_error: float
 ) -> SchemeAdvice:
-    """The advice about one scheme, beside the best of all and of its class; `relative_cut_error`: see `_is_tied`."""
-    seconds_per_step, estimate = result.ratios.seconds_per_step, evaluation.estimate
+    """The advice about one scheme, beside the best of all and of its class; `relative_cut_error`: see `_is_tied`.
+
+    `result.ratios`: on the trace and each bootstrap, of which an estimate is the first and the interval of the others.
+    """
+    seconds_per_step, estimate = result.ratios.seconds_per_step, evaluation.estimate  # float64[1 + bootstraps]
     return SchemeAdvice(
         scheme=result.scheme,
         exactness=result.exactness,
@@ -188,8 +197,8 @@ def _scheme_advice(
 def _is_tied(result: Result, best: Result, relative_cut_error: float) -> bool:
     """Whether the paired interval of the regret contains 0, or differences that come from where blocks are cut.
 
-    As shares of the seconds these are below `relative_cut_error`; there are none between schemes that begin anew in
-    each block.
+    The regret is the share by which seconds per step are above those of `best`. Such differences, as shares of the
+    seconds, are below `relative_cut_error`; there are none between schemes that begin anew in each block.
     """
     has_blocks_cut_within_rounds = any(
         each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best)

@@ -70,7 +70,7 @@ def default_block_steps(seconds: np.ndarray) -> int:
 
 
 def rounded_up(num_steps: float) -> int:
-    """The next multiple of 8."""
+    """The least multiple of 8 that is not below the number."""
     return STEPS_MULTIPLE * math.ceil(num_steps / STEPS_MULTIPLE)
 
 

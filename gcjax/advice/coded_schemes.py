@@ -41,7 +41,7 @@ CodeRow = tuple[str, str, Callable[[], codes.GradientCode]]
 
 
 def coded_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
-    """Rounds of all codes, and codes across rounds."""
+    """(name, setting, function that makes the protocol) of rounds of all codes, and of codes across rounds."""
     num_workers, key, num_slow = inputs.num_workers, inputs.key, max(1, inputs.num_workers // 8)
     for name, setting, make_code in (*_codes_with_one_message(inputs), *_codes_with_short_or_several_messages(inputs)):
         yield name, setting, _protocol_maker(make_code)
@@ -64,12 +64,13 @@ def coded_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
 def _protocol_maker(
     make_code: Callable[[], codes.GradientCode], stop: stopping.StoppingRule | None = None
 ) -> Callable[[], Protocol]:
-    """A function that makes the protocol whose rounds use a code."""
+    """A function that makes the protocol whose rounds use a code and end by `stop`; if None, when it is decodable."""
     return lambda: protocols.coded(make_code(), stop=stop)
 
 
 def _heterogeneous_protocol(inputs: SchemeInputs, num_stragglers: int) -> Protocol:
-    """Loads by speed, in eighths of a share; a round waits for as many workers as always decode."""
+    """Loads by speed, in eighths of a share (1/W of the data); a round waits for as many workers as always decode."""
+    # `worker_seconds`: float64[W], the median step of each; at least 1/1000 of the median of all.
     speeds = (1 / np.maximum(inputs.worker_seconds, inputs.median_seconds * 1e-3)).tolist()
     code = codes.heterogeneous(
         speeds, num_chunks=8 * inputs.num_workers, num_stragglers=num_stragglers, rng_key=inputs.key
@@ -102,7 +103,7 @@ def first_level_seconds(levels: tuple[int, ...], code: codes.GradientCode, finis
 
 
 def _codes_with_one_message(inputs: SchemeInputs) -> list[CodeRow]:
-    """Codes with a message for all that a worker holds, which tolerate one straggler."""
+    """(name, setting, maker) of codes with a message for all K chunks of a worker, which tolerate s = 1 straggler."""
     num_workers, key = inputs.num_workers, inputs.key
     return [
         ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num_workers, num_stragglers=1, rng_key=key)),
@@ -115,7 +116,10 @@ def _codes_with_one_message(inputs: SchemeInputs) -> list[CodeRow]:
 
 
 def _codes_with_short_or_several_messages(inputs: SchemeInputs) -> list[CodeRow]:
-    """Codes with shorter messages, or several, or such that use what slow workers have done so far."""
+    """(name, setting, maker) of codes with shorter messages (of d/L numbers), or several, or of partial work.
+
+    K chunks a worker, s stragglers tolerated; partial work is what slow workers have done so far.
+    """
     num_workers, key = inputs.num_workers, inputs.key
     return [
         ("communication_efficient", "s=1, L=2, K=3", lambda: codes.communication_efficient(
@@ -128,7 +132,10 @@ def _codes_with_short_or_several_messages(inputs: SchemeInputs) -> list[CodeRow]
 
 
 def _approximate_codes(inputs: SchemeInputs) -> list[CodeRow]:
-    """Codes whose rounds end when all workers but one have done their load."""
+    """(name, setting, maker) of codes whose rounds end when all workers but one have done their load.
+
+    K chunks a worker, R holders of a chunk, s stragglers tolerated.
+    """
     num_workers, key = inputs.num_workers, inputs.key
     whole_workers = codes.whole_workers
     return [

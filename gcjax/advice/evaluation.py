@@ -70,7 +70,10 @@ def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
 
 
 def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratios:
-    """The ratios of a scheme: per effective step, per worker and so on, of sums over blocks that count so often."""
+    """The ratios of a scheme: per effective step, per worker and so on, each float64[1 + bootstraps].
+
+    From sums float[blocks], and how often each block counts, `block_counts float64[1 + bootstraps, blocks]`.
+    """
     total = BlockSums(*(block_counts @ sum_of_block for sum_of_block in sums))
     with np.errstate(divide="ignore", invalid="ignore"):
         return Ratios(
@@ -114,7 +117,10 @@ def estimate(values: np.ndarray) -> Estimate:
 
 
 def won_back(seconds_per_step: np.ndarray, baseline: Baseline) -> np.ndarray:
-    """The share of what stragglers cost BSP that a scheme wins back; NaN where they cost nothing."""
+    """The share of what stragglers cost BSP that a scheme wins back; NaN where they cost nothing.
+
+    Seconds per step, of the baseline too, are float64[1 + bootstraps]: on the trace, and on each bootstrap.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (baseline.bsp - seconds_per_step) / (baseline.bsp - baseline.median)
     return np.where(baseline.bsp > baseline.median, share, np.nan)

@@ -47,14 +47,14 @@ def _regret_text(row: SchemeAdvice) -> str:
 
 
 def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:
-    """Gradients that a worker sends per step, or bytes if the size of one is known."""
+    """Gradients that a worker sends per effective step, or bytes if the size of one, `gradient_bytes`, is known."""
     if gradient_bytes is None:
         return f"{row.messages.value:.3g}"
     return f"{row.messages.value * gradient_bytes:.3g} B"
 
 
 def _time_to_target_text(row: SchemeAdvice) -> str:
-    """The mean time to the target."""
+    """The mean time to the target over seeds, or how many of them reached it (others have inf); "-" if not trained."""
     if row.seconds_to_target is None:
         return "-"
     times_of_reaching_seeds = [seconds for seconds in row.seconds_to_target if seconds < float("inf")]

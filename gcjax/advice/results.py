@@ -45,7 +45,7 @@ class Result(NamedTuple):
 
 
 def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sample, progress: Progress) -> list[Result]:
-    """What the schemes do with a trace `float64[T, W]`.
+    """What the schemes do with a trace `float64[T, W]` of seconds, in their order.
 
     Raises:
       ValueError: if one cannot be scheduled; the error names it.
@@ -55,7 +55,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
         for index, (scheme, result) in enumerate(zip(schemes, results_under_way, strict=True)):
             fraction = _TRACING_FRACTION + (1 - _TRACING_FRACTION) * index / len(schemes)
             progress.update(label(scheme), fraction)
-            results.append(result.result())  # waits for it
+            results.append(result.result())  # of a future: waits for it
     return results
 
 
@@ -102,13 +102,13 @@ def _errors_with_name(scheme: Scheme) -> Iterator[None]:
 
 
 def _simulated_result(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
-    """What a scheme does with the blocks of a trace `float64[T, W]`.
+    """What a scheme does with the blocks of a trace `float64[T, W]`: seconds per effective step and other ratios.
 
     Raises:
       ValueError: if it commits nothing in them.
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
-    sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)
+    sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)  # float64[blocks] each
     if not sums.effective_steps.sum() > 0:
         raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
     exactness = evaluation.exactness(

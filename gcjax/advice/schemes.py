@@ -98,7 +98,7 @@ def scheme_rows(seconds: np.ndarray) -> list[SchemeRow]:
 
 
 def _synchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
-    """Rounds from the newest parameters."""
+    """(name, setting, maker) of schemes whose rounds are from the newest parameters."""
     num_workers = inputs.num_workers
     yield BASELINE, "", protocols.bsp
     yield "k_sync", f"K={num_workers - 1}", lambda: protocols.k_sync(num_contributions=num_workers - 1)
@@ -111,7 +111,7 @@ def _synchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
 
 
 def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
-    """Gradients that can be stale."""
+    """(name, setting, maker) of schemes whose gradients can be stale; a run-in is in steps of the trace."""
     num_workers = inputs.num_workers
     num_sampled, num_groups = min(3, num_workers - 1), max(2, round(math.sqrt(num_workers)))
     num_levels = math.ceil(math.log2(num_workers)) + 1  # with 1, 2, 4, ... groups
@@ -142,7 +142,7 @@ def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
 
 
 def _local_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
-    """Workers with parameters of their own."""
+    """(name, setting, maker) of schemes whose workers have parameters of their own; H local steps between exchanges."""
     num_workers = inputs.num_workers
     yield "local_sgd", "H=4", lambda: protocols.local_sgd(num_local_steps=4)
     yield "elastic_averaging", "H=4", lambda: protocols.elastic_averaging(num_local_steps=4)

@@ -109,7 +109,10 @@ class _Batches(NamedTuple):
 def _batches(
     scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
 ) -> _Batches:
-    """How a trace, T steps of W workers, is given to the program of a scheme; see `block_sums`."""
+    """How a trace, T steps of W workers, is given to the program of a scheme; see `block_sums`.
+
+    `first_step_of_block`: int64[blocks]. At most `_MAX_UNITS` units are simulated at once.
+    """
     num_steps, num_workers = trace_shape
     units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
     run_in_steps = num_run_in_steps(scheme, num_workers, block_steps)
@@ -159,9 +162,10 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
     )
     num_blocks = len(steps_of_blocks)
     padded_steps_of_blocks = np.concatenate([steps_of_blocks, steps_of_blocks[: -num_blocks % blocks_per_batch]])
-    batch_sums = []
+    batch_sums = []  # of each batch of blocks, sums float[blocks_per_batch]
     for steps_of_batch in padded_steps_of_blocks.reshape(-1, blocks_per_batch, steps_of_blocks.shape[1]):
         durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
+        # float32[blocks_per_batch, units, W]; `unit_share` is the share of a step's seconds that a unit takes.
         batch_sums.append(
             jax.device_get(_program()(scheme.protocol, units_per_step, run_in_steps, jnp.asarray(durations)))
         )
@@ -180,10 +184,10 @@ def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, 
     """The sums of blocks whose units take `durations float[blocks, T, W]`; `run_in_steps` steps are of run-in."""
 
     def sums_of_block(durations_of_block: jax.Array) -> BlockSums:
-        """The sums of one block, `float[T, W]`."""
+        """The sums of one block, run-in first, whose units take `float[T, W]` seconds."""
         schedule = protocol.schedule(durations_of_block, Network())
         if run_in_steps == 0:
-            window = whole_rounds_window(schedule)
+            window = whole_rounds_window(schedule)  # which moments count, and how much
         else:
             window = smooth_window(
                 schedule,
@@ -220,7 +224,7 @@ def _code_of(protocol: Protocol) -> GradientCode | None:
 
 
 def _use_of_commits(protocol: Protocol, schedule: Schedule) -> _Use:
-    """What each commit of a schedule applies."""
+    """What each commit of a schedule applies; without a code each unit of work counts, with one each chunk once."""
     if protocol.local is not None and protocol.local.message_code is not None:
         return _use_of_kept_gradients(protocol, protocol.local.message_code, schedule)
     work = schedule.work.clip(0)  # [E, C]
@@ -267,10 +271,10 @@ def _use_of_kept_gradients(protocol: Protocol, code: GradientCode, schedule: Sch
 def _sums_of_schedule(
     protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
 ) -> BlockSums:
-    """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight."""
+    """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight there."""
     num_workers, code = durations.shape[1], _code_of(protocol)
-    commit_weight = window.ramped_weight(schedule.time)  # float[E]
-    use = _use_of_commits(protocol, schedule)
+    commit_weight = window.ramped_weight(schedule.time)  # float[E], from 0 to 1
+    use = _use_of_commits(protocol, schedule)  # [E] each; messages None where each message sent counts by itself
     contributed_units = jnp.sum(commit_weight * schedule.work.clip(0).sum(axis=1))
     applied_units = jnp.sum(commit_weight * use.units)
     is_sent = jnp.isfinite(schedule.send_start)
@@ -297,7 +301,7 @@ def _sums_of_schedule(
 
 
 def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
-    """bool[E]: whether a commit has one contribution of each worker, all of as much work."""
+    """bool[E]: whether a commit has one contribution of each worker, all of as many units (`work`); worker -1 pads."""
     worker_or_dropped = jnp.where(schedule.worker >= 0, schedule.worker, num_workers)  # int[E, C]
     num_contributions_of_worker = jax.vmap(  # int[E, W]
         lambda workers_of_commit: jnp.zeros(num_workers, jnp.int32).at[workers_of_commit].add(1, mode="drop")
@@ -308,7 +312,10 @@ def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
 
 
 def _used_chunks_and_messages(protocol: Protocol, code: GradientCode, work: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """float[E] each: the chunks that each commit has at least once, and the messages for it, in full gradients."""
+    """float[E] each: the chunks that each commit has at least once, and the messages for it, in full gradients.
+
+    `work`: int32[E, C], the chunks that each worker has done, in the order of its load; C = W.
+    """
     is_message_sent = jax.vmap(code.sent)(work)  # bool[E, C, M]
     messages = is_message_sent.sum(axis=(1, 2)) / code.num_blocks
     if protocol.specification is not None:  # every commit is exact

@@ -54,7 +54,10 @@ def with_seconds_to_target(advice: Advice, seconds: np.ndarray, study: Study, pr
 
 
 def _seconds_to_target(row: SchemeAdvice, seconds: np.ndarray, study: Study, progress: Progress) -> tuple[float, ...]:
-    """Seconds to the target for each seed; inf where it was not reached."""
+    """Seconds to the target for each seed, inf where it was not reached, on the trace `seconds float64[T, W]`.
+
+    The scheme cuts a measured step into `units_per_step` units, each of which takes `unit_share` of its seconds.
+    """
     scheme: Scheme = row.scheme
     units_per_step, unit_share = simulation.units_of_measured_step(scheme, study.num_workers)
     stragglers = replay(trace=np.repeat(seconds * unit_share, units_per_step, axis=0), start="recorded")

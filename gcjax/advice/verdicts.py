@@ -21,7 +21,7 @@ def verdict(advice: Advice) -> str:
 
 
 def _same_gradient_sentence(advice: Advice) -> str:
-    """The best scheme whose steps are those of BSP."""
+    """The best scheme whose steps are those of BSP; `advice.schemes` has the fastest first."""
     rows = [row for row in advice.schemes if row.exactness in (EXACT, CODED)]
     best, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
     if best is bsp_row or best.won_back.value <= 1e-6:
@@ -33,7 +33,10 @@ def _same_gradient_sentence(advice: Advice) -> str:
 
 
 def _other_gradients_sentence(advice: Advice) -> str:
-    """The best scheme of each other class that wins more back than BSP, and what is not known about it."""
+    """The best scheme of each other class that wins more back than BSP, and what is not known about it.
+
+    It wins back a share of what stragglers cost BSP; the low end of the interval of this share must be above 0.
+    """
     best_of_class_texts = []
     for name in (APPROXIMATE, STALE, LOCAL):
         rows = [row for row in advice.schemes if row.exactness == name]
@@ -51,7 +54,7 @@ def _other_gradients_sentence(advice: Advice) -> str:
 
 
 def _trained_sentence(advice: Advice) -> str:
-    """Which trained scheme reached the target first, by its mean over seeds."""
+    """Which trained scheme reached the target first, by its mean over seeds; inf for a seed that did not."""
     seconds_and_rows = [
         (sum(row.seconds_to_target) / len(row.seconds_to_target), row)
         for row in advice.schemes
@@ -65,7 +68,7 @@ def _trained_sentence(advice: Advice) -> str:
 
 
 def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:
-    """Which others cannot be told from the first one, as the end of a sentence; empty if there are none."""
+    """Which others cannot be told from the first, the fastest, as the end of a sentence; empty if there are none."""
     tied = [label(row.scheme) for row in rows[1:] if row.is_tied_in_class]
     return f"; indistinguishable from it: {', '.join(tied)}" if tied else ""
 

@@ -29,7 +29,7 @@ class Window(NamedTuple):
         return self.end - self.begin
 
     def ramped_weight(self, time: jax.Array) -> jax.Array:
-        """The weight of each moment; 0 of inf."""
+        """The weight, from 0 to 1, of each moment (seconds); 0 of inf."""
         if self.ramp is None:
             return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
         risen, fallen = (((time - edge) / self.ramp).clip(0, 1) for edge in (self.begin, self.end))
@@ -41,7 +41,7 @@ class Window(NamedTuple):
         return jnp.where(is_known, self._until(stop) - self._until(start), 0)
 
     def _until(self, time: jax.Array) -> jax.Array:
-        """The integral of the weight up to each moment."""
+        """The integral of the weight up to each moment, in seconds; without a ramp plus `begin`."""
         if self.ramp is None:
             return time.clip(self.begin, self.end)
         since_begin, since_end = (_ramp_integral((time - edge) / self.ramp) for edge in (self.begin, self.end))
@@ -54,7 +54,10 @@ def _ramp_integral(x: jax.Array) -> jax.Array:
 
 
 def whole_rounds_window(schedule: Schedule) -> Window:
-    """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds."""
+    """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds.
+
+    Units run out at `schedule.horizon`; the time of a commit that never happens is inf.
+    """
     last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
     return Window(jnp.zeros_like(last), last, None)
 
