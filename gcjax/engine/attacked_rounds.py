@@ -36,7 +36,10 @@ def attacked_gradients(
     messages_and_loss = messages_and_loss_of_round(task, code, spread)
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
-        """(gradient sum, mean loss): what is decoded of the messages that are sent; the loss is that of right ones."""
+        """(gradient sum, mean loss): what is decoded of the messages that are sent; the loss is that of right ones.
+
+        `messages_and_loss` gives all messages, as if right; one has width = ceil(d/L) numbers, as a pytree or a vector.
+        """
         messages, loss = messages_and_loss(params, round_inputs, coding)
         right_messages = jax.vmap(lambda message: ravel_pytree(message)[0])(messages.values)  # [W·M, width]
         is_wrong_sender = wrong_senders.is_wrong_in_round(
@@ -44,8 +47,8 @@ def attacked_gradients(
         )
         is_wrong_message = jnp.repeat(is_wrong_sender, code.num_messages)[:, None]
         sent_messages = jnp.where(is_wrong_message, wrong_senders.attack(right_messages), right_messages)
-        sent_by_worker = sent_messages.reshape(-1, code.num_messages, sent_messages.shape[1])
-        decode = (
+        sent_by_worker = sent_messages.reshape(-1, code.num_messages, sent_messages.shape[1])  # [W, M, width]
+        decode = (  # [W, M, L]
             coding.decode if code.weights_from_messages is None else code.weights_from_messages(sent_by_worker, coding)
         )
         # What is not decoded, times 0, would be NaN where an infinity was sent.

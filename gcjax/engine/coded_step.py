@@ -100,7 +100,10 @@ def coded_value_and_grad(
     )
 
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
-        """The mean loss (with `has_aux` and aux), the `estimate` of the mean gradient by `code`, and the info."""
+        """(value, gradient, info): the mean loss (with `has_aux`, (loss, aux)), and the mean gradient, as decoded.
+
+        `progress`: int32[W], the chunks that each worker has finished, or bool[W]; `args` go to the loss.
+        """
         coding = code.plan(progress)
         mean_coding = coding._replace(
             decode=coding.decode / code.assignment.num_chunks
@@ -126,7 +129,8 @@ def estimate_on_mesh(
     """`(params, batch, coding, *args) -> (gradient, (value, aux))`: the estimate of the sum, as the coding decodes it.
 
     Leaves of `batch` are [W, K, ...] or [padded_workers, K, ...]; `value` is the weighted mean of the losses of the
-    chunks in the estimate, `aux` that of what else the loss returns. All of this runs under `jit`.
+    chunks in the estimate, `aux` that of what else the loss returns. All of this runs under `jit`. `padded_workers` is
+    W, rounded up to a multiple of the devices.
     """
     adds_chunk_by_chunk = accumulate or code.num_blocks > 1 or code.num_messages > 1
     estimate_sums = _streamed_sums if adds_chunk_by_chunk else _weighted_sums
@@ -134,7 +138,10 @@ def estimate_on_mesh(
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
-        """What a device computes by `estimate_sums`: `batch`, `encode`, `decode` are those of its workers, [U, ...]."""
+        """(gradient, (loss, aux)), from sums of which `estimate_sums` gives the gradient's over all devices already.
+
+        `batch` [U, K, ...], `encode` [U, M, K, L] and `decode` [U, M, L] are those of this device's U workers.
+        """
         losses_with_args = _losses_with_args(losses, args)
         gradient, own_loss_and_aux_sums, own_weight_sum = estimate_sums(
             losses_with_args, params, batch, encode, decode, axis, message_dtype
@@ -180,7 +187,7 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient, loss); `round_inputs` says what the batches are drawn from, and every device draws its own."""
-        chunks_of_worker, coding = used_rows(code, coding)
+        chunks_of_worker, coding = used_rows(code, coding)  # int32[W, K], -1 pads; of the code that this round uses
         gradient, (loss, _) = on_mesh(params, chunks_of_worker.clip(0), coding, round_inputs)
         return gradient, loss
 
@@ -228,12 +235,12 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
 
 
 def pad_workers(values: jax.Array, num_devices: int) -> jax.Array:
-    """[padded_workers, ...], a multiple of the devices, from [W, ...]: those that pad repeat the last entry."""
+    """[padded_workers, ...], W up to a multiple of the devices, from [W, ...]: those that pad repeat the last entry."""
     return jnp.pad(values, ((0, -values.shape[0] % num_devices), *((0, 0),) * (values.ndim - 1)), mode="edge")
 
 
 def _chunk_of_slot(code: GradientCode, num_devices: int) -> np.ndarray:
-    """int32[padded_workers, K]: the chunk in each slot of each worker; 0 where only padding is, with coefficients 0."""
+    """int32[padded_workers, K]: the chunk in each of a worker's K slots; 0 for padding, where coefficients are 0."""
     chunks = code.assignment.chunks.clip(0)
     return np.pad(chunks, ((0, -chunks.shape[0] % num_devices), (0, 0)))
 
@@ -242,6 +249,8 @@ def _weighted_sums(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
     """For L = M = 1: one backward pass through all chunks of the device, one sum over the devices.
+
+    Leaves of `batch` are [U, K, ...]; encode is [U, 1, K, 1], decode [U, 1, 1].
 
     Returns:
       The estimate of the gradient sum, which is the same on all devices; and of this device's workers only: the
@@ -261,6 +270,7 @@ def _streamed_sums(
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
     """For any L and M: each worker adds its chunks, one after the other, to its messages.
 
+    Leaves of `batch` are [U, K, ...]; encode is [U, M, K, L], decode [U, M, L].
     Returns what `_weighted_sums` does: the estimate of the gradient sum; of this device's workers the weighted sums
     (loss, aux), and the sum of the weights.
     """

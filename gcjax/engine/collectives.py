@@ -15,7 +15,7 @@ from gcjax.engine.messages import accumulation_dtype, decoded_blocks
 
 
 def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
-    """The sum of a pytree over the devices; sent as `message_dtype`, added up in float32 or wider."""
+    """The sum of a pytree over the devices; sent as `message_dtype` (if not None), added up in float32 or wider."""
     if message_dtype is None:
         return jax.lax.psum(tree, axis)
     flat, unravel = ravel_pytree(tree)
@@ -31,7 +31,7 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     """The estimate of the gradient sum that the messages of all workers decode to.
 
     Args:
-      messages: float[U, M, width], those of this device's U workers.
+      messages: float[U, M, width], those of this device's U workers; width is d/L, rounded up.
       decode: float[U, M, L].
       axis: of the mesh.
       message_dtype: of what is sent; None for the messages' own.
@@ -52,7 +52,10 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
 
 
 def exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
-    """[n, rows, ceil(width / n)]: this device's slice of the [rows, width] of each of the n devices along the axis."""
+    """[n, rows, ceil(width / n)]: this device's slice of the [rows, width] of each of the n devices along the axis.
+
+    Given are this device's rows; sent as `message_dtype`, as they are if None.
+    """
     num_rows, width = rows.shape
     num_devices = jax.lax.axis_size(axis)  # n
     padded_rows = jnp.pad(rows, ((0, 0), (0, -width % num_devices)))
@@ -63,7 +66,10 @@ def exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Array
 
 
 def gather_slices(own_slice: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
-    """The rows [L, width], put together from the slices [L, width / n] of the n devices along the axis."""
+    """The rows [L, width], put together from the slices [L, width / n] of the n devices along the axis.
+
+    Sent, and given back, as `message_dtype`, or as they are if None.
+    """
     packed, unpack = _pack_to_send(own_slice, message_dtype)
     return unpack(jax.lax.all_gather(packed, axis, axis=1, tiled=True))
 

@@ -139,7 +139,10 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
 
 
 def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
-    """State and info after one more commit; as before if the run is at `end_commit`, as it can be only under vmap."""
+    """State and info after one more commit; as before if the run is at `end_commit`, as it can be only under vmap.
+
+    `local_commit` is None where workers push gradients instead of what local steps have changed.
+    """
     state, info = carry
     has_commits_left = state.commit < end_commit  # bool[]
     if maker.local_commit is None:
@@ -153,7 +156,7 @@ def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Car
 
 
 def _with_mean_of_workers(program: Program, state: State) -> State:
-    """The state; where there is no server, with the mean of the workers' parameters, which no commit needs."""
+    """The state; where there is no server, with the mean of the workers' parameters [W, ...], which no commit needs."""
     if has_server(program.protocol):
         return state
     return state._replace(params=program.options.layout.constrain_params(mean_over_workers(state.local.params)))
@@ -167,7 +170,7 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     """
     state, _ = carry
     commit_indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")  # [width, C]
+    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")  # [width, C]; -1 pads
     versions_exist = (versions_read <= state.commit).all(axis=1)
     is_ready = versions_exist & (commit_indices < end_commit)
     num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
@@ -185,7 +188,7 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
-        """Applies the i-th of the `contributions` of the wavefront, if it is ready."""
+        """Applies the i-th of the `contributions` of the wavefront, leaves [width, ...], if it is ready."""
         contribution = jax.tree.map(lambda x: x[i], contributions)
         return _apply_contribution(maker, carry, contribution, is_active=i < num_applied)
 
@@ -195,7 +198,8 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
 def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribution, is_active: jax.Array) -> Carry:
     """State and info after the server's step: new parameters and optimizer state, and the new version in the ring.
 
-    As before if `is_active`, bool[], is false, as it can only be under vmap.
+    As before if `is_active`, bool[], is false, as it can only be under vmap. `ring_slots[v]` is the slot of version v
+    in the ring of past versions; None where there is no ring.
     """
     (state, info), options = carry, maker.program.options
     if maker.program.compression is not None and maker.local_commit is None:
@@ -221,7 +225,10 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
 
 
 def _server_step(program: Program, state: State, gradient: Any, is_active: jax.Array) -> tuple[Any, Any]:
-    """Parameters and optimizer state after the server's step; those of `state` if `is_active`, bool[], is false."""
+    """Parameters and optimizer state after the server's step; those of `state` if `is_active`, bool[], is false.
+
+    `gradient`, a pytree like the parameters, is that of the commit: weighted and added up already.
+    """
     optimizer, layout = server_optimizer(program), program.options.layout
     updates, new_opt_state = optimizer.update(gradient, state.opt_state, state.params)
     new_params = optax.apply_updates(state.params, updates)
@@ -233,7 +240,10 @@ def _server_step(program: Program, state: State, gradient: Any, is_active: jax.A
 def _contribution_of_estimates(
     maker: CommitMaker, state: State, contribution: Contribution
 ) -> tuple[Contribution, Any]:
-    """The contribution with the server's estimate in place of its messages, and the new states of all senders."""
+    """The contribution with the server's estimate in place of its messages, and the new states of all senders.
+
+    The estimate is the weighted sum of what it makes of each message, a pytree like the parameters.
+    """
     compression, code = maker.program.compression, maker.program.protocol.code
     assert compression is not None
     sums, states = sum_of_estimates(compression, maker.batch_key, contribution.gradient_or_messages, state.compression)

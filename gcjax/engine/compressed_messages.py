@@ -123,7 +123,8 @@ def estimate_and_new_state(
 ) -> tuple[Any, Any]:
     """(estimate, state): what the server gets of one message, and the state of its sender after it.
 
-    The random choices are decided by the sender and the unit, or by the unit alone if all workers make the same.
+    The estimate is a pytree like the message. The random choices are decided by the sender and the unit (or round) of
+    the message, int32[] each, or by the unit alone if all workers make the same.
     """
     key = jax.random.fold_in(batch_key, _KEY_OF_MESSAGES)
     if not compression.same_key:
@@ -147,7 +148,10 @@ def sum_of_estimates(
     """
 
     def add_message(carry: tuple[Any, Any], message: Messages) -> tuple[tuple[Any, Any], None]:
-        """The sums with the estimate of one message, of which all fields lack the first axis, and the states."""
+        """The sums with the weighted estimate of one message, and the states of all senders after it.
+
+        Its fields lack the first axis: sender int32[], -1 where nothing is sent; weight float[L], one a block.
+        """
         sums, states = carry
         is_sent, sender = message.sender >= 0, message.sender.clip(0)
         state = jax.tree.map(lambda x: x[sender], states)
@@ -171,7 +175,10 @@ def sum_of_estimates(
 
 
 def gradient_of_sums(sums: Any, params: Any, code: GradientCode | None) -> Any:
-    """A pytree like the parameters from the sums of `sum_of_estimates`: from their only block, or from all blocks."""
+    """A pytree like the parameters from the sums of `sum_of_estimates`: from their only block, or from all blocks.
+
+    Leaves of `sums` are [1, ...] with one block; otherwise it is float[L, ceil(d/L)], of flattened gradients.
+    """
     if code is None or code.num_blocks == 1:
         return jax.tree.map(lambda x: x[0], sums)
     return gradient_from_blocks(sums, params)
@@ -186,15 +193,15 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
     """
 
     def loss_and_gradient(inputs: Inputs, unit: Units) -> tuple[jax.Array, Any]:
-        """Loss and gradient of one unit, at the version that it read."""
+        """Loss and gradient of one unit, at the version that it read; fields of `unit` are [], not weighted here."""
         worker, unit_number, version = unit.worker.clip(0), unit.unit.clip(0), unit.version.clip(0)  # -1 pads
         batch, key = unit_inputs(task, inputs.data, inputs.rng_key, worker, unit_number)
         return jax.value_and_grad(task.loss)(inputs.versions.read(version), batch, key)
 
     def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies, as messages in place of a gradient, and their mean loss."""
-        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
-        losses, gradients = spread.map_entries(loss_and_gradient, inputs, units)
+        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))  # [C] each
+        losses, gradients = spread.map_entries(loss_and_gradient, inputs, units)  # [C], and leaves [C, ...]
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         loss_weight = weight.astype(losses.dtype)
         mean_loss = mean_from_sums((losses * loss_weight).sum(), loss_weight.sum())
@@ -220,7 +227,7 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> Contributi
     def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies, as messages in place of a gradient; unsent ones have the sender -1."""
         contribution = contribution_of_round(inputs, commits, commit)
-        is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [W·M]
+        is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [W·M], by the chunks done, int32[W]
         messages = contribution.gradient_or_messages
         sender = jnp.where(is_sent, messages.sender, -1)
         return contribution._replace(gradient_or_messages=messages._replace(sender=sender))
@@ -234,7 +241,7 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
     def messages_of_worker(
         shared: tuple[Any, RoundInputs], chunks_and_encode: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        """float[M, width] and float[K], the messages of one worker and the losses of its chunks."""
+        """float[M, ceil(d/L)] and float[K], the messages of one worker and the mean losses of its chunks."""
         params, round_inputs = shared
         chunk_of_slot, encode = chunks_and_encode  # [K], [M, K, L]
 
@@ -246,8 +253,11 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
         return messages[0], losses[0]
 
     def messages_and_loss(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
-        """The messages, with the weights of the coding, and the mean loss; batches are drawn from `round_inputs`."""
-        chunks_of_worker, coding = used_rows(code, coding)
+        """The messages, with the weights of the coding, and the mean loss; batches are drawn from `round_inputs`.
+
+        A message is a pytree like the parameters if L = 1, else float[width] of them flattened; weights are `decode`.
+        """
+        chunks_of_worker, coding = used_rows(code, coding)  # [W, K], -1 pads; each chunk once in a row
         chunks_and_encode = chunks_of_worker, coding.encode
         messages, losses = spread.map_entries(messages_of_worker, (params, round_inputs), chunks_and_encode)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
@@ -280,7 +290,7 @@ def sized_network(network: Network, compression: Compression | None, params: Any
     if compression is None:
         return network
     shapes = message_shapes(params, protocol.code)
-    num_bytes = compression_of_fragments(validated(compression), protocol).num_bytes(shapes)
+    num_bytes = compression_of_fragments(validated(compression), protocol).num_bytes(shapes)  # of a message; or [W]
     return network.with_smaller_messages(num_bytes / uncompressed_bytes(shapes))
 
 
@@ -292,7 +302,10 @@ def network_of_run(
     compression: Compression | None,
     protocol: Protocol,
 ) -> Network:
-    """The network for the parameters, the workers and the compressed messages of a run."""
+    """The network for the parameters, the workers and the compressed messages of a run.
+
+    Messages over `Links` are as large as the parameters; those that the task would make count where `params` is None.
+    """
     has_fragments = protocol.local is not None and protocol.local.fragments is not None
     if params is None and (isinstance(network, Links) or compression is not None or has_fragments):
         params = jax.eval_shape(task.init, jax.random.key(0))

@@ -77,7 +77,11 @@ def _advance_to_evaluation_or_window_end(
     durations_and_network: tuple[jax.Array, Any],
     run: Run,
 ) -> Run:
-    """The run at its next evaluation or at the end of its window, whichever comes first; see `advance_by_windows`."""
+    """The run at its next evaluation or at the end of its window, whichever comes first; see `advance_by_windows`.
+
+    `make_commits(schedule, end, state, info)` makes those before `end`; `evaluate(schedule, i, run)` writes evaluation
+    i, none if -1. As it was if it has nothing left to do.
+    """
     loss_feedback, options = program.protocol.loss_feedback, program.options
     is_unfinished = _is_unfinished(loss_feedback, num_evals, run)
     durations, network = durations_and_network
@@ -109,7 +113,7 @@ def _is_unfinished(loss_feedback: LossFeedback, num_evals: jax.Array, run: Run) 
 def _current_window(
     loss_feedback: LossFeedback, schedule: Schedule, window_number: jax.Array, max_commits: int | None
 ) -> Window:
-    """This window under a schedule, of a run of at most `max_commits` commits."""
+    """Window `window_number` (int32[], from 0) of a run of at most `max_commits` commits, if not None."""
     num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
     is_last = window_number >= loss_feedback.num_windows - 1
@@ -138,7 +142,7 @@ def _evaluation_at_commit(loss_feedback: LossFeedback, eval_every: int, run: Run
     """int32[]: the number of the evaluation to make at the present commit; -1 if none is, or it has been made already.
 
     There is one every `eval_every` commits and at the end of the run. It has been made already where the last window
-    has no commits.
+    has no commits. `trajectory.commit` is -1 where an evaluation has not been made.
     """
     commit = run.state.commit
     evaluation = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits

@@ -54,14 +54,14 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
     def compress_fragment(
         fragment: int, message: Any, states: tuple[Any, ...], rng_key: jax.Array
     ) -> tuple[Any, tuple[Any, ...]]:
-        """The estimate of this fragment of a message, with zeros elsewhere, and the states after it."""
+        """The estimate of this fragment of a message, with zeros elsewhere, and the states after it, one a fragment."""
         part = _arrays_of_fragment(fragments, fragment, message)
         estimate, state = compression.compress(part, states[fragment], rng_key)
         states = (*states[:fragment], state, *states[fragment + 1 :])
         return _with_zeros_elsewhere(fragments, fragment, estimate, message), states
 
     def compress(message: Any, state: FragmentMessages, rng_key: jax.Array) -> tuple[Any, FragmentMessages]:
-        """The estimate of a message, and the state after it."""
+        """The estimate of a message (of its fragment whose turn it is), and the worker's state after it."""
         branches = [partial(compress_fragment, fragment) for fragment in range(fragments.num_fragments)]
         fragment = state.number % fragments.num_fragments
         estimate, states = jax.lax.switch(fragment, branches, message, state.states, rng_key)
@@ -79,7 +79,10 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 
 
 def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[jax.Array]:
-    """The arrays of a tree that are in a fragment; of those that are in several, the numbers in this one, [n]."""
+    """The arrays of a tree that are in a fragment; of those that are in several, the numbers in this one, [n].
+
+    `fragments.labels(tree)` says of each array, or of each of its numbers, in which fragment (int) it is.
+    """
     parts = []
     for leaf, label in zip(jax.tree.leaves(tree), jax.tree.leaves(fragments.labels(tree)), strict=True):
         is_in = np.broadcast_to(label == fragment, leaf.shape)
@@ -89,7 +92,10 @@ def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[
 
 
 def _with_zeros_elsewhere(fragments: Fragments, fragment: int, parts: list[jax.Array], tree: Any) -> Any:
-    """A tree like the one given that has the parts in this fragment: the opposite of `_arrays_of_fragment`."""
+    """A tree like the one given that has the parts in this fragment: the opposite of `_arrays_of_fragment`.
+
+    `parts` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment.
+    """
     leaves, structure = jax.tree.flatten(tree)
     remaining, result = iter(parts), []
     for leaf, label in zip(leaves, jax.tree.leaves(fragments.labels(tree)), strict=True):
@@ -112,7 +118,7 @@ def mean_change(compress: Compress | None, version_params: Any, params: Any, sta
     """What the workers' parameters differ from those of the server, as it comes to know it.
 
     Args:
-      compress: what becomes of a worker's message; None where it is sent as it is.
+      compress: `(change, state, worker int32[]) -> (estimate, state)`; None where changes are sent as they are.
       version_params: of the server.
       params: of all workers, every leaf [W, ...].
       states: of the compression, likewise; None without one.

@@ -24,7 +24,10 @@ class GradientPoints(NamedTuple):
     local_state: Any
 
     def params_of_step_gradient(self, local: LocalWork, step: jax.Array, params: Any) -> Any:
-        """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`."""
+        """The parameters at which the gradient of a step is taken, given the local parameters before it, `params`.
+
+        `step`: int32[], counted from 0 in the contribution.
+        """
         if local.gradients_at_version:
             return self.version_params
         if local.overlaps_pull:  # the first gradient after a pull was begun before it

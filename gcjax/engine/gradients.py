@@ -79,7 +79,7 @@ class Units(NamedTuple):
 def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, keys: jax.Array) -> jax.Array:
     """`sum_c weights[c] loss(params, batch[c], key[c])`, in one pass.
 
-    For L = M = 1 this is all of gradient coding: encoding and decoding are the weights.
+    For L = M = 1 this is all of gradient coding: encoding and decoding are the weights. Every array is [C, ...].
     """
     if task.mergeable:  # a loss of one merged batch is the weighted sum of the batches' losses; it uses no key
         merged_batch, unused_key = merge(batches, weights), keys[0]
@@ -115,14 +115,14 @@ def unit_gradients(
         return weight, *jax.vmap(lambda w, n: unit_inputs(task, data, rng_key, w, n))(worker, unit)
 
     def sums_at_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> Sums:
-        """The sums over units at the same parameters; `shared` is (params, data, rng_key)."""
+        """The weighted sums (gradient, loss, weight) at the same parameters; `shared` is (params, data, rng_key)."""
         params, data, rng_key = shared
         weight, batch, keys = weights_batches_and_keys(data, rng_key, units)
         loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weight, batch, keys))(params)
         return gradient_sum, loss_sum, weight.astype(loss_sum.dtype).sum()
 
     def sums_at_own_versions(inputs: Inputs, units: Units) -> Sums:
-        """The sums over units, each at the parameters of the version that it read."""
+        """The weighted sums (gradient, loss, weight), each unit at the parameters of the version that it read."""
         weight, batch, keys = weights_batches_and_keys(inputs.data, inputs.rng_key, units)
         params = jax.vmap(inputs.versions.read)(units.version.clip(0))  # -1 pads
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
@@ -132,7 +132,7 @@ def unit_gradients(
 
     def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
-        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
+        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))  # [C] each
         if skip_padding and spread.size == 1:  # on one device
             gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
         elif one_version:  # all contributions read the same
@@ -147,7 +147,10 @@ def unit_gradients(
 
 
 def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
-    """`unit_sums(inputs, units)`, computed unit by unit, without the padding, which is behind the units."""
+    """`unit_sums(inputs, units)`, computed unit by unit, without the padding, which is behind the units.
+
+    Sums are (gradient, loss, weight), the first two weighted.
+    """
 
     def add_unit(i: jax.Array, sums: Sums) -> Sums:
         """The sums with those of unit i."""
@@ -165,7 +168,10 @@ def coded_gradients(code: GradientCode, estimate: Estimate) -> ContributionFunct
     """The function that gives what a commit of a coded round applies: what the plan decodes from the progress."""
 
     def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
-        """What commit number `commit` applies: the estimate by `code`, weighted as the protocol says; its loss."""
+        """What commit number `commit` applies: the estimate by `code`, weighted as the protocol says; its loss.
+
+        `estimate` gives (gradient sum, mean loss); `encode` is [W, M, K, L]. Each row of the code has one contribution.
+        """
         progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
         coding = code.plan(progress)
         worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
@@ -224,7 +230,7 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
             """The task's loss on the batch of chunk number `chunk`."""
             return task.loss(params, *chunk_batch(task, round_inputs, chunk))
 
-        chunks_of_worker, coding = used_rows(code, coding)
+        chunks_of_worker, coding = used_rows(code, coding)  # rows of the code that this round uses
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]

@@ -69,7 +69,10 @@ def group_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
-        """The contribution of commit `index`, and the local parameters of all workers and servers after it."""
+        """The contribution of commit `index`, and the local parameters of all workers and servers after it.
+
+        `change_sum` is of weighted steps of the group's server; `losses` float[C] are means over local steps.
+        """
         local_states = _with_answer(local.servers, commits, index, inputs.versions.params, local_states)
         steps = steps_of_commit(local, commits, index)
         last_commit_of_group = jax.tree.map(lambda x: x[index], last_commits_of_groups)
@@ -86,7 +89,10 @@ def _group_of_commits(worker: jax.Array, servers: GroupServers | None) -> jax.Ar
 
 
 def _last_commits_of_groups(schedule: Schedule, servers: GroupServers) -> _LastCommit:
-    """The last commit of the same group before each commit of a schedule, arrays [E]."""
+    """The last commit of the same group before each commit of a schedule, arrays [E], -1 for none.
+
+    Its reader is who pushed last before it was sent, if that worker then reads the version that it makes; else -1.
+    """
     num_groups, max_commits = max(servers.group_of_worker) + 1, schedule.time.size
     group = _group_of_commits(schedule.worker, servers)
 
@@ -112,7 +118,7 @@ def _last_commits_of_groups(schedule: Schedule, servers: GroupServers) -> _LastC
 def _with_answer(
     servers: GroupServers | None, commits: Commits, index: jax.Array, central_params: Any, local_states: LocalState
 ) -> LocalState:
-    """The local parameters where the group of the commit before `index` has got `central_params` as its answer."""
+    """The local parameters where the group of the commit before `index` has got what that made, `central_params`."""
     is_first = index == 0
     group = _group_of_commits(commits.worker[(index - 1).clip(0)], servers)
     group = jnp.where(is_first, local_states.version.size, group)  # out of bounds: dropped, as G <= W
@@ -152,7 +158,7 @@ def _changes_in_order(
     def push(
         i: jax.Array, carry: tuple[Any, LocalState, Servers, jax.Array]
     ) -> tuple[Any, LocalState, Servers, jax.Array]:
-        """The sum of the changes, all workers, the server and the losses after the i-th push."""
+        """The sum of the weighted changes, all workers, the group's server and the losses [C] after the i-th push."""
         change_sum, workers, server, losses = carry
         merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)
         server, workers = _merged(servers, merges, last_commit_of_group.reader, server, workers)
@@ -187,7 +193,7 @@ def _merged(
       servers: of the protocol.
       merges: as said.
       reader: int32[], the worker; -1 if there is none.
-      server: before it.
+      server: before it; its `answer` has the central parameters, of which it takes the share `merge_weight`.
       workers: all.
     """
     assert servers is not None
@@ -216,7 +222,7 @@ def _push(
       The server's step, times the weight of the contribution; the server and the worker after it; and the mean loss.
     """
     assert program.local.servers is not None
-    whole_change = steps._replace(weight=jnp.ones_like(steps.weight))
+    whole_change = steps._replace(weight=jnp.ones_like(steps.weight))  # the weight comes after the server's step
     change, worker, loss = change_of_contribution(program, inputs, worker, whole_change)
     gradient = jax.tree.map(jnp.negative, change)
     step, opt_state = program.local.servers.optimizer.update(gradient, server.opt_state, server.params)

@@ -30,7 +30,7 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
-        """What commit `index` applies, and the gradients that all workers keep after it."""
+        """What commit `index` applies, and the gradients that all workers keep, [W, K, ...], after it."""
         kept, loss_sum = _with_new_gradients(program, code, inputs, commits, index, local_states.params)
         coding = coding_of_commit(code, commits, index)
         weights = chunk_weights(coding.encode, coding.decode)  # [W, K]
@@ -52,7 +52,7 @@ def _weighted_sum(weights: jax.Array, gradients: jax.Array) -> jax.Array:
 
 
 def coding_of_commit(code: GradientCode, commits: Commits, index: jax.Array) -> Coding:
-    """The coding of the messages of those with a contribution to commit `index`, with its weight."""
+    """The coding of the messages of those with a contribution to commit `index`, times its weight: 1/N for the mean."""
     worker, weight = commits.worker[index], commits.weight[index]
     is_contribution, num_workers = worker >= 0, code.assignment.num_workers
     has_sent = jnp.zeros(num_workers, bool).at[worker.clip(0)].max(is_contribution)
@@ -74,7 +74,10 @@ def _with_new_gradients(
     num_units = work.clip(0).sum(dtype=jnp.int32)
 
     def add_gradient(i: jax.Array, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-        """The gradients and the sum with the i-th unit; as before in a run of a vmap that has fewer."""
+        """The gradients and the sum with the i-th unit of the commit, its contributions (columns) one after the other.
+
+        As before in a run of a vmap that has fewer.
+        """
         kept, loss_sum = carry
         column = jnp.searchsorted(num_units_before, i, side="right") - 1
         owner, version_read = worker[column].clip(0), version[column].clip(0)

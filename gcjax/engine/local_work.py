@@ -64,7 +64,7 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
     members_of_commits = None if mixing is None or mixing.members is None else mixing.members(schedule)
 
     def after_mixing(index: jax.Array, local_states: LocalState) -> LocalState:
-        """The local parameters of all workers once those in commit `index` have averaged theirs."""
+        """The local parameters of all workers once the members of commit `index` (None: all) average theirs."""
         assert mixing is not None
         members = None if members_of_commits is None else members_of_commits[index]
         return local_states_after_mixing(members, mixing.matrix(schedule, index), local_states)
@@ -72,7 +72,10 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
-        """The contribution of commit `index` by `program`, and the local parameters of all owners after it."""
+        """The contribution of commit `index` by `program`, and the local parameters of all owners after it.
+
+        `change_sum` is weighted already; `losses` float[C] are means over the steps of each contribution.
+        """
         steps = steps_of_commit(program.local, commits, index)
         num_contributions, num_workers = steps.num_steps.shape[0], program.owner_of_worker.size
         has_all_workers = num_contributions == program.local.max_contributions * num_workers
@@ -96,7 +99,7 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
 def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Array) -> Contribution:
     """What a commit applies: minus the sum of the changes as a gradient, and the weighted mean of `losses float[C]`.
 
-    The sum is None where no server applies it.
+    The sum is weighted already; None where no server applies it.
     """
     loss_weights = steps.loss_weight.astype(losses.dtype)
     mean_loss = mean_from_sums(jnp.sum(losses * loss_weights), loss_weights.sum())
@@ -109,7 +112,7 @@ def _pushed_fragment(
 ) -> tuple[Any, LocalState]:
     """The mean change of all workers' parameters from the server's, and what they have after pushing it."""
     compression = program.compression
-    first_unit = steps.unit[: program.owner_of_worker.size].max(axis=1).clip(0)  # int32[W]
+    first_unit = steps.unit[: program.owner_of_worker.size].max(axis=1).clip(0)  # int32[W], of workers in order
 
     def compress(change: Any, state: Any, worker: jax.Array) -> tuple[Any, Any]:
         """What the server gets of the change of a worker, and the worker's state after it."""
@@ -144,7 +147,7 @@ def _changes_one_by_one(
     order_with_padding_last = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)
 
     def add_change(i: jax.Array, carry: tuple[Any, LocalState, jax.Array]) -> tuple[Any, LocalState, jax.Array]:
-        """Adds the change of the i-th of the contributions `steps`; a run of a vmap that has fewer stays as it is.
+        """Adds the weighted change of the i-th of `steps`; a run of a vmap that has fewer stays as it is.
 
         The i-th is number `order_with_padding_last[i]`.
         """
@@ -191,7 +194,10 @@ def _changes_side_by_side(
     def sum_over_workers(
         inputs: Inputs, old_states: LocalState, steps: LocalSteps
     ) -> tuple[tuple[Any, jax.Array], LocalState]:
-        """Sums of the changes and of the weighted losses, and the local states after one contribution each."""
+        """Sums of the weighted changes and weighted losses, and the local states after one contribution each.
+
+        Leaves of states and steps are [W, ...] (or of a device's workers); `losses` are means over steps.
+        """
         changes, new_states, losses = jax.vmap(partial(change_of_contribution, program), (None, 0, 0))(
             inputs, old_states, steps
         )
@@ -239,7 +245,10 @@ class Beginning(NamedTuple):
 def beginning_of_contribution(
     program: LocalProgram, inputs: Inputs, local_state: LocalState, steps: LocalSteps
 ) -> Beginning:
-    """What the steps of a contribution begin with; arguments as of `change_of_contribution`."""
+    """What the steps of a contribution begin with; arguments as of `change_of_contribution`.
+
+    `local_state` is of the owner of the parameters; `pull(params, version_params)` gives them after reading.
+    """
     first_member = 0
     local_state = local_state_before_unit(local_state, steps.unit[first_member])
     version_params = inputs.versions.read(steps.version.clip(0))
@@ -278,7 +287,10 @@ def change_of_contribution(
 def change_after_beginning(
     program: LocalProgram, inputs: Inputs, beginning: Beginning, steps: LocalSteps
 ) -> tuple[Any, LocalState, jax.Array]:
-    """The rest of a contribution, its steps and the push; results as of `change_of_contribution`."""
+    """The rest of a contribution, its steps and the push: (weighted change, owner's state, mean loss of the steps).
+
+    `push(params, base, version_params, weight)` gives (change, params); this change is not weighted yet.
+    """
     params_before_steps, version_params, pulls, local_state = beginning
     has_pulled_before = local_state.version >= 0  # nothing is under way before the first pull
     gradient_points = GradientPoints(
@@ -360,7 +372,7 @@ def _step_gradient(
 ) -> tuple[jax.Array, Any]:
     """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
 
-    If workers take it together, the means over them, weighted by `steps.share`.
+    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`.
     """
     task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
     if not program.local.joint_steps:

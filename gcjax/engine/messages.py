@@ -95,7 +95,7 @@ def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
 
 
 def decoded_blocks(decode: jax.Array, messages: jax.Array) -> jax.Array:
-    """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width]`."""
+    """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width=d/L]`."""
     return jnp.einsum("uml,umi->li", decode.astype(messages.dtype), messages)
 
 

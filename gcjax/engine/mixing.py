@@ -31,7 +31,7 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
     new_rows = read_first(members[0], lambda values: averages(jax.tree.map(lambda x: x[members], values)), values)
 
     def write_row(k: jax.Array, values: Any) -> Any:
-        """The values with the new ones of the k-th member."""
+        """The values [W, ...] with the new row (of [members, ...]) of the k-th member."""
         return jax.tree.map(
             lambda x, rows: jax.lax.dynamic_update_index_in_dim(x, rows[k], members[k], axis=0), values, new_rows
         )

@@ -55,7 +55,10 @@ def with_new_processes(local_states: Any, first_unit: np.ndarray) -> Any:
 
 
 def local_state_before_unit(local_state: Any, unit: jax.Array) -> Any:
-    """The state of a worker before its contribution from `unit int32[]` on; the initial one if a new process begins."""
+    """The state of a worker before its contribution from `unit int32[]` on; the initial one if a new process begins.
+
+    `first_unit`, int32[processes], has the unit with which each of its processes begins; the largest integer pads.
+    """
     new_processes = local_state.new_processes
     if new_processes is None:
         return local_state

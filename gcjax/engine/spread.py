@@ -45,7 +45,7 @@ def one_device() -> Spread:
         return jax.vmap(function, (None, 0))(shared, entries)
 
     def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, entries: Any) -> Any:
-        """(sum, new states) that `function` gives for all entries, which are one part on one device."""
+        """(sum, new states of the entries) that `function` gives for all entries, which are one part on one device."""
         return function(shared, states, entries)
 
     return Spread(size=1, sum_parts=sum_parts, map_entries=map_entries, sum_parts_with_states=sum_parts_with_states)
@@ -88,7 +88,10 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         return jax.tree.map(lambda x: x[:num_entries], padded_results)
 
     def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, entries: Any) -> Any:
-        """The sum, on every device, and the new states of the entries, of which each device has those of its part."""
+        """The sum, on every device, and the new states of the entries, of which each device has those of its part.
+
+        `function(shared, states, part)` gives (summand, new states).
+        """
 
         def sum_over_devices(shared: Any, states: Any, part: Any) -> Any:
             """The sum over the devices, and the new states of the entries of this device's part."""

@@ -163,7 +163,7 @@ def advance(
 
 
 def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Array, run: Run) -> Run:
-    """The run with the metrics of its parameters as this entry of the trajectory, int32[]; unchanged if negative."""
+    """The run with the metrics of its parameters as entry `evaluation` (int32[]) of the trajectory; as it is if < 0."""
     state, trajectory = run.state, run.trajectory
     ring_overflowed = run.info.versions_alive > program.options.ring_size
     metrics = {

@@ -92,6 +92,7 @@ def voting_value_and_grad(
         first_of_pair, second_of_pair = by_group[:, :, None], by_group[:, None]
         num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
         agree = jax.lax.psum(num_different, axis) == 0
+        # bool[G, K], bool[G], bool[G, K]; the winner is one of those who sent what most did.
         is_winner, decided, outvoted = majority_votes(agree, has_arrived.reshape(-1, load), has_enough)
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
@@ -102,7 +103,10 @@ def voting_value_and_grad(
         return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:
-        """(value, gradient, info), as the returned function gives them; `args` go to the loss."""
+        """(value, gradient, info), as the returned function gives them; `args` go to the loss.
+
+        A group is `load` workers in a row, with the same chunks; `decode` is [W, 1, 1].
+        """
         coding = code.plan(progress)
         has_enough = jnp.any(coding.decode.reshape(-1, load) != 0, axis=1)  # bool[G]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
