@@ -66,12 +66,13 @@ def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float
     code = _code_of(scheme.protocol)
     if code is None:
         return scheme.units_per_step, 1 / scheme.units_per_step
+    # A measured step is on 1/W of the data, a chunk is 1/N of them.
     return scheme.protocol.round_units, num_workers / code.assignment.num_chunks
 
 
 def num_run_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     """The steps that are simulated before a block; none where every commit begins anew from the newest parameters."""
-    staleness_bound = scheme.protocol.max_staleness
+    staleness_bound = scheme.protocol.max_staleness  # W -> commits; None without a bound
     begins_anew_each_commit = staleness_bound is not None and staleness_bound(num_workers) == 0
     return scheme.run_in_steps if begins_anew_each_commit else max(scheme.run_in_steps, block_steps)
 

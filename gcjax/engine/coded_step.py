@@ -150,7 +150,7 @@ def estimate_on_mesh(
         return gradient, jax.tree.map(lambda x: mean_from_sums(x, weight_sum.astype(x.dtype)), loss_and_aux_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
-        """The estimate on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""
+        """(gradient, (loss, aux)) on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.

@@ -97,7 +97,7 @@ def check_same_states(state: State, compression: Compression | None, code: Gradi
     """Raises a `ValueError` unless the state of a run has the states of the senders under this compression."""
     states, num_states = state.compression, None
     if state.local is not None:
-        states, num_states = state.local.compression, state.local.version.shape[0]
+        states, num_states = state.local.compression, state.local.version.shape[0]  # one for each owner of parameters
     expected_states = None
     if compression is not None:
         shapes = message_shapes(state.params, code)

@@ -13,7 +13,7 @@ def mean_gradient_after_contribution(
 
     Args:
       mean_gradient: of the worker before the contribution, a pytree.
-      gradient_sum: of the contribution, likewise.
+      gradient_sum: of the contribution, likewise, not weighted.
       weight: float[], the factor of each of its gradients in the mean over the workers.
       num_gradients: int32[], how many they are.
       num_workers: W.

@@ -104,7 +104,7 @@ def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Sc
     if not reads_versions(protocol):
         return 0
     num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
-    max_staleness = None if protocol.max_staleness is None else protocol.max_staleness(num_workers)
+    max_staleness = None if protocol.max_staleness is None else protocol.max_staleness(num_workers)  # None: no bound
     if max_staleness == 0:
         size = 0
     elif protocol.loss_feedback is not None:
