@@ -116,7 +116,10 @@ class _Program(NamedTuple):
         return after, (state.remaining_units[worker] == 1) & is_new_enough & (state.pending_units.sum() == 0)
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes what is new enough, or begins with the newest version."""
+        """bool[]: whether the worker pushes what is new enough, or begins with the newest version.
+
+        `remaining_units` is 1 while it computes; beginning again drops its gradient, which must be too old for that.
+        """
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         delay = before.version - before.read[worker]
         stops = (before.remaining_units[worker] == 1) & (after.remaining_units[worker] == 0)
