@@ -108,7 +108,7 @@ def adsp(
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory are the rates.
+        """The rule on the real clock: its memory are the rates, `num_commits int32[windows]` among them.
 
         The time O of messages is not known before the run, and is taken as 0.
         """

@@ -75,7 +75,8 @@ _NUM_VERSIONS = 2
 def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -> Rule:
     """The rule: a commit takes all, once the initiator has made one gradient more than there are commits.
 
-    `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived.
+    `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived. A worker's clock counts
+    its gradients; C is W for each version that gradients in one commit can be of.
     """
     return Rule(
         commits=lambda view, worker: view.clock[initiator(view, worker)] > view.num_commits,

@@ -62,7 +62,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions * num_workers)
 
     def rule(num_workers: int) -> Rule:
-        """The rule on the real clock."""
+        """The rule on the real clock; eager, the trigger, whose pushes let all read anew, must be known before."""
         if not eager:
             return rule_with_commit_on_slowest(num_workers)
         if trigger is None:

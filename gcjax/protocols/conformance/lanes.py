@@ -44,6 +44,8 @@ class Lanes:
     def kept_blocks(self, state: State, events: Event, is_wrong: np.ndarray) -> Iterator[State]:
         """The state after each block of events that keeps to the specification, up to the first that does not.
 
+        A block is cut into lanes; all begin at once, in states that `replay` counts, and must end in the next one's.
+
         Args:
           state: before the first event.
           events: whole blocks of them, and fewer than a block, which are left out.

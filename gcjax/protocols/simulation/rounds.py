@@ -52,7 +52,8 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
         The state: when it begins, float[] seconds, and the first unit of each worker, int32[W]. Collected: the turns,
         when the round ends (inf if it does not happen), and, if it does not since units run out, when it would begin.
-        `rule` says what workers do in the round, `work` are the sampled units.
+        `rule` says what workers do in the round, `work` are the sampled units. A round happens if it begins at all, and
+        all units that it begins are sampled.
         """
         begin_time, first_unit = state
         receive_time = network.arrivals_at_workers(jnp.broadcast_to(begin_time, first_unit.shape))
