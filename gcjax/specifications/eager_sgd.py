@@ -139,7 +139,7 @@ class _Program(NamedTuple):
         return (begins & (after.read[worker] == before.version)) | pushes
 
     def commit(self, state: Eager, server: jax.Array) -> tuple[Eager, jax.Array]:
-        """The state after a commit of all gradients, and whether somebody is ahead."""
+        """The state after a commit of all gradients, and whether somebody has made more than there are commits."""
         nothing = jnp.zeros_like(state.pending_units)
         return state._replace(version=state.version + 1, pending_units=nothing, is_ahead=nothing), (
             state.is_ahead == 1

@@ -119,7 +119,7 @@ class _Exchange(NamedTuple):
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker takes one step, of at most H between two exchanges, and none during one."""
+        """bool[]: whether the worker takes one step, at most H between two exchanges, none while `is_exchanging`."""
         pending_units = before.pending_units[worker]
         return (
             (after.pending_units[worker] == pending_units + 1)

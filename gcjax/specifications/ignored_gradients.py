@@ -149,7 +149,7 @@ class _Program(NamedTuple):
         )
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        """bool[]: whether what a commit takes has a delay below R, and nobody drops a gradient that has."""
+        """bool[]: whether a commit takes delays (in commits) below R only, and nobody drops such a gradient."""
         has_push, delay = before.pending_units > 0, before.version - before.read
         takes_new = ~has_push | (delay < self.delay_threshold)
         is_commit = after.version > before.version

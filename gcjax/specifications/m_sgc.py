@@ -108,7 +108,7 @@ class _Multiplex(NamedTuple):
         return state.uncoded_parts + (is_done & is_uncoded).astype(jnp.int32), coded_shares
 
     def state_of_next_round(self, state: Multiplexed) -> Multiplexed:
-        """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""
+        """The state at the beginning of the next round; all jobs are one round older, a new one is row 0."""
         uncoded_parts, coded_shares = self.parts_after_round(state)
         return Multiplexed(
             num_rounds=state.num_rounds + 1,

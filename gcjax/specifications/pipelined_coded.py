@@ -120,7 +120,7 @@ class _Program(NamedTuple):
     decodable: Decodable | None
 
     def has_enough(self, state: Pipeline) -> jax.Array:
-        """bool[]: whether the messages of the newest version are enough for a commit."""
+        """bool[]: whether the messages of the newest version are enough: `wait_for`, or what decodes if None."""
         if self.wait_for is not None:
             return _is_in_time(state).sum() >= self.wait_for
         assert self.decodable is not None

@@ -102,7 +102,7 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 
 
 def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
-    """Rounds of H steps of everybody; the server commits when all have taken them."""
+    """Rounds of H steps (units) of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     all_alive = np.ones(num_workers, bool)
     specification = averaging_with_members(name, num_workers, num_local_steps, alive=all_alive)

@@ -89,7 +89,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
 def _stsyn_rounds(
     num_workers: int, num_local_steps: int, num_waited: int, *, has_enough_to_commit: Condition, claim: str
 ) -> Specification:
-    """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
+    """The rounds of STSyn, with what is enough for a commit, in words and as `state -> bool[]`."""
     return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
