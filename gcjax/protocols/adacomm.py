@@ -71,7 +71,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory are the local steps of each window."""
+        """The rule on the real clock: its memory, int32[windows], are the local steps of each window, H at first."""
 
         def num_steps(view: View) -> jax.Array:
             """int32[]: the local steps of the window in which this round began."""

@@ -56,7 +56,7 @@ def async_local_sgd(
     _validate.optional_optimizers(inner=inner, outer=outer)
 
     def rule(num_workers: int) -> Rule:
-        """The rule: each push is a commit; with dynamic local updates, the memory says the units of the turns."""
+        """The rule: each push, of H units, is a commit; if `dynamic`, the memory says the units of the turns."""
         fixed = Rule(num_units=num_local_steps, weight=1.0 / num_workers if weight is None else weight)
         if not dynamic:
             return fixed

@@ -160,7 +160,7 @@ def _rule(
         return _FirstPushes(arrival=zeros, step_seconds=zeros)
 
     def share_of_steps(staleness: Any, work: Any) -> Any:
-        """float[..., C]: the steps of each contribution's learner in the commit, over those of all."""
+        """float[..., C]: the steps of each learner in the commit over those of all; column v W + w is learner w's."""
         del staleness
         by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
         steps_of_learner = by_version.sum(axis=-2, keepdims=True)

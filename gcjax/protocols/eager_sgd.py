@@ -95,7 +95,7 @@ def _sender_as_initiator(view: View, worker: jax.Array) -> jax.Array:
 
 
 def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
-    """The function that draws one of those who take part, another one for each commit."""
+    """The function that draws one of those who take part (`alive`), anew for each commit, by the commits so far."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
         """int32[]: the first in a random order of the workers that takes part."""

@@ -93,7 +93,7 @@ def fragments_of(num_fragments: int, pattern: Pattern, local_share: float) -> Fr
         _validate.choice("fragments", pattern, PATTERNS)
 
     def labels(params: Any) -> Any:
-        """The labels of these parameters."""
+        """The labels of these parameters: for each array its fragment, 0 to P - 1, or one for each of its numbers."""
         if isinstance(pattern, str):
             given_labels = _pattern_labels(params, num_fragments, is_strided=pattern == "strided")
         elif callable(pattern):
@@ -205,7 +205,10 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
         return FragmentStates(jnp.zeros((), jnp.int32), state)
 
     def update(gradient: Any, state: FragmentStates, params: Any = None) -> tuple[Any, FragmentStates]:
-        """The change of this step's fragment by its part of a gradient, zeros elsewhere, and the state after it."""
+        """The change of this step's fragment by its part of a gradient, zeros elsewhere, and the state after it.
+
+        States like the parameters are kept once, others, as counters, stacked: [P, ...].
+        """
         fragment = state.num_steps % fragments.num_fragments
         labels = fragments.labels(gradient)
         own_state = optax.tree_map_params(

@@ -144,7 +144,7 @@ def _coded_protocol(
     stop: StoppingRule | None,
     central_seconds: float,
 ) -> Protocol:
-    """The protocol of groups with codes."""
+    """The protocol of groups with codes, one for all or one for each; `stop` is when their rounds stop."""
     coded_groups = checked_coded_groups(groups, code, stop, central_seconds)
     return Protocol(
         coded_groups.schedule,
@@ -215,7 +215,7 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
 
 
 def _local_work(merge: str, group_of_worker: np.ndarray) -> LocalWork | None:
-    """The local work of the merge: the members of a group take joint steps on its parameters; None for gradients."""
+    """The local work of `merge`, as of `grouped`: members of a group take joint steps on its parameters; or None."""
 
     def parameter_owners(num_workers: int) -> np.ndarray:
         """int[W]: everybody works on the parameters of its group."""

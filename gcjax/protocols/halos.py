@@ -149,7 +149,7 @@ def _local_work(
     regional: optax.GradientTransformation | None,
     outer: optax.GradientTransformation | None,
 ) -> LocalWork:
-    """The local work of workers whose groups, `group_of_worker int32[W]`, have servers; arguments as of `halos`."""
+    """The local work of workers whose groups, `group_of_worker int32[W]`, have servers; others as of `halos`."""
     servers = GroupServers(
         group_of_worker=tuple(group_of_worker.tolist()),
         optimizer=delayed_nesterov(3.2, momentum=0.9, num_gradients=16) if regional is None else regional,

@@ -177,7 +177,7 @@ def first_arrivals(num_contributions: int, *, one_push_per_worker: bool, cancels
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether so many messages are in no commit yet, or one of everybody alive where these are fewer."""
+        """bool[]: whether so many messages are in no commit yet, or, one per worker, one of everybody alive."""
         del worker
         is_full = num_messages(view) >= num_contributions
         return is_full | all_have_pushed(view) if one_push_per_worker else is_full

@@ -145,7 +145,7 @@ class _Multiplex(NamedTuple):
         """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive_of_worker float[W]`.
 
         A job ends window - 2 + burst rounds after it began, when all workers have done their uncoded parts, and all but
-        max_slow their share of each coded part.
+        max_slow their share of each coded part. So results are first by the round that a job ends in, then by job.
         """
         num_rounds = units.shape[0]
         nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)

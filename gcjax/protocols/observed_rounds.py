@@ -144,7 +144,7 @@ def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
 
 
 def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
-    """float[W, K] seconds: when each chunk was finished, or would have been at the pace `float[W]` of its worker."""
+    """float[W, K] seconds: when each chunk was finished, or (it is inf) would have been, `pace float[W]` apart."""
     num_done = jnp.isfinite(observed.finish).sum(axis=1, keepdims=True)
     num_chunks_after_last_done = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done
     later = observed.work_end[:, None] + num_chunks_after_last_done.astype(pace.dtype) * pace[:, None]

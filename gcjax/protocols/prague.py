@@ -60,7 +60,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
 
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[W, W]: the matrix of the means of the groups."""
+        """float[W, W]: row w has 1 / members for each member of w's group after this commit (iteration), itself too."""
         num_workers = schedule.start.shape[1]
         group, num_members = group_of_workers(commit, num_workers)
         is_together = (group[:, None] == group[None]).astype(schedule.time.dtype)

@@ -152,7 +152,7 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
     """
 
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
-        """The first trial, with one group."""
+        """The first trial, with one group: row 0 of `group_by_level`."""
         zero = jnp.zeros((), jnp.int32)
         return Trial(
             group=group_by_level[0], level=zero, begin_time=jnp.zeros((), dtype), num_units=zero, is_chosen=zero > 0

@@ -44,7 +44,10 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
             )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
+        """The schedule: eager, every push is a commit, and those of the trigger let all read anew, the slowest if None.
+
+        Otherwise a commit takes all pushes since the last one.
+        """
         num_units, num_workers = durations.shape
         if eager:
             trigger_worker = _trigger_or_slowest(trigger, durations)

@@ -33,7 +33,10 @@ class Lanes:
     """
 
     def __init__(self, specification: Specification, checked_step: CheckedStep) -> None:
-        """Of a specification with a `replay`, and the step that an event stands for in it."""
+        """Of a specification with a `replay`; `checked_step(state, event)`: the next state, and if a promise breaks.
+
+        The number of lanes is a power of two, so that states of all of them have about `STATE_ENTRIES` entries.
+        """
         assert specification.replay is not None
         self._replay = specification.replay
         num_entries = max(sum(np.size(x) for x in specification.initial), 1)

@@ -96,7 +96,8 @@ class Programs:
     def states(self, state: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> State:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first.
 
-        Programs take arrays that are padded to `min_padded_rows` rows at least, so that few sizes are compiled.
+        A specification with a `replay` counts them at once; without, one leads to the next. Programs take arrays that
+        are padded to `min_padded_rows` rows at least, so that few sizes are compiled.
         """
         num_states = events.kind.size + 1
         if self.specification.replay is not None:

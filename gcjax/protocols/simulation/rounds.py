@@ -96,7 +96,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
 
 def fixed_units(count: int | jax.Array) -> RoundRule:
-    """The rule of rounds in which every worker does `count` units."""
+    """The rule (work, first unit, received, begun) -> round in which every worker does `count` units."""
 
     def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
         """The round of `count` units of each worker, from `first_unit int32[W]` on, from `receive_time float[W]`."""

@@ -140,7 +140,11 @@ class _StreamedTurns(NamedTuple):
     def _state_after(
         self, state: _State, ring_index: jax.Array, message_size: jax.Array, end: jax.Array, arrival: jax.Array
     ) -> _State:
-        """The state after a turn that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
+        """The state after a turn that the workers end at `end float[W]`, and whose messages come at `arrival float[W]`.
+
+        Its commit is when the last has arrived; `ring_index` is its place among those kept, `message_size` that of what
+        comes of it, in full gradients.
+        """
         network, dtype, time = self.network, end.dtype, arrival.max()
         received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
         latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived

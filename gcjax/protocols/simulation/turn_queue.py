@@ -152,7 +152,7 @@ class TurnQueue(NamedTuple):
         return self.with_earliest_phase_ends(self.begin_turns(state, selection, own_states, begins, pulls), selection)
 
     def with_earliest_phase_ends(self, state: State, selection: WorkerSelection) -> State:
-        """The state with the earliest end of a phase in each block of workers, after `selection` have changed phase."""
+        """The state with the earliest end of a phase in each block of workers, if any, after `selection` changed."""
         if state.earliest_phase_ends is None:
             return state
         if selection.worker is None:  # everybody may have changed
