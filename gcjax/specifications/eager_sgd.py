@@ -151,7 +151,7 @@ class _Program(NamedTuple):
         return (after.version == before.version + 1) & takes_all & (before.is_ahead.sum() > 0)
 
     def invariant(self, state: Eager) -> jax.Array:
-        """bool[]: whether who is ahead (has made more gradients than there are commits) waits; with solo it is one."""
+        """bool[]: whether who is ahead (has made more than there are commits) waits; with solo one at most is."""
         is_worker_ahead = state.is_ahead == 1
         waits = ~is_worker_ahead | ((state.busy == 0) & (state.pending_units > 0))
         return (

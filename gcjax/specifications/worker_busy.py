@@ -363,7 +363,7 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
 
 
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
-    """The state with versions as ranks, all from before this round as one, and `MAX_PENDING_PUSHES` at most."""
+    """The state with versions as ranks, all from before this round as one; `MAX_PENDING_PUSHES` pushes at most."""
     old_version = state.round_version - 1  # stands for all versions from before this round
     read_or_old, next_read_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.next_read, old_version)
     workers_versions = [read_or_old, next_read_or_old] if overlap else [read_or_old]
