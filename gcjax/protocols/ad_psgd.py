@@ -42,15 +42,15 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
     _validate.rng_key(rng_key)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which nobody waits, and each exchange is a commit."""
+        """The schedule in which nobody waits, and each exchange, there and back, is a commit."""
         num_workers = durations.shape[1]
-        undirected_neighbours(graph, num_workers, bipartite=True)
+        undirected_neighbours(graph, num_workers, bipartite=True)  # raises an error if it is not bipartite
         exchange_seconds = 2 * network.latency + network.upload + network.download
         timeline = bounded_staleness(durations, Network(upload=exchange_seconds), math.inf)
         return commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
 
     def members(schedule: Schedule) -> jax.Array:
-        """int32[E, 2]: the worker of each commit and its neighbour."""
+        """int32[E, 2]: the worker of each commit and its neighbour, itself if it has none; any without a commit."""
         neighbours = undirected_neighbours(graph, schedule.start.shape[1])
         num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)
         in_order = jnp.asarray(np.argsort(~neighbours, axis=1, kind="stable"), jnp.int32)  # [W, W]: neighbours first

@@ -118,6 +118,8 @@ def adaptive_coded(
 def used_candidate(schedule: Schedule) -> jax.Array:
     """int32[..., E]: the candidate that each commit of `adaptive_coded` used; -1 where there is no commit.
 
+    A commit has W columns for each candidate; only those of the one that it used have a worker.
+
     Args:
       schedule: of one run, or of a batch.
     """
@@ -136,7 +138,10 @@ class _Rounds(NamedTuple):
     num_workers: int
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds of K units of every worker."""
+        """The schedule of rounds of K = `load` units of every worker; columns p W + w of a commit are of candidate p.
+
+        `units` are [num_rounds, K, W] seconds; `window` is what is known of the last rounds.
+        """
         check_durations(durations, self.num_workers, self.load)
         units = units_of_rounds(durations, self.load)
         num_candidates = len(self.candidates)
@@ -160,7 +165,10 @@ class _Rounds(NamedTuple):
         )
 
     def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, CodedRound]]:
-        """One round, of `units float[K, W]` seconds, for a scan: the window with it, and its code and times."""
+        """One round, of `units float[K, W]` seconds, for a scan: the window with it, and its code and times.
+
+        The window has the estimates from the last rounds, by which the code is chosen; candidate 0 is the first.
+        """
         candidate_index = jnp.where(window.num_rounds > 0, self._chosen_candidate(window.estimates), 0)
         receive_time = network.arrivals_at_workers(jnp.zeros(self.num_workers, units.dtype))
         branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
@@ -174,7 +182,7 @@ class _Rounds(NamedTuple):
         return with_round(window, observed, candidate_index, self.candidates, network), (candidate_index, this_round)
 
     def _chosen_candidate(self, estimates: Estimates) -> jax.Array:
-        """int32[]: the candidate that `choose` names.
+        """int32[]: the candidate that `choose(estimates)` names; the nearest one if there is none and it is traced.
 
         Raises:
           ValueError: if it names none, as far as that can be seen while it is traced.
@@ -189,7 +197,7 @@ class _Rounds(NamedTuple):
 
 
 def _checked_candidates(candidates: Any) -> tuple[Candidate, ...]:
-    """The candidates, if they are codes of the same workers and chunks that their rules can stop."""
+    """The candidates, each a code or (code, rule) under its name: of the same workers and chunks, fit for the rules."""
     example = "adaptive_coded needs candidates by name, {'L=1': code, 'deadline': (code, deadline(3.0))}"
     if not isinstance(candidates, Mapping) or not candidates:
         raise ValueError(f"{example}; got {candidates!r}.")

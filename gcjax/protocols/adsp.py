@@ -108,7 +108,7 @@ def adsp(
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory are the rates.
+        """The rule on the real clock: its memory are the rates, `num_commits int32[windows]` among them.
 
         The time O of messages is not known before the run, and is taken as 0.
         """
@@ -134,7 +134,7 @@ def adsp(
 
 
 def _initial_rates(num_windows: int) -> Rates:
-    """The rates at first: one commit in each window, the search under way, nothing known."""
+    """The rates at first: one commit a window, the search under way; reward -1, least loss inf: nothing known."""
     zero = jnp.zeros((), jnp.result_type(float))
     return Rates(
         jnp.ones(num_windows, jnp.int32), is_searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf

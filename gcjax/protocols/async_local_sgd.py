@@ -56,7 +56,7 @@ def async_local_sgd(
     _validate.optional_optimizers(inner=inner, outer=outer)
 
     def rule(num_workers: int) -> Rule:
-        """The rule: each push is a commit; with dynamic local updates, the memory says the units of the turns."""
+        """The rule: each push, of H units, is a commit; if `dynamic`, the memory says the units of the turns."""
         fixed = Rule(num_units=num_local_steps, weight=1.0 / num_workers if weight is None else weight)
         if not dynamic:
             return fixed
@@ -70,7 +70,10 @@ def async_local_sgd(
         return _Speeds(num_units, jnp.full(num_workers, jnp.inf, dtype))
 
     def with_speed_of_last_turn(view: View, worker: jax.Array) -> _Speeds:
-        """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one."""
+        """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one.
+
+        Both [W]. The fastest worker takes H steps, others what fits into its time, one at least; inf: not known yet.
+        """
         num_units, seconds = view.memory
         own_seconds = (view.now - view.begin_time[worker]) / num_units[worker].astype(view.now.dtype)
         seconds = seconds.at[worker].set(own_seconds)

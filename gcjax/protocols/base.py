@@ -287,7 +287,7 @@ class _QueueSimulation(NamedTuple):
     has_group_servers: bool
 
     def __call__(self, durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of these durations."""
+        """The schedule of durations `[T, W]`; `rule`: `num_workers -> Rule`, an error where the protocol has none."""
         from gcjax.protocols.simulation.event_schedule import event_schedule
 
         try:
@@ -315,7 +315,7 @@ class _AbsenceSimulation(NamedTuple):
     has_group_servers: bool
 
     def __call__(self, durations: jax.Array, network: Network, absences: Absences) -> Schedule:
-        """The schedule of these durations."""
+        """The schedule of durations `[T, W]` with absences; raises a `ValueError` where the event queue cannot."""
         from gcjax.protocols.simulation.event_schedule import event_schedule
 
         try:
@@ -341,7 +341,7 @@ _ABSENCES_NEED_A_RULE = "workers can only be away under a protocol with a rule t
 
 
 def _rule_that_allows_absences(protocol: Protocol) -> Callable[[int], Rule]:
-    """The rule of a protocol; a `ValueError` if there is none, or what it does depends on the loss."""
+    """The protocol's `num_workers -> Rule`; a `ValueError` if there is none, or what it does depends on the loss."""
     if protocol.loss_feedback is not None:
         raise ValueError(
             f"{_ABSENCES_NEED_A_RULE} This one looks at the loss, window by window. gcjax.parameter_server serves it."

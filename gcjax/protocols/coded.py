@@ -66,7 +66,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         return specifications.coded(num_workers, decodable=decodable_progress(code))
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: the server stops a round when the stopping rule holds, and has a plan made."""
+        """The rule on the real clock: the server stops a round when the stopping rule holds; the code then decodes."""
         if num_workers != code.assignment.num_workers:
             raise ValueError(
                 f"the workers must be those of the code, {code.assignment.num_workers}; got {num_workers}."
@@ -143,11 +143,11 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
     chunk_position = jnp.arange(code.assignment.load)
 
     def remember_unit(view: View, worker: jax.Array) -> jax.Array:
-        """float[W, K] seconds, when each chunk was done; this is the last one of the worker."""
+        """float[W, K] seconds, when each chunk was done: now, the last that the worker has done, counted already."""
         return view.memory.at[worker, view.progress[worker] - 1].set(view.now)
 
     def stop(view: View) -> jax.Array:
-        """float[] seconds, when the round stops, from the times at which chunks were done."""
+        """float[] seconds, when the round stops: now, or later if nothing more is done; inf where that is not known."""
         begin_time = round_begin(view)
         is_done = chunk_position < view.progress[:, None]
         done_seconds = jnp.where(has_unit, jnp.where(is_done, view.memory - begin_time, jnp.inf), 0)

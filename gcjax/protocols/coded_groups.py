@@ -54,7 +54,7 @@ class CodedGroups(NamedTuple):
         return sum(map(len, self.groups))
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The rounds of the groups, whose commits the central server takes as those of asynchronous workers."""
+        """The rounds of the groups, each of which ends with a push to the central server, a commit on arrival."""
         num_units, load = durations.shape[0], self.joint_code.assignment.load
         check_durations(durations, self.num_workers, load)
         units = units_of_rounds(durations, load)
@@ -86,7 +86,7 @@ class CodedGroups(NamedTuple):
         )
 
     def _group_of_worker(self) -> np.ndarray:
-        """int[W]."""
+        """int32[W]: the number of each worker's group."""
         group_of_worker = np.zeros(self.num_workers, np.int32)
         for group_index, group in enumerate(self.groups):
             group_of_worker[list(group)] = group_index

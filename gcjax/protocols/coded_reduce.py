@@ -52,7 +52,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
     tree, load = Tree(code.assignment.num_workers, num_layers), joint_code.assignment.load
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds of K units of every worker."""
+        """The schedule of rounds of K = `load` units of every worker; all times of a round count from its begin."""
         check_durations(durations, tree.num_workers, load)
         units = units_of_rounds(durations, load)
         receive_seconds = network.arrivals_at_workers(jnp.zeros(tree.num_workers, units.dtype))
@@ -106,7 +106,10 @@ class _MessageTimes(NamedTuple):
 
 
 def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, network: Network) -> _MessageTimes:
-    """How the messages of workers that have computed at `compute_end float[W]` go up the tree."""
+    """How the messages of workers that have computed at `compute_end float[W]` go up the tree.
+
+    Each node, and the server above, decodes what its n children send, from the lowest layer on; arrays [nodes, n].
+    """
 
     def values_by_layer(seconds: jax.Array | float) -> list[jax.Array]:
         """[nodes, n] of each layer, from a value of the network, which is one number or [W]."""

@@ -134,7 +134,7 @@ def _rule(
     """
 
     def updated_first_pushes(view: View) -> _FirstPushes:
-        """The memory with the push that has arrived just now: nobody who has pushed is idle at any later time."""
+        """The memory with the push that has just arrived, if it is its learner's first; who pushed before is busy."""
         is_new = view.idle & (view.num_uncommitted == 1)
         step_seconds = (view.now - view.begin_time) / num_local_steps
         return _FirstPushes(
@@ -143,7 +143,7 @@ def _rule(
         )
 
     def window_end(view: View) -> jax.Array:
-        """float[] seconds, when the window is over; inf while there is no quorum."""
+        """float[] seconds, when the window is over, `grace` after the K-th learner has pushed; inf before that."""
         pushes = updated_first_pushes(view)
         arrival = jnp.where(view.num_uncommitted > 0, pushes.arrival, jnp.inf)
         by_arrival = jnp.argsort(arrival)
@@ -160,7 +160,7 @@ def _rule(
         return _FirstPushes(arrival=zeros, step_seconds=zeros)
 
     def share_of_steps(staleness: Any, work: Any) -> Any:
-        """float[..., C]: the steps of each contribution's learner in the commit, over those of all."""
+        """float[..., C]: the steps of each learner in the commit over those of all; column v W + w is learner w's."""
         del staleness
         by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
         steps_of_learner = by_version.sum(axis=-2, keepdims=True)

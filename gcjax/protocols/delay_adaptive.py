@@ -46,7 +46,7 @@ def delay_adaptive(*, delay_threshold: float | None = None) -> Protocol:
         return Rule(weight=lambda staleness, work: weight(staleness, num_workers))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of asynchronous SGD, with the weights of the delays."""
+        """The schedule of asynchronous SGD, with the weights of the delays; commit e has the delay e - version."""
         record = unweighted.schedule(durations, network)
         staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
         factor = weight(staleness, durations.shape[1]).astype(record.weight.dtype)

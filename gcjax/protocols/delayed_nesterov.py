@@ -54,7 +54,10 @@ def delayed_nesterov(
         return DelayedNesterovState(jnp.zeros((), jnp.int32), zeros, zeros)
 
     def update(gradient: Any, state: DelayedNesterovState, params: Any = None) -> tuple[Any, DelayedNesterovState]:
-        """The change of the parameters by a gradient, and the state after it."""
+        """The change of the parameters by a gradient, and the state after it; every N-th renews the momentum.
+
+        That is with the mean of the last N = `num_gradients`; the others take `activation` of the momentum's step.
+        """
         del params
         is_last = (state.num_seen + 1) % num_gradients == 0
         gradient_sum = jax.tree.map(jnp.add, state.gradient_sum, gradient)

@@ -75,7 +75,8 @@ _NUM_VERSIONS = 2
 def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -> Rule:
     """The rule: a commit takes all, once the initiator has made one gradient more than there are commits.
 
-    `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived.
+    `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived. A worker's clock counts
+    its gradients; C is W for each version that gradients in one commit can be of.
     """
     return Rule(
         commits=lambda view, worker: view.clock[initiator(view, worker)] > view.num_commits,
@@ -94,7 +95,7 @@ def _sender_as_initiator(view: View, worker: jax.Array) -> jax.Array:
 
 
 def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:
-    """The function that draws one of those who take part, another one for each commit."""
+    """The function that draws one of those who take part (`alive`), anew for each commit, by the commits so far."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
         """int32[]: the first in a random order of the workers that takes part."""

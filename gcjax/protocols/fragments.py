@@ -65,13 +65,13 @@ class Fragments(NamedTuple):
         fragments = jnp.arange(self.num_fragments, dtype=jnp.int32)
 
         def last_change(version: jax.Array) -> jax.Array:
-            """int32[P]: a number for the last commit before the version that changes each fragment."""
+            """int32[P]: how many times each fragment was changed before the version, less 1: commit e changes e % P."""
             return (version.clip(0) - 1 - fragments) // self.num_fragments
 
         is_new = last_change(version) > last_change(version_before)
 
         def merge_leaf(own: jax.Array, new: jax.Array, label: Any) -> jax.Array:
-            """One array after it."""
+            """One array after it; `label` is the fragment of the whole array, or of each number."""
             mixture = self.local_share * own + (1 - self.local_share) * new if self.local_share else new
             return jnp.where(is_new[label], mixture, own)
 
@@ -93,7 +93,7 @@ def fragments_of(num_fragments: int, pattern: Pattern, local_share: float) -> Fr
         _validate.choice("fragments", pattern, PATTERNS)
 
     def labels(params: Any) -> Any:
-        """The labels of these parameters."""
+        """The labels of these parameters: for each array its fragment, 0 to P - 1, or one for each of its numbers."""
         if isinstance(pattern, str):
             given_labels = _pattern_labels(params, num_fragments, is_strided=pattern == "strided")
         elif callable(pattern):
@@ -107,7 +107,10 @@ def fragments_of(num_fragments: int, pattern: Pattern, local_share: float) -> Fr
 
 
 def _pattern_labels(params: Any, num_fragments: int, *, is_strided: bool) -> Any:
-    """The labels of a pattern: by layers, or by arrays or numbers where there are fewer layers or arrays."""
+    """The fragment of each array or number: layers, arrays whose paths differ in the last entry, are dealt out whole.
+
+    Arrays, or their numbers, are dealt out where there are fewer layers, or arrays, than fragments.
+    """
     leaves_with_paths, structure = jax.tree.flatten_with_path(params)
     sizes = [int(np.prod(np.shape(leaf))) for _, leaf in leaves_with_paths]
 
@@ -192,7 +195,7 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
     """
 
     def init(params: Any) -> FragmentStates:
-        """The state before the first step."""
+        """The state before the first step: once what is like the parameters, all else (counters) [P, ...]."""
         state = optax.tree_map_params(
             optimizer,
             lambda x: x,
@@ -202,7 +205,10 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
         return FragmentStates(jnp.zeros((), jnp.int32), state)
 
     def update(gradient: Any, state: FragmentStates, params: Any = None) -> tuple[Any, FragmentStates]:
-        """The change of this step's fragment by its part of a gradient, zeros elsewhere, and the state after it."""
+        """The change of this step's fragment by its part of a gradient, zeros elsewhere, and the state after it.
+
+        States like the parameters are kept once, others, as counters, stacked: [P, ...].
+        """
         fragment = state.num_steps % fragments.num_fragments
         labels = fragments.labels(gradient)
         own_state = optax.tree_map_params(

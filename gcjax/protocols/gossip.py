@@ -42,7 +42,7 @@ def iterations_with_neighbours(
         return neighbour_iterations(exchange(durations.shape[1]), durations, network)
 
     def copies(schedule: Schedule) -> jax.Array:
-        """float[T, W]: one for each who hears the worker."""
+        """float[T, W]: how many copies of its parameters each worker sends after a unit, one to each who hears it."""
         return copies_sent(exchange(schedule.start.shape[1]), schedule)
 
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:

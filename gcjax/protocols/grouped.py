@@ -113,7 +113,7 @@ def grouped(
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
     def rule(num_workers: int) -> Rule:
-        """The rule on the real clock, with one server: a commit takes a gradient of each member of a group."""
+        """The rule on the real clock, with one server: a commit takes a gradient of each member of one group."""
         if merge != "gradient" or central_seconds:
             raise ValueError(
                 "grouped can be served with merge='gradient' and central_seconds=0: the other merges keep parameters "
@@ -144,7 +144,7 @@ def _coded_protocol(
     stop: StoppingRule | None,
     central_seconds: float,
 ) -> Protocol:
-    """The protocol of groups with codes."""
+    """The protocol of groups with codes, one for all or one for each; `stop` is when their rounds stop."""
     coded_groups = checked_coded_groups(groups, code, stop, central_seconds)
     return Protocol(
         coded_groups.schedule,
@@ -176,7 +176,10 @@ class _Groups(NamedTuple):
 
 
 def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
-    """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers."""
+    """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers.
+
+    A push is what a group sends after H rounds; it is a commit on arrival.
+    """
     (num_units, _), num_local_steps = durations.shape, groups.num_local_steps
     _check_durations(durations, groups.group_of_worker.size, num_local_steps)
     rounds = _rounds_of_groups(groups.members_of_group, durations, network)
@@ -212,7 +215,7 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
 
 
 def _local_work(merge: str, group_of_worker: np.ndarray) -> LocalWork | None:
-    """The local work of the merge: the members of a group take joint steps on its parameters; None for gradients."""
+    """The local work of `merge`, as of `grouped`: members of a group take joint steps on its parameters; or None."""
 
     def parameter_owners(num_workers: int) -> np.ndarray:
         """int[W]: everybody works on the parameters of its group."""
@@ -236,7 +239,7 @@ class _Rounds(NamedTuple):
 
 
 def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
-    """The rounds of the groups `members_of_group int[G, members]`, one for each unit of the durations `[T, W]`."""
+    """The rounds of the groups `members_of_group int[G, members]`, -1 for none, one for each unit `[T, W]`."""
     num_units, num_workers = durations.shape
     member, is_member = jnp.asarray(members_of_group.clip(0)), jnp.asarray(members_of_group >= 0)
 

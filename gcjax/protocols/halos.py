@@ -110,7 +110,7 @@ def halos(
     members_of_group, group_of_worker = group_arrays(groups)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of asynchronous pushes within the groups, and of the exchanges of their servers."""
+        """The schedule of asynchronous pushes to groups' servers; a commit is their exchange with the central one."""
         check_members(durations, group_of_worker.size)
         check_units(durations, num_local_steps)
         servers = network_of_servers(network, len(groups), own_time="" if central is None else "central")
@@ -149,7 +149,7 @@ def _local_work(
     regional: optax.GradientTransformation | None,
     outer: optax.GradientTransformation | None,
 ) -> LocalWork:
-    """The local work of workers whose groups, `group_of_worker int32[W]`, have servers; arguments as of `halos`."""
+    """The local work of workers whose groups, `group_of_worker int32[W]`, have servers; others as of `halos`."""
     servers = GroupServers(
         group_of_worker=tuple(group_of_worker.tolist()),
         optimizer=delayed_nesterov(3.2, momentum=0.9, num_gradients=16) if regional is None else regional,
@@ -164,7 +164,8 @@ def _push_record(
 ) -> Schedule:
     """The record in which each push to a group's server is a commit, whose C is 1.
 
-    As nobody waits for anybody, all groups are simulated at once, unless the members of each share a link.
+    As nobody waits for anybody, all groups are simulated at once, unless the members of each share a link. What a
+    server takes for a message (`service`) counts as upload.
     """
     in_groups = async_local_sgd(num_local_steps=num_local_steps, dynamic=dynamic)
     if network.service is not None:
@@ -187,7 +188,7 @@ def _push_record(
 
 
 def _joined_record(records: list[Schedule], groups: tuple[tuple[int, ...], ...]) -> Schedule:
-    """The record of all pushes, from those of the groups, in the order of time and of the groups; horizons meet."""
+    """The record of all pushes, from those of the groups, by time and then by group; the earliest horizon ends all."""
     horizon = jnp.stack([of_group.horizon for of_group in records]).min()
     worker = jnp.concatenate(
         [

@@ -47,7 +47,7 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         return copies_sent(exchange_of(undirected_neighbours(graph, schedule.start.shape[1])[None]), schedule)
 
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[W, W]: the matrix of the means of what has come."""
+        """float[W, W]: row w is the mean of its own and what has come from neighbours when its next one begins."""
         num_units, num_workers = schedule.start.shape
         # All that there is has come by the horizon, when the first worker would begin a unit that is not sampled.
         is_last = commit == num_units - 1

@@ -177,13 +177,13 @@ def first_arrivals(num_contributions: int, *, one_push_per_worker: bool, cancels
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether so many messages are in no commit yet, or one of everybody alive where these are fewer."""
+        """bool[]: whether so many messages are in no commit yet, or, one per worker, one of everybody alive."""
         del worker
         is_full = num_messages(view) >= num_contributions
         return is_full | all_have_pushed(view) if one_push_per_worker else is_full
 
     def ready(view: View) -> jax.Array:
-        """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
+        """bool[W]: who may begin; with one push per worker, who has no message that waits for a commit, else all."""
         return view.num_uncommitted == 0 if one_push_per_worker else jnp.ones_like(view.idle)
 
     return Rule(

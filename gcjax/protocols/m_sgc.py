@@ -116,8 +116,9 @@ class _Multiplex(NamedTuple):
           numbered_round: the number of the round, float[K, W] the seconds of the units, and float[W] of receiving.
 
         Returns:
-          The state after it; and when the round stops, who is late then, when the units end, which units there are,
-          and what is done of the oldest job, which ends in this round: uncoded parts, and shares of coded parts.
+          The state after it; and when the round stops, float[]; who is late then, bool[W]; when the units end, and
+          which there are, [K, W]; and what is done of the oldest job, which ends in this round: uncoded parts, and
+          shares of coded parts.
         """
         late_before, uncoded_done, shares_done = state
         round_number, units, receive_seconds = numbered_round
@@ -144,7 +145,7 @@ class _Multiplex(NamedTuple):
         """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive_of_worker float[W]`.
 
         A job ends window - 2 + burst rounds after it began, when all workers have done their uncoded parts, and all but
-        max_slow their share of each coded part.
+        max_slow their share of each coded part. So results are first by the round that a job ends in, then by job.
         """
         num_rounds = units.shape[0]
         nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 def not_served(why: str) -> Callable[[int], NoReturn]:
-    """The `rule` of a protocol that has none: called, it raises a `ValueError` that says why."""
+    """The `rule` of a protocol that no server can run: called for so many workers, it raises `ValueError(why)`."""
 
     def rule(num_workers: int) -> NoReturn:
         """Raises the error."""

@@ -13,7 +13,7 @@ def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.A
 
 
 def in_window(observed: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
-    """bool[E]: the commits so far that happened in a window; window 0 begins at 0 s."""
+    """bool[E]: the commits with a finite loss in a window, its end included; window 0 begins at 0 s."""
     window_begin = jnp.asarray(window, jnp.int32).astype(observed.time.dtype) * window_seconds
     return (
         (observed.time > window_begin) & (observed.time <= window_begin + window_seconds) & jnp.isfinite(observed.loss)

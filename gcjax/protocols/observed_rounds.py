@@ -83,7 +83,7 @@ class Window(NamedTuple):
 
 
 def empty_window(window_length: int, num_candidates: int, num_workers: int, dtype: jnp.dtype) -> Window:
-    """The window before the first round."""
+    """The window before the first round: a ring of `window_length` rows, one a round, all of them empty."""
     estimates = Estimates(
         seconds=jnp.zeros((window_length, num_candidates), dtype),
         decoded_share=jnp.zeros((window_length, num_candidates), dtype),
@@ -119,6 +119,7 @@ def with_round(
     busy_seconds = window.busy_seconds.at[row].set((observed.work_end - observed.work_begin).clip(0))
     num_done_now = jnp.isfinite(observed.finish).sum(axis=1, dtype=jnp.int32)
     num_done = window.num_done.at[row].set(num_done_now)
+    # Its chunks of this round, and one more at its mean seconds in the window.
     pace = (busy_seconds[row] + mean_seconds(busy_seconds, num_done)) / (num_done_now + 1).astype(busy_seconds.dtype)
     finish = likely_finish(observed, pace)
     seconds, decoded_share = zip(
@@ -134,7 +135,7 @@ def with_round(
 
 
 def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
-    """float[W]: the mean seconds a chunk of each worker, from its seconds at work and its chunks, [window, W] both."""
+    """float[W]: mean seconds a chunk, from seconds at work and chunks, [window, W] both; those of others if idle."""
     has_worked = busy_seconds.sum(axis=0) > 0
     mean = busy_seconds.sum(axis=0) / num_done.sum(axis=0).clip(1).astype(busy_seconds.dtype)
     num_worked = has_worked.sum().clip(1).astype(busy_seconds.dtype)
@@ -143,7 +144,7 @@ def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
 
 
 def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
-    """float[W, K] seconds: when each chunk was finished, or would have been at the pace `float[W]` of its worker."""
+    """float[W, K] seconds: when each chunk was finished, or (it is inf) would have been, `pace float[W]` apart."""
     num_done = jnp.isfinite(observed.finish).sum(axis=1, keepdims=True)
     num_chunks_after_last_done = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done
     later = observed.work_end[:, None] + num_chunks_after_last_done.astype(pace.dtype) * pace[:, None]
@@ -151,7 +152,10 @@ def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
 
 
 def _estimated_round(candidate: Candidate, finish: jax.Array, network: Network) -> tuple[jax.Array, jax.Array]:
-    """(seconds, decoded_share), float[] each, of a round of the candidate with chunks done at `finish float[W, K]`."""
+    """(seconds, decoded_share), float[] each, of a round of the candidate with chunks done at `finish float[W, K]`.
+
+    `decoded_share` is 1 less the squared distance (`residual`) from the exact sum over N L, a sum's squared norm.
+    """
     code, stop = candidate
     finish = finish[:, : code.assignment.load]
     stop_time = stop.time(code, finish)

@@ -139,7 +139,10 @@ class _Rounds(NamedTuple):
 
 
 def _rounds(code: GradientCode, stop: StoppingRule, durations: jax.Array, network: Network) -> _Rounds:
-    """The rounds of durations `[T, W]`: K units of each worker in the first one, and one in every other."""
+    """The rounds of durations `[T, W]`: K units of each worker in the first one, and one in every other.
+
+    A round begins with the commit before it; who is late begins it when its own last message has arrived.
+    """
     load, num_workers = code.assignment.load, durations.shape[1]
     first_round_seconds = jnp.cumsum(durations[:load], axis=0)[-1:]
 
@@ -181,7 +184,7 @@ def _is_new(is_in_time: jax.Array, load: int) -> jax.Array:
 
 
 def _timeline(rounds: _Rounds, durations: jax.Array, load: int) -> Timeline:
-    """The times of all units, of which the first K are one round."""
+    """The times of all units [T, W], of which the first K are one round, whose message the last of them sends."""
     end_of_first = rounds.compute_start[:1] + jnp.cumsum(durations[:load], axis=0)
     begin_of_first = jnp.concatenate([rounds.compute_start[:1], end_of_first[:-1]])
     without_message = jnp.full_like(durations[: load - 1], jnp.inf)

@@ -35,7 +35,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     _validate.rng_key(rng_key)
 
     def group_of_workers(iteration: jax.Array, num_workers: int) -> tuple[jax.Array, jax.Array]:
-        """int32[W], the group of each worker after an iteration; and int32[W], the members that it has."""
+        """int32[W], the random group of each worker after an iteration; and int32[W], how many members that has."""
         hint = "A group cannot have more members than there are workers."
         _validate.integer("group_size", group_size, minimum=1, maximum=num_workers, hint=hint)
         _, group_of_place = group_arrays(consecutive_groups(range(num_workers), -(-num_workers // group_size)))
@@ -60,7 +60,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
 
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[W, W]: the matrix of the means of the groups."""
+        """float[W, W]: row w has 1 / members for each member of w's group after this commit (iteration), itself too."""
         num_workers = schedule.start.shape[1]
         group, num_members = group_of_workers(commit, num_workers)
         is_together = (group[:, None] == group[None]).astype(schedule.time.dtype)

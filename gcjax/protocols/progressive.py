@@ -66,7 +66,7 @@ def progressive_groups(
         _validate.single_number("no_delay", no_delay, above=True, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of trials with 1, 2, 4, ... groups; one is kept that takes at most `max_seconds` seconds."""
+        """The schedule of trials with 1, 2, 4, ... groups; the first of at most `max_seconds` seconds is kept."""
         num_workers = durations.shape[1]
         group_by_level = jnp.asarray(_group_by_level(num_workers, order))
         whole_way = network if network.servers is None else _with_way_between_servers(network, network.servers)
@@ -94,7 +94,7 @@ def progressive_groups(
 
 
 def _group_by_level(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
-    """int32[levels, W]: the group of each worker with 1, 2, 4, ... groups, numbered through over all levels."""
+    """int32[levels, W]: the group of each worker with 1, 2, 4, ..., W groups, with numbers of its own at each level."""
     order = checked_order(order, num_workers)
     group_by_level: list[np.ndarray] = []
     num_groups = 1
@@ -152,7 +152,7 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
     """
 
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
-        """The first trial, with one group."""
+        """The first trial, with one group: row 0 of `group_by_level`."""
         zero = jnp.zeros((), jnp.int32)
         return Trial(
             group=group_by_level[0], level=zero, begin_time=jnp.zeros((), dtype), num_units=zero, is_chosen=zero > 0
@@ -165,7 +165,7 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
         """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
 
         A trial ends after `units_of_trial` units, and is kept if it took at most `max_seconds`. Every group changes to
-        the groups of the new trial when it commits next.
+        the groups of the new trial (the next level of `group_by_level`) when it commits next.
         """
         trial: Trial = view.memory
         is_of_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)

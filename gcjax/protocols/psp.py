@@ -70,7 +70,7 @@ def _sampling_rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Ru
         return jnp.zeros((num_workers, num_sampled), jnp.int32)
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
-        """The memory after a message of `worker`: it looks at β others, newly drawn."""
+        """The memory after a message of `worker`: it looks at β others, drawn by its number and its messages so far."""
         key_of_turn = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
         drawn = _sample(key_of_turn, view.clock.size - 1, num_sampled)
         skips_worker_itself = (drawn >= worker).astype(jnp.int32)

@@ -69,6 +69,8 @@ def ringleader() -> Protocol:
 def _weights(record: Schedule) -> jax.Array:
     """float[E, C]: the factor of each gradient in its first commit, 1 / (W b), b those of its worker in the table.
 
+    A round has W commits, one brought by each worker; the first of them collects gradients of all (C = W).
+
     After the first commit of a round, these are the gradients of that commit and the new one.
     """
     max_commits, num_workers = record.work.shape
@@ -118,7 +120,10 @@ def _rule(num_workers: int) -> Rule:
         return jnp.where(has_to_wait, num_workers - view.num_commits % num_workers, 0)
 
     def remember(view: View, worker: jax.Array) -> _Round:
-        """The memory after a message of the worker."""
+        """The memory after a message of the worker, which may have brought a commit; a round has W commits.
+
+        The first one takes the whole table; from then on its sender alone has brought one.
+        """
         memory, is_sender = view.memory, is_worker(worker)
         brings_commit = view.num_commits > memory.num_commits
         was_collecting = is_collecting(memory.num_commits)

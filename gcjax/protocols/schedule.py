@@ -92,7 +92,7 @@ class Schedule(NamedTuple):
 
     @property
     def version(self) -> jax.Array:
-        """int32[E, C], the version that a contribution is based on; -1 pads. Staleness is `e - version`."""
+        """int32[E, C], the version that a contribution's first unit has read; -1 pads. Staleness is `e - version`."""
         numpy_or_jax: Any = np if isinstance(self.read, np.ndarray) else jnp
         *batch, num_units, num_workers = self.read.shape
         flat_index = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)

@@ -81,7 +81,8 @@ def protocol_of_rounds(
 ) -> Protocol:  # fmt: skip
     """The protocol of rounds of `num_units` units, in each of which a worker sends `num_messages` full gradients.
 
-    `rounds` is the function `(units float[num_rounds, K, W], receive float[W]) -> Rounds`, all seconds.
+    `rounds` is the function `(units float[num_rounds, K, W], receive float[W]) -> Rounds`, all seconds. A job is one
+    full gradient, which begins in the round with its number, and is decoded, for a commit, in it or some rounds later.
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
@@ -125,7 +126,7 @@ def protocol_of_rounds(
 def promised_specification(
     specification_factory: Callable[..., specifications.Specification], bursts: Bursts
 ) -> Callable[[int], specifications.Specification]:
-    """The specification of the protocol as a function of the number of workers, with the bursts' numbers filled in."""
+    """The function from the number of workers to the specification, with the burst, window and max_slow of `bursts`."""
     numbers_of_bursts = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
     return lambda num_workers: specification_factory(num_workers, **numbers_of_bursts)
 

@@ -91,6 +91,8 @@ class _SelectiveRepeat(NamedTuple):
     def step(self, state: tuple[jax.Array, jax.Array], numbered_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         """One round: those who are due repeat a task of the job of `burst` rounds before; the others do the new job.
 
+        Due are the first workers that have not done that task, as many as are missing from `min_answers`.
+
         Args:
           state: the rounds before, the latest first: bool[window - 1, W], who was late, and bool[burst, W], who did
             the task of the job that began in the round.

@@ -40,7 +40,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
         _validate.single_number("weight", weight, finite=True)
 
     def rule(num_workers: int) -> Rule:
-        """The waiting rule: who is at most `staleness` units ahead of the slowest may begin."""
+        """The waiting rule: who is at most `staleness` units (messages) ahead of the slowest may begin; all if inf."""
         factor = 1.0 / num_workers if weight is None else weight
         if math.isinf(staleness):
             return Rule(weight=factor)

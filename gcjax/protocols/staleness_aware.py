@@ -29,7 +29,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     unweighted = asp(weight=1.0) if num_contributions == 1 else k_gradients  # the same for K = 1, and faster
 
     def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:
-        """float[..., C]: 1/K divided by the staleness, or by 1 if that is 0."""
+        """float[..., C]: 1/K divided by the staleness in commits, or by 1 if that is 0; `work` plays no part."""
         del work
         return (1.0 / num_contributions) / jnp.maximum(staleness, 1).astype(jnp.result_type(float))
 

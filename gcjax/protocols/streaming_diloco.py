@@ -86,7 +86,7 @@ def streaming_diloco(
     num_units = num_local_steps // num_fragments
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of fragments that are pushed every H/P units."""
+        """The schedule of fragments, one pushed every H/P = `num_units` units, and merged `overlap_steps` later."""
         check_units(durations, num_units)
         return streaming_commits(
             durations, network, num_units=num_units, num_fragments=num_fragments, overlap_units=overlap_steps

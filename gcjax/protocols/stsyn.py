@@ -69,7 +69,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
 
         def stop(view: View) -> jax.Array:
-            """float[] seconds: now, if K workers have taken H steps."""
+            """float[] seconds: now, if K workers have taken H steps; inf otherwise."""
             num_done = ((view.progress >= num_local_steps) & view.alive).sum()
             num_waited_for = jnp.minimum(num_waited, view.alive.sum())
             return jnp.where(num_done >= num_waited_for, view.now, jnp.inf)

@@ -44,7 +44,10 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
             )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
+        """The schedule: eager, every push is a commit, and those of the trigger let all read anew, the slowest if None.
+
+        Otherwise a commit takes all pushes since the last one.
+        """
         num_units, num_workers = durations.shape
         if eager:
             trigger_worker = _trigger_or_slowest(trigger, durations)
@@ -62,7 +65,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions * num_workers)
 
     def rule(num_workers: int) -> Rule:
-        """The rule on the real clock."""
+        """The rule on the real clock; eager, the trigger, whose pushes let all read anew, must be known before."""
         if not eager:
             return rule_with_commit_on_slowest(num_workers)
         if trigger is None:

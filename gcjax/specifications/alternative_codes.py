@@ -85,7 +85,7 @@ def adaptive_coded(
 
 
 def _codes_with_stragglers(num_workers: int, num_stragglers: Sequence[int]) -> tuple[Decodable, ...]:
-    """What codes of a load of one decode, if so many workers may be missing from each."""
+    """Of each code, with one chunk a worker: what decodes if at most `num_stragglers[code]` workers are missing."""
     numbers = [
         _validate.integer("each of num_stragglers", number, minimum=0, maximum=num_workers - 1)
         for number in num_stragglers
@@ -94,7 +94,7 @@ def _codes_with_stragglers(num_workers: int, num_stragglers: Sequence[int]) -> t
         raise ValueError("num_stragglers must have a number for each code; got none.")
 
     def all_but(number: int) -> Callable[[jax.Array], jax.Array]:
-        """Whether all but so many workers have done their chunk."""
+        """The function `pending_units int[W] -> bool[]`: whether all but `number` workers have done their chunk."""
         return lambda pending_units: (pending_units > 0).sum() >= num_workers - number
 
     return tuple(Decodable(load=1, is_decodable=all_but(number)) for number in numbers)
@@ -132,10 +132,10 @@ class _Program(NamedTuple):
         return has_read(before, after, event) & (event.column // self.num_workers == before.code)
 
     def commit_action(self, next_code: int) -> Action:
-        """The commit after which the rounds go on with this code."""
+        """The commit after which rounds use the code number `next_code`; the schedule has W columns for each code."""
 
         def move(state: CodedRounds, server: jax.Array) -> tuple[CodedRounds, jax.Array]:
-            """The state after the commit, and whether it may be."""
+            """The state after the commit, and whether the units done decode by now; `server` is the only one."""
             after = state._replace(
                 version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units), code=next_code
             )

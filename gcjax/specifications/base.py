@@ -83,7 +83,7 @@ class Role(NamedTuple):
     takes_only_actions: bool = False
 
     def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
-        """bool[]: whether a step of a component of this role is in its guarantee: its frame and its rule."""
+        """bool[]: whether a component's step is in its guarantee: its frame (true: may change) and its rule."""
         frame_and_arrays = zip(self.frame(component), before, after, strict=True)
         # Arrays that may change everywhere, or are the same object, need no comparison.
         unchanged_outside_frame = [

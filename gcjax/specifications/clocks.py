@@ -67,7 +67,7 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
 
     Args:
-      num_commits_of: the commits so far.
+      num_commits_of: `clock int[W] -> int[]`, the commits so far, which is the newest version.
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
@@ -89,7 +89,7 @@ def replay_clocks(state: Any, events: Event, rows: np.ndarray) -> Any:
 def num_before(rows: np.ndarray, counted_rows: np.ndarray, events: Event, num_workers: int) -> np.ndarray:
     """int32[rows, W]: how many of the events `counted_rows` each worker has before each of the events `rows`.
 
-    Both are rows of events in their order.
+    Both are ascending indices into `events`; `next_of` gives for each counted event the first of `rows` after it.
     """
     flat_index = next_of(rows, counted_rows) * num_workers + events.worker[counted_rows]
     num_between = np.bincount(flat_index, minlength=(rows.size + 1) * num_workers).reshape(-1, num_workers)
@@ -134,7 +134,7 @@ def bounded_staleness(
         return (after.clock[worker] == clock + 1) & (clock <= before.clock.min() + promised_staleness)
 
     def rely(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
-        """bool[]: whether at most one other worker pushes one unit, and gets at most so far ahead as is promised."""
+        """bool[]: whether at most one other worker pushes one unit, and ends within the promised staleness + 1."""
         increments = after.clock - before.clock
         at_most_one_other = (increments[worker] == 0) & (increments >= 0).all() & (increments.sum() <= 1)
         max_clock = jnp.maximum(before.clock.max(), before.clock.min() + promised_staleness + 1)

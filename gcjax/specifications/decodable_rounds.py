@@ -104,8 +104,9 @@ def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int)
     _validate.integer("num_stragglers", num_stragglers, maximum=layer_sizes[0] - 1)
 
     def is_decodable(progress: jax.Array) -> jax.Array:
-        """bool[]: whether enough below the server send, with what they need from below themselves."""
+        """bool[]: whether enough send to the server; `progress int[W]` are chunks done, layer by layer of the tree."""
         layer_ends, num_children = np.cumsum(layer_sizes), layer_sizes[0]
+        # Leaves send when done, others if they are done and enough of their children send: layers from below.
         sends = progress[layer_ends[-1] - layer_sizes[-1] :] > 0
         for size, end in zip(layer_sizes[-2::-1], layer_ends[-2::-1], strict=True):
             num_sending = sends.reshape(size, num_children).sum(axis=1, dtype=jnp.int32)

@@ -124,7 +124,10 @@ class _Program(NamedTuple):
         return after, self.may_push(state, worker)
 
     def worker_rule(self, before: Eager, after: Eager, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker begins with the newest version where it is not ahead, or pushes."""
+        """bool[]: whether the worker begins with the newest version where it is not ahead, or pushes.
+
+        `busy` and `is_ahead` (has made more gradients than there are commits) are 0 or 1.
+        """
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         starts = (before.busy[worker] == 0) & (after.busy[worker] == 1)
         stops = (before.busy[worker] == 1) & (after.busy[worker] == 0)
@@ -136,7 +139,7 @@ class _Program(NamedTuple):
         return (begins & (after.read[worker] == before.version)) | pushes
 
     def commit(self, state: Eager, server: jax.Array) -> tuple[Eager, jax.Array]:
-        """The state after a commit of all gradients, and whether somebody is ahead."""
+        """The state after a commit of all gradients, and whether somebody has made more than there are commits."""
         nothing = jnp.zeros_like(state.pending_units)
         return state._replace(version=state.version + 1, pending_units=nothing, is_ahead=nothing), (
             state.is_ahead == 1
@@ -148,7 +151,7 @@ class _Program(NamedTuple):
         return (after.version == before.version + 1) & takes_all & (before.is_ahead.sum() > 0)
 
     def invariant(self, state: Eager) -> jax.Array:
-        """bool[]: whether who is ahead waits, with a gradient; with solo it is one at most."""
+        """bool[]: whether who is ahead (has made more than there are commits) waits; with solo one at most is."""
         is_worker_ahead = state.is_ahead == 1
         waits = ~is_worker_ahead | ((state.busy == 0) & (state.pending_units > 0))
         return (

@@ -119,7 +119,7 @@ class _Exchange(NamedTuple):
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker takes one step, of at most H between two exchanges, and none during one."""
+        """bool[]: whether the worker takes one step, at most H between two exchanges, none while `is_exchanging`."""
         pending_units = before.pending_units[worker]
         return (
             (after.pending_units[worker] == pending_units + 1)
@@ -153,7 +153,7 @@ class _Exchange(NamedTuple):
         return has_read & is_alone_in_commit
 
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
-        """The state after the end of an exchange, the push of server W + w for worker w; whether it is under way."""
+        """The state after an exchange ends, by the push of server W + w for worker w; whether one is under way."""
         worker = server - self.num_workers
         version = state.version + 1
         pushes_of_others = state.pushes_of_others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
@@ -181,7 +181,10 @@ class _Exchange(NamedTuple):
         return after, did_all_steps & (state.is_exchanging[worker] == 0)
 
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
-        """bool[]: whether a server reads or pushes, in turn, for its own worker, and others count its pushes."""
+        """bool[]: whether server W + w reads or pushes, in turn, for worker w; `is_exchanging` is 1 from read to push.
+
+        `pushes_of_others int[W]` counts the versions that others have made since a worker's read.
+        """
         worker = server - self.num_workers
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
         # Of other workers only `pushes_of_others` changes; the first array, the version, has no entries of workers.
@@ -202,7 +205,10 @@ class _Exchange(NamedTuple):
         return others_as_expected & (new.is_exchanging == 1 - old.is_exchanging) & (may_push | may_read)
 
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
-        """bool[]: whether a push by server W + w has H units of worker w, and is stale by at most others' pushes."""
+        """bool[]: whether a push by server W + w has H units of worker w, and is stale by at most others' pushes.
+
+        Those since its read; true for a step that is no push, which makes no version.
+        """
         worker = server - self.num_workers
         staleness = before.version - before.read[worker]
         has_bounded_staleness = staleness <= before.pushes_of_others[worker]

@@ -61,7 +61,10 @@ def check_size(stepper: Stepper) -> None:
 
 
 def min_states(stepper: Stepper) -> LowerBound:
-    """The states that there are at least; 1 where workers do not go on without each other."""
+    """The states that there are at least, estimated by random samples; 1 where workers wait for each other.
+
+    A row int32[D] is a state as one array; `own_entries[w]` are the places that worker w may change.
+    """
     spec, layout = stepper.specification, stepper.layout
     own_entries = [np.flatnonzero(frame_entries(layout, spec.worker, w)) for w in range(spec.num_workers)]
     if len({len(entries) for entries in own_entries}) > 1 or spec.num_workers < 2:
@@ -109,6 +112,7 @@ def _worker_states(
     """The states that the last worker reaches while nobody else moves, and the moves between them.
 
     Its state is what its own entries, int[entries], have in a state of all; `initial_row` is the first one, int32[D].
+    A move is (number of the state before, action, own entries after); only those that lead to a new state are kept.
     """
     worker_states, worker_moves = [initial_row[own_entries]], []
     other_entries = np.setdiff1d(np.arange(initial_row.size), own_entries)

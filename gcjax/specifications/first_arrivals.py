@@ -62,7 +62,7 @@ def check_num_contributions(num_workers: int, num_contributions: int, one_push_p
 def _specification_with_cancelling(
     name: str, num_workers: int, num_contributions: int, *, one_push_per_worker: bool
 ) -> Specification:
-    """A commit takes K = `num_contributions` pushes and cuts off all other units, so that all are in rounds.
+    """A commit takes K = `num_contributions` pushes of a unit and cuts off all others, so that all are in rounds.
 
     `one_push_per_worker`: whether the K pushes are of K different workers.
     """

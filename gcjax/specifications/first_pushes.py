@@ -167,7 +167,10 @@ def _with_all_members(
     claim: str,
     commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_pending_units,
 ) -> Specification:
-    """The specification if all workers take part, with `members` for those who do."""
+    """The specification if all take part; its `members` gives that for any `alive bool[W]`.
+
+    `commit_matches(before, after, event) -> bool[]`: whether a commit is the one that an event of a run shows.
+    """
     members = partial(_not_cancelling_with_members, name, num_workers, program, claim, commit_matches)
     all_alive = np.ones(num_workers, bool)
     return members(all_alive)._replace(members=members)
@@ -181,7 +184,10 @@ def _not_cancelling_with_members(
     commit_matches: Callable[[Any, Any, Event], jax.Array],
     alive: Any,
 ) -> Specification:
-    """The specification of a program if the workers `alive bool[W]` take part."""
+    """The specification of a program if the workers `alive bool[W]` take part.
+
+    Canonical versions are 0 (older, or none read, which is -1 at first) and 1 (newest), so that `sizes` are 2.
+    """
     program = program._replace(alive=alive)
     zero, two_values = zeros(num_workers), zeros(num_workers) + 2
     begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
@@ -259,7 +265,7 @@ class _Program(NamedTuple):
         return after, (state.remaining_units[worker] == 0) & ~waits_for_commit
 
     def add_unit(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state in which one unit more of the worker's push has arrived, and whether it may arrive."""
+        """The state in which one unit more of the worker's push has arrived, and whether the commit has room for it."""
         after = state._replace(
             remaining_units=state.remaining_units.at[worker].add(-1),
             pending_units=state.pending_units.at[worker].add(1),
@@ -267,7 +273,10 @@ class _Program(NamedTuple):
         return after, (state.remaining_units[worker] > 0) & self.fits_into_commit(after)
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
-        """bool[]: whether one unit more of the worker's push arrives, or it begins a push with the newest version."""
+        """bool[]: whether one unit more of the worker's push arrives, or it begins a push with the newest version.
+
+        `remaining_units int[W]` are those of a push that have not arrived, 0 if idle; `pending_units` are in no commit.
+        """
         num_new_pending = after.pending_units[worker] - before.pending_units[worker]
         remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
         same_read = after.read[worker] == before.read[worker]
@@ -301,7 +310,7 @@ class _Program(NamedTuple):
         return (after.version == before.version + 1) & (after.pending_units == 0).all() & self.may_commit(before)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
+        """bool[]: whether a commit takes K pushes; with one per worker, too, whether who begins reads a newer one."""
         is_complete = self.may_commit(before) & (before.pending_units <= self.max_pending_units).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.remaining_units > before.remaining_units
@@ -327,7 +336,7 @@ class _QuorumProgram(_Program):
     __slots__ = ()
 
     def may_commit(self, state: Arrivals) -> jax.Array:
-        """bool[]: whether K workers have pushed, or all who take part, and no push is arriving."""
+        """bool[]: whether K workers have pushed, or all of `alive bool[W]`, and no push has arrived in part only."""
         has_pushed = state.pending_units >= self.units_per_push
         all_alive_have_pushed = (has_pushed | ~self.alive).all() & has_pushed.any()
         has_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive_have_pushed
@@ -348,7 +357,7 @@ class _QuorumProgram(_Program):
         return 2 * self.units_per_push
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
-        """As for all programs, and of the whole pushes of a worker the first one only."""
+        """The state as for all programs, without a worker's further whole pushes, which the quorum does not count."""
         num_more_pushes = (state.pending_units // self.units_per_push - 1).clip(0)
         return super().canonicalise(
             state._replace(pending_units=state.pending_units - num_more_pushes * self.units_per_push)

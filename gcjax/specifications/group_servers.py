@@ -135,7 +135,10 @@ class _Program(NamedTuple):
         return (pending_units < jnp.asarray(self.grouping.loads)[worker]) | self.grouping.any_num_steps
 
     def is_complete(self, pending_units: jax.Array) -> jax.Array:
-        """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded."""
+        """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded.
+
+        A push sends what a group has done since its read, and makes a version, alone.
+        """
         steps = self.grouping.num_local_steps
         if not self.grouping.codes:
             return pending_units >= steps if self.grouping.any_num_steps else pending_units == steps
@@ -148,7 +151,7 @@ class _Program(NamedTuple):
     def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
         """The state with one unit more of the worker, and whether it may do it.
 
-        It may between its group's read and push, if nobody of its group has done less.
+        It may between its group's read and push, if nobody of its group has done less; a code asks for no order.
         """
         is_member = state.group == state.group[worker]
         min_pending_units = jnp.min(jnp.where(is_member, state.pending_units, state.pending_units[worker]))
@@ -158,7 +161,10 @@ class _Program(NamedTuple):
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read."""
+        """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read.
+
+        `group int[W]` is the lowest worker of each one's group; `has_pushed` at that worker is 1 from push to read.
+        """
         pending_units = before.pending_units[worker]
         is_behind = (before.group == before.group[worker]) & (before.pending_units < pending_units)
         group_has_read = before.has_pushed[before.group[worker]] == 0
@@ -167,7 +173,7 @@ class _Program(NamedTuple):
         return (after.pending_units[worker] == pending_units + 1) & may_do_unit
 
     def actions(self) -> tuple[Action, ...]:
-        """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
+        """Push and read; if groups can be halved (more levels), a read may begin that, or keep its group as it is."""
         push = Action(
             name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
         )
@@ -187,7 +193,10 @@ class _Program(NamedTuple):
         return self.num_workers + state.group[event.worker]
 
     def _is_commit_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
-        """bool[]: whether this makes the version that the event shows, of all that its group has done."""
+        """bool[]: whether this makes the version that the event shows, of all that its group has done.
+
+        The event's worker is the lowest in the commit; `group int[W]` is the lowest worker of each one's group.
+        """
         is_member = before.group == before.group[event.worker]
         same_size = jnp.sum(jnp.where(is_member, before.pending_units, 0)) == event.size
         is_lowest = (event.worker == before.group[event.worker]) | bool(
@@ -196,7 +205,10 @@ class _Program(NamedTuple):
         return (after.version == event.commit + 1) & same_size & is_lowest
 
     def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
-        """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
+        """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in.
+
+        `event.group` is the lowest worker, and `event.size` the number of workers, in the commit that its work is in.
+        """
         group = after.group[event.worker]
         size_is_unknown = event.size == 0  # the unit is in no commit that would show how large the group is
         same_size = size_is_unknown | (event.size == jnp.sum(after.group == group))
@@ -210,7 +222,10 @@ class _Program(NamedTuple):
         return is_read_of_group & may_work & ~waited_wrongly
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state after the push of the server's group, and whether all its members have done their units."""
+        """The state after a push (a version made of its members' work) of the server's group, and whether it may be.
+
+        `pushes_of_others int[W]` counts, at each group's lowest worker, what other groups have pushed since its read.
+        """
         lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
         is_member, is_entry_of_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         has_enough = (
@@ -240,7 +255,10 @@ class _Program(NamedTuple):
         return after, enabled & (state.level < len(self.grouping.levels) - 1)
 
     def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state in which the group has read, split as at this level, and whether it has pushed before."""
+        """The state in which the group has read, split as at this level, and whether it has pushed before.
+
+        `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then.
+        """
         is_member = self.members(state, server)
         group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
         after = state._replace(
@@ -262,7 +280,7 @@ class _Program(NamedTuple):
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a server pushes and reads alternately, for its own members, and others count its pushes.
 
-        Nothing else changes.
+        Nothing else changes. `has_pushed` and `pushes_of_others` count at a group's lowest worker, and are 0 elsewhere.
         """
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         pushes = after.version == before.version + 1
@@ -282,14 +300,20 @@ class _Program(NamedTuple):
         return is_member.any() & others_as_expected & alternates & only_at_lowest & (is_push | is_read)
 
     def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
+        """bool[]: whether each member has done its units, and the step changes nothing of theirs.
+
+        Only a read changes `level`, how often groups have been halved.
+        """
         names = ("pending_units", "read", "pushes_of_others", "group")
         is_unchanged = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
         members_are_done = ((self.is_complete(before.pending_units) & is_unchanged) | ~is_member).all()
         return members_are_done & (after.level == before.level)
 
     def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
+        """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level.
+
+        `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then.
+        """
         reads_newest = (after.read == before.version) & (after.pushes_of_others == 0) & (after.pending_units == 0)
         is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
         stays_as_it_is = (after.group == before.group) & (after.level == before.level)
@@ -305,7 +329,7 @@ class _Program(NamedTuple):
     def invariant(self, state: Groups) -> jax.Array:
         """bool[]: whether each group has the number of a member, and nobody is more than one unit ahead in it.
 
-        With codes nobody has done more than its load.
+        With codes nobody has done more than its load. A group's number is its lowest worker: `group int[W]`.
         """
         group_number_is_of_member = (state.group[state.group] == state.group).all()
         if self.grouping.codes:
@@ -314,7 +338,10 @@ class _Program(NamedTuple):
         return (max_of_group[state.group] - state.pending_units <= 1).all() & group_number_is_of_member
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
+        """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes.
+
+        Those since its read, kept at the lowest member; a step that makes no version is no push, and passes.
+        """
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         staleness = before.version - before.read[lowest_member]
         has_bounded_staleness = staleness <= before.pushes_of_others[lowest_member]
@@ -322,7 +349,7 @@ class _Program(NamedTuple):
         return (after.version == before.version) | (has_bounded_staleness & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
-        """The state with version 1 and no pushes of others, whose staleness less these is what it was."""
+        """The state with version 1, no pushes of others, and reads 1 less the staleness beyond pushes of others."""
         staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.pushes_of_others, 0)
         pending_units = (
             state.pending_units

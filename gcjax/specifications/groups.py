@@ -120,7 +120,7 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
 def _single_workers(
     name: str, num_workers: int, *, any_num_steps: bool = False, num_local_steps: int = 1
 ) -> Specification:
-    """The specification of workers that are a group each: nobody waits, a push is stale by at most those of others.
+    """The specification of workers that are a group each (`levels`: worker w is in group w), and wait for nobody.
 
     A worker pushes after `num_local_steps` units, or after any number from that on with `any_num_steps`.
     """

@@ -116,7 +116,7 @@ def halos(
 
 
 def _group_of_worker(groups: Sequence[Sequence[int]], num_workers: int) -> tuple[int, ...]:
-    """The group of each worker, if every worker is in exactly one."""
+    """The group number of each worker, counted in the order of `groups`, if every worker is in exactly one."""
     group_of = {worker: group_number for group_number, group in enumerate(groups) for worker in group}
     num_named = sum(len(group) for group in groups)
     if sorted(group_of) != list(range(num_workers)) or num_named != num_workers:
@@ -171,7 +171,7 @@ class _Program(NamedTuple):
         return remaining_units <= (1 if self.any_num_steps else 0)
 
     def begin(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """The state in which the worker goes on from what its group has, and whether it may."""
+        """The state in which the worker goes on from what its group has merged, and whether it may: it is idle."""
         after = state._replace(
             read=state.read.at[worker].set(state.merged_version[self.group_of(worker)]),
             remaining_units=state.remaining_units.at[worker].set(self.remaining_units_at_begin),
@@ -179,7 +179,7 @@ class _Program(NamedTuple):
         return after, self.is_idle(state.remaining_units[worker])
 
     def begin_with_answer(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """As `begin`, where the group has just merged the answer to its last message; there must be one."""
+        """As `begin`, where the group now merges `made_version`, the answer to its last commit; it must be new."""
         group = self.group_of(worker)
         has_answer = state.made_version[group] > state.merged_version[group]
         state = state._replace(merged_version=state.merged_version.at[group].set(state.made_version[group]))
@@ -195,7 +195,10 @@ class _Program(NamedTuple):
         )
 
     def unit(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """The state in which one unit more of the worker has arrived, and whether there is one under way."""
+        """The state in which one unit more of the worker has arrived, and whether there is one under way.
+
+        With a number of steps that may be any, `remaining_units` is 2 before a push's first unit, and 1 from then on.
+        """
         remaining_units = (
             jnp.ones_like(state.remaining_units[worker]) if self.any_num_steps else state.remaining_units[worker] - 1
         )
@@ -206,7 +209,11 @@ class _Program(NamedTuple):
         return after, state.remaining_units[worker] > 0
 
     def worker_rule(self, before: GroupVersions, after: GroupVersions, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker begins with what its group has, or a unit of its push arrives."""
+        """bool[]: whether the worker begins with what its group has, or a unit of its push arrives.
+
+        Of a group: `made_version` by its last commit, `merged_version` what its members get, which may lag by one.
+        With a number of steps that may be any, `remaining_units` is 2 before a push's first unit, and 1 from then on.
+        """
         group = self.group_of(worker)
         remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
         same_merged_version = after.merged_version[group] == before.merged_version[group]
@@ -261,7 +268,10 @@ class _Program(NamedTuple):
         return after, self.may_commit(state, group)
 
     def server_rule(self, before: GroupVersions, after: GroupVersions, server: jax.Array) -> jax.Array:
-        """bool[]: whether the server's group commits what it has, and has merged the answer before; none else does."""
+        """bool[]: whether the server's group commits all it has, having merged its commit before; none else does.
+
+        `made_version` and `merged_version` are int[G], one entry a group; server W + g is that of group g.
+        """
         group = server - len(self.group_of_worker)
         is_own, is_member = is_own_entry(self.num_groups, group), self.members(group)
         is_made_as_expected = after.made_version == jnp.where(is_own, before.version + 1, before.made_version)
@@ -290,7 +300,8 @@ class _Program(NamedTuple):
     def step_property(self, before: GroupVersions, after: GroupVersions, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes the units of K pushes, or more, all of one group, and no version goes back.
 
-        That is neither the one that a worker has read, nor the one that a group has merged.
+        That is neither the one that a worker has read, nor the one that a group has merged. A step that makes no
+        version is no commit.
         """
         is_commit, is_taken = after.version > before.version, after.pending_units < before.pending_units
         group = jnp.asarray(self.group_of_worker)

@@ -116,7 +116,10 @@ class _Program(NamedTuple):
         return after, (state.remaining_units[worker] == 1) & is_new_enough & (state.pending_units.sum() == 0)
 
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes what is new enough, or begins with the newest version."""
+        """bool[]: whether the worker pushes what is new enough, or begins with the newest version.
+
+        `remaining_units` is 1 while it computes; beginning again drops its gradient, which must be too old for that.
+        """
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         delay = before.version - before.read[worker]
         stops = (before.remaining_units[worker] == 1) & (after.remaining_units[worker] == 0)
@@ -146,7 +149,7 @@ class _Program(NamedTuple):
         )
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        """bool[]: whether what a commit takes has a delay below R, and nobody drops a gradient that has."""
+        """bool[]: whether a commit takes delays (in commits) below R only, and nobody drops such a gradient."""
         has_push, delay = before.pending_units > 0, before.version - before.read
         takes_new = ~has_push | (delay < self.delay_threshold)
         is_commit = after.version > before.version

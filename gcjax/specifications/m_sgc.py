@@ -94,7 +94,7 @@ class _Multiplex(NamedTuple):
         """`uncoded_parts int[jobs, W]` and `coded_shares int[jobs, burst, W]`, with the answers of this round.
 
         In one round a worker does a part of the job of each age: an uncoded one in the first window - 1 rounds, and
-        then an uncoded one that it still owes, or its share of a coded part.
+        then an uncoded one that it still owes, or its share of a coded part. Row a is the job that began a rounds ago.
         """
         age, coded_part = np.arange(self.jobs_in_flight)[:, None], np.arange(self.burst)
         num_uncoded_parts = self.window - 1
@@ -108,7 +108,7 @@ class _Multiplex(NamedTuple):
         return state.uncoded_parts + (is_done & is_uncoded).astype(jnp.int32), coded_shares
 
     def state_of_next_round(self, state: Multiplexed) -> Multiplexed:
-        """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""
+        """The state at the beginning of the next round; all jobs are one round older, a new one is row 0."""
         uncoded_parts, coded_shares = self.parts_after_round(state)
         return Multiplexed(
             num_rounds=state.num_rounds + 1,
@@ -119,7 +119,10 @@ class _Multiplex(NamedTuple):
         )
 
     def oldest_is_decodable(self, state: Multiplexed) -> jax.Array:
-        """bool[]: whether the oldest job, if there is one yet, can be decoded after this round."""
+        """bool[]: whether the oldest job, the last row, if there is one yet, can be decoded after this round.
+
+        For that all have done window - 1 uncoded parts, and all but `max_slow` their share of each coded part.
+        """
         uncoded_parts, coded_shares = self.parts_after_round(state)
         is_decodable = (uncoded_parts[-1] >= self.window - 1).all()
         if self.has_coded_parts:

@@ -92,14 +92,17 @@ class _WithAlive(NamedTuple):
         return self.state_type(*after, alive=state.alive.at[worker].set(1)), state.alive[worker] == 0
 
     def role_with_members(self, role: Role, role_number: int, more_actions: tuple[Action, ...]) -> Role:
-        """A role, and more actions; its number is that in `Specification.roles`."""
+        """The role, and more actions, for states with `alive`; its number, 0 or 1, is that in `Specification.roles`."""
         actions = [self._action_with_members(action, role_number, i) for i, action in enumerate(role.actions)]
         everything = self.state_type(*(True,) * len(self.state_type._fields))
         rule = partial(self._rule_with_members, role_number)
         return Role(actions=(*actions, *more_actions), frame=lambda component: everything, rule=rule)
 
     def _action_with_members(self, action: Action, role_number: int, index: int) -> Action:
-        """An action, by its place among those of its role."""
+        """An action, at the place `index` among those of its role, for states with `alive`.
+
+        Each of its functions is looked up anew in the specification of those who take part in the state that it gets.
+        """
 
         def action_of_alive(state: State) -> Action:
             """The action if those take part who do so in this state."""
@@ -131,7 +134,7 @@ class _WithAlive(NamedTuple):
         return state.alive[component] > 0 if role_number == _WORKER_ROLE else jnp.ones((), bool)
 
     def _rule_with_members(self, role_number: int, before: State, after: State, component: jax.Array) -> jax.Array:
-        """bool[]: whether a step is allowed if those take part who do so before it, or is leaving or joining."""
+        """bool[]: whether a step is allowed if those who are `alive` before it take part, or is leaving or joining."""
         role, _ = self.specification_of_alive(before).roles()[role_number]
         allows = role.allows(self.without_alive(before), self.without_alive(after), component)
         is_step = allows & (before.alive == after.alive).all() & self._takes_part(before, role_number, component)

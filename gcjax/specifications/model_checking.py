@@ -159,7 +159,7 @@ def _shortest_failure(part: str, exploration: Exploration, *kinds: str) -> Findi
 
 
 def _composition(specification: Specification, explorations: list[Exploration], names: list[str]) -> Finding:
-    """Whether each component, `names`, relies on no more than the others guarantee, and not on them doing something.
+    """Whether each component, `names`, is content with all that the others guarantee, and with their doing nothing.
 
     `explorations` are those of each component, which have looked at the guaranteed steps from all its states.
     """
@@ -178,7 +178,7 @@ def _composition(specification: Specification, explorations: list[Exploration], 
 
 
 def states_per_second(specification: Specification) -> float:
-    """The states that the product reaches in a second, of a second search, so that nothing is compiled.
+    """The states that the product reaches in a second, in the fastest search after one that compiles.
 
     Each is looked at once, with the moves of all components, their guarantees and the property.
     """

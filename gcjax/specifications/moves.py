@@ -87,7 +87,7 @@ class Stepper:
         )
 
     def moves_of_all(self, rows: np.ndarray) -> Moves:
-        """The moves of all components from n <= N states, int32[n, D]."""
+        """The moves of all components from n <= N states, int32[n, D]; one compiled program for N, padded."""
         after, enabled, _ = (
             np.asarray(x)[: rows.shape[0]] for x in self._compiled_moves(padded_to(rows, self.states_at_once))
         )

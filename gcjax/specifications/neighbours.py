@@ -95,7 +95,7 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
         return Clocks(clock.at[worker].add(1)), (num_behind <= num_backup) & is_near.all()
 
     def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker does one iteration, at most g ahead of neighbours, b of them behind it."""
+        """bool[]: whether the worker does one iteration, at most g ahead of neighbours, at most b of them behind it."""
         lead = jnp.where(jnp.asarray(neighbours)[worker], before.clock[worker] - before.clock, 0)
         has_heard_enough = (lead > 0).sum() <= num_backup
         return (after.clock[worker] == before.clock[worker] + 1) & (lead.max() <= max_gap) & has_heard_enough
@@ -130,7 +130,7 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
     farthest = int(ahead.max()) if bounded.all() else num_turns * num_workers
 
     def waits_for(clock: jax.Array, worker: jax.Array) -> jax.Array:
-        """bool[W]: whom the worker has to hear before its next iteration."""
+        """bool[W]: whom the worker has to hear before its next iteration, by the graph of its last one."""
         return jnp.asarray(hears)[(clock[worker] - 1) % num_turns, worker]
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:

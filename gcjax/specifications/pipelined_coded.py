@@ -120,7 +120,7 @@ class _Program(NamedTuple):
     decodable: Decodable | None
 
     def has_enough(self, state: Pipeline) -> jax.Array:
-        """bool[]: whether the messages of the newest version are enough for a commit."""
+        """bool[]: whether the messages of the newest version are enough: `wait_for`, or what decodes if None."""
         if self.wait_for is not None:
             return _is_in_time(state).sum() >= self.wait_for
         assert self.decodable is not None
@@ -135,7 +135,7 @@ class _Program(NamedTuple):
         return (after.clock[worker] == before.clock[worker] + 1) & (after.clock[worker] <= before.version + 1)
 
     def num_new_after(self, state: Pipeline) -> jax.Array:
-        """int[W]: what is new in the messages after a commit in this state: one gradient more, or one only."""
+        """int[W]: new gradients in each next message: 1 for who was in the commit; else one more, at most K."""
         return jnp.where(_is_in_time(state), 1, jnp.minimum(state.num_new + 1, self.load))
 
     def commit(self, state: Pipeline, server: jax.Array) -> tuple[Pipeline, jax.Array]:

@@ -232,7 +232,7 @@ class _Search:
         self._check_num_states(self.known_keys.size)
 
     def _state_entry(self, state_number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the state with this number: its canonical row, the row not canonical, and its origin int[3]."""
+        """Of a state: its canonical row, the row not canonical, and its origin (state before, component, action)."""
         number_in_level = state_number
         for level, canonical_rows in enumerate(self.canonical_rows_of_level):
             if number_in_level < canonical_rows.shape[0]:

@@ -100,7 +100,7 @@ def _begins(before: Table, after: Table, event: Event) -> jax.Array:
 
 
 def _pushes(before: Table, after: Table, event: Event) -> jax.Array:
-    """bool[]: whether the step gives the worker one gradient more."""
+    """bool[]: whether the step gives the worker one gradient more, be it for the next commit or for the next round."""
     num_before, num_after = (
         state.pending_units[event.worker] + state.next_round_units[event.worker] for state in (before, after)
     )
@@ -143,7 +143,8 @@ class _Program(NamedTuple):
     def begin_with_newest(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
         """The state in which the worker has read the newest version, and whether it may: it has brought a commit.
 
-        If it need not read, it has brought the first commit of the round, which was not known before.
+        If it need not read, it has brought the first commit of the round: so far it was unknown who had. Fields that
+        say whether are 0 or 1.
         """
         must_read = state.must_read[worker] == 1
         is_first_bringer = ~must_read & (state.first_bringer_unknown == 1) & (state.brought_commit[worker] == 0)
@@ -157,7 +158,11 @@ class _Program(NamedTuple):
         return after, (state.busy[worker] == 0) & ((must_read & ~self.has_uncommitted_push(state)) | is_first_bringer)
 
     def push(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
-        """The state with a gradient more, and whether it may come: nothing else is to be committed first."""
+        """The state with a gradient more, and whether it may come: nothing else is to be committed first.
+
+        Before the first commit of a round all gradients wait for that one; then each worker's first one is a commit,
+        after which the worker must read, and further ones are for the next round.
+        """
         has_no_commit, is_second_push = self.has_no_commit(state), state.brought_commit[worker] == 1
         brings_commit, is_for_next_round = ~has_no_commit & ~is_second_push, ~has_no_commit & is_second_push
         after = state._replace(
@@ -176,7 +181,8 @@ class _Program(NamedTuple):
     def _is_begin(self, before: Table, after: Table, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker begins: with its version, or with the newest one where it has brought a commit.
 
-        One that reads the newest version though it need not has brought the first commit, which was not known before.
+        One that reads the newest version though it need not has brought the first commit, which was not known before:
+        `first_bringer_unknown` is 1 while nothing shows whose push made it.
         """
         had_to_read, brought_commit_before = before.must_read[worker] == 1, before.brought_commit[worker] == 1
         gets_busy = (before.busy[worker] == 0) & (after.busy[worker] == 1) & (after.must_read[worker] == 0)
@@ -219,7 +225,10 @@ class _Program(NamedTuple):
         return jnp.where(self.has_no_commit(state), all_in_table, self.has_uncommitted_push(state))
 
     def commit(self, state: Table, server: jax.Array) -> tuple[Table, jax.Array]:
-        """The state after a commit of what there is for it, and whether there may be one."""
+        """The state after a commit of all pending units, and whether there may be one; a round has W commits.
+
+        Who brought the round's first commit, of everybody's gradients, is unknown until that worker begins.
+        """
         first_bringer_unknown = jnp.where(self.has_no_commit(state), 1, state.first_bringer_unknown)
         num_commits = self.num_commits_of_round(state._replace(first_bringer_unknown=first_bringer_unknown))
         ends_round = num_commits == self.num_workers
@@ -273,7 +282,7 @@ class _Program(NamedTuple):
         return ~is_commit | jnp.where(self.has_no_commit(before), has_gradient.all(), takes_one)
 
     def canonicalise(self, state: Table) -> Table:
-        """The state with the largest version, each worker's read with its delay, and gradients in a table as one."""
+        """The state with a fixed version, reads by their delays to it (too long ones are one), gradients as one."""
         newest = jnp.full_like(state.version, self.max_delay + 1)
         delay = jnp.minimum(state.version - state.read, self.max_delay + 1)
         return state._replace(

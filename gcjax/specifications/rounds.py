@@ -102,7 +102,7 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 
 
 def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
-    """Rounds of H steps of everybody; the server commits when all have taken them."""
+    """Rounds of H steps (units) of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     all_alive = np.ones(num_workers, bool)
     specification = averaging_with_members(name, num_workers, num_local_steps, alive=all_alive)
@@ -110,7 +110,7 @@ def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Spec
 
 
 def averaging_with_members(name: str, num_workers: int, num_local_steps: int, alive: Any) -> Specification:
-    """Rounds of H steps of everybody who takes part, `alive bool[W]`; of who has left, what has arrived before."""
+    """Rounds of H = `num_local_steps` units of each of `alive bool[W]`; what those who left had done before counts."""
 
     def has_enough_to_commit(state: Rounds) -> jax.Array:
         """bool[]: whether all who take part have taken their steps, and anybody has."""
@@ -180,10 +180,10 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 
 
 def _commit_action(units_of_next_round: int) -> Action:
-    """The commit after which a whole round is `units_of_next_round` units of each worker."""
+    """The commit after which a whole round is `units_of_next_round`, one int, units of each worker."""
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
-        """The state after the commit, and whether all have done the units of this round."""
+        """The state after the commit, and whether all have done the units of this round; `server` is the only one."""
         after = state._replace(
             version=state.version + 1,
             pending_units=jnp.zeros_like(state.pending_units),
@@ -276,7 +276,7 @@ class _Program(NamedTuple):
     goes_on_beyond_max: bool
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a worker that has read the newest version may do a unit."""
+        """bool[]: whether a worker that has read the newest version may do a unit; `has_room: state -> bool[]`."""
         # Units above `max_pending_units` are counted as `max_pending_units` by `canonicalise`.
         may_do_another = self.goes_on_beyond_max | (
             state.pending_units[worker] < jnp.asarray(self.max_pending_units)[worker]
@@ -332,7 +332,7 @@ _READ = Action("read", read_newest, BEGIN, has_read)
 
 
 def unit_action(may_do_unit: WorkerCondition) -> Action:
-    """A unit of work on the newest version, for workers that have read it."""
+    """A unit on the newest version, for workers that have read it and `may_do_unit(state, worker) -> bool[]` lets."""
 
     def move(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
         """The state with one unit more of the worker, and whether it may do it."""
@@ -343,7 +343,7 @@ def unit_action(may_do_unit: WorkerCondition) -> Action:
 
 
 def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array], jax.Array]:
-    """The rule: a worker reads the newest version, or does a unit on it where it may."""
+    """The rule: a worker reads the newest version, or does a unit on it if `may_do_unit(state, worker) -> bool[]`."""
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""

@@ -46,7 +46,7 @@ class SequentialCode(NamedTuple):
         """The state after the round, and whether it may end: who is late now conforms with the bursty model.
 
         Nobody may be late again `burst` or more rounds after being late in the window, and at most `max_slow` different
-        workers are late in it.
+        workers are late in it. `has_answered int[W]` is 0 for the late ones of this round; `server` is the only one.
         """
         is_late, was_late_before = state.has_answered == 0, state.late.any(axis=0)  # in this round, in those before
         # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
@@ -58,7 +58,10 @@ class SequentialCode(NamedTuple):
         return self.state_of_next_round(state), conforms_with_bursts
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
-        """bool[]: whether a round ends with those late that the model allows, and the next state is the program's."""
+        """bool[]: whether a round ends with those late that the model allows, and the next state is the program's.
+
+        Late are, in the last window of rounds, at most `max_slow` workers, each within `burst` rounds.
+        """
         late = jnp.concatenate([1 - before.has_answered[None], before.late])  # [window, W], the latest round first
         rounds_ago = jnp.arange(late.shape[0])[:, None]
         last_late = jnp.min(jnp.where(late == 1, rounds_ago, late.shape[0]), axis=0)
@@ -88,6 +91,7 @@ class SequentialCode(NamedTuple):
         """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.
 
         Job j begins in round j, so its first unit is `j * load`; as many units must be done for it as the event shows.
+        If a round has just ended, nobody has answered in the new one yet.
         """
         ends_now = (after.num_rounds == before.num_rounds + 1) & (before.has_answered.sum() > 0)
         ended_before = (after.num_rounds == before.num_rounds) & (before.has_answered.sum() == 0)
@@ -97,7 +101,11 @@ class SequentialCode(NamedTuple):
 
 
 def sequential_specification(name: str, initial_state: Any, code: SequentialCode) -> Specification:
-    """The specification of a code; in `initial_state` each array but `num_rounds` is of zeros."""
+    """The specification of a code; `initial_state` is all zeros, and has `num_rounds` and `has_answered int[W]`.
+
+    Other fields are taken to be 0 or 1; rounds above `delay` count as `delay`. A round ends with or without a commit:
+    the same step, shown by different events.
+    """
     num_workers, state_type, delay = initial_state.has_answered.size, type(initial_state), code.delay
     end_without_commit = Action("end round", code.end_round, SEND, code.is_send_after_round)
     end_with_commit = Action("end round and commit", code.end_round, COMMIT, code.is_commit_of_event)

@@ -77,7 +77,10 @@ class _SelectiveRepeat(NamedTuple):
     load: int
 
     def repeats_old_task(self, state: Repeated) -> jax.Array:
-        """bool[W]: who repeats the task of the job of `burst` rounds ago."""
+        """bool[W]: who repeats the task of the job of `burst` rounds ago, the last row of `did_task` (0 or 1).
+
+        They are the first workers that owe it, as many as are missing from the `num_needed` tasks that decode a job.
+        """
         did_old_task = state.did_task[-1] == 1
         owes_task = ~did_old_task & (state.num_rounds >= self.burst)  # there is none in the first rounds
         num_owing_so_far = jnp.cumsum(owes_task)
@@ -89,7 +92,7 @@ class _SelectiveRepeat(NamedTuple):
         return (state.has_answered == 1) & ~self.repeats_old_task(state)
 
     def state_of_next_round(self, state: Repeated) -> Repeated:
-        """The state at the beginning of the next round."""
+        """The state at the beginning of the next round; row 0 of `late` and `did_task` is that which now ends."""
         return Repeated(
             num_rounds=state.num_rounds + 1,
             has_answered=jnp.zeros_like(state.has_answered),

@@ -66,7 +66,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
     """
 
     def has_enough_to_commit(state: Rounds) -> jax.Array:
-        """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
+        """bool[]: whether K workers have taken H steps, or as many as take part in the round, at least one."""
         has_just_joined = (state.read == state.version) & (state.pending_units == 0)
         num_in_round = (alive & ~has_just_joined).sum()
         num_waited_for = jnp.minimum(num_waited, num_in_round).clip(1)
@@ -89,7 +89,7 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
 def _stsyn_rounds(
     num_workers: int, num_local_steps: int, num_waited: int, *, has_enough_to_commit: Condition, claim: str
 ) -> Specification:
-    """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
+    """The rounds of STSyn, with what is enough for a commit, in words and as `state -> bool[]`."""
     return specification_of_rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,

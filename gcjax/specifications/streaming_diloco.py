@@ -81,7 +81,7 @@ class _Streaming(NamedTuple):
     overlap_steps: int
 
     def step(self, state: Streams, worker: jax.Array) -> tuple[Streams, jax.Array]:
-        """The state with one step more of the worker, and whether all that it merges before it is committed."""
+        """The state with one step more of the worker, and whether the version that is due at it has been committed."""
         due = self._version_at(state.clock[worker])
         return state._replace(clock=state.clock.at[worker].add(1)), due <= state.version
 

@@ -82,7 +82,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
 
 
 def _push_action(grant: int, lower_threshold: int, upper_threshold: int) -> Action:
-    """A worker's push, with which it is granted `grant` steps beyond the lower threshold, if it asks for them.
+    """A worker's push, with which it is granted `grant` steps beyond `lower_threshold` units, if it asks for them.
 
     It asks if it has none left, is more than `lower_threshold` ahead of the slowest, and nobody is ahead of it.
     """

@@ -75,7 +75,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         return ((state.pending_units > 0) | ~alive).all() & (state.pending_units > 0).any()
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
-        """The state after a commit of all pushes, with which a round begins, and whether everybody has pushed."""
+        """The state after a commit of all pushes, which begins a round, and whether all have pushed; one server."""
         new_version = state.version + 1
         after = state._replace(
             version=new_version, round_version=new_version, pending_units=jnp.zeros_like(state.pending_units)
@@ -211,7 +211,7 @@ def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 
 
 def _begin_with_read_version(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-    """The state in which the worker begins a step without reading now, and whether it is idle.
+    """The state in which the worker begins a step without reading now, and whether it is idle: `busy` 0, not 1.
 
     It has the version that it has read last, or by now the newer one that it was reading during its last step.
     """
@@ -363,7 +363,7 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
 
 
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
-    """The state with versions replaced by their ranks, those from before this round by one; few pushes."""
+    """The state with versions as ranks, all from before this round as one; `MAX_PENDING_PUSHES` pushes at most."""
     old_version = state.round_version - 1  # stands for all versions from before this round
     read_or_old, next_read_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.next_read, old_version)
     workers_versions = [read_or_old, next_read_or_old] if overlap else [read_or_old]

@@ -94,7 +94,7 @@ class _Program(NamedTuple):
         return self._begin(state, worker, state.next_read[worker])
 
     def _begin(self, state: Pushes, worker: jax.Array, version: jax.Array) -> tuple[Pushes, jax.Array]:
-        """The state in which the worker is in a step with this version, and whether it was idle.
+        """The state in which the worker is in a step (`busy` 1) with this version, and whether it was idle (0).
 
         With overlap it begins to read the newest version meanwhile, which is `next_read` when it begins again.
         """
@@ -106,7 +106,8 @@ class _Program(NamedTuple):
     def rule(self, before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have.
 
-        That is the newest, the one that it has read last, or, with overlap, `next_read`, the newest when it began last.
+        That is the newest, the one that it has read last, or, with overlap, `next_read`, the newest when it began last;
+        without overlap `next_read` never changes.
         """
         busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
         same_read = (read == before.read[worker]) & (after.next_read[worker] == before.next_read[worker])

@@ -45,7 +45,7 @@ class CommittedUnits(NamedTuple):
 
 
 def on_host(schedule: Schedule) -> Schedule:
-    """The record of a run as numpy arrays, if its numbers are what they must be.
+    """The record of a run as numpy arrays, if workers, units and times are possible; -1 is a worker where none is.
 
     Raises:
       ValueError: if it is of a batch, or one of its numbers cannot be.
@@ -137,7 +137,7 @@ def _arrival_and_message(
 
     The units are `unit` of `worker`, in `commit`, int32[units] each. A message is sent with its last unit, and
     carries those before it that are in the same commit. A unit without such a message arrives when it ends, as the
-    progress of a coded round does; all of these of a commit count as one message.
+    progress of a coded round does; all of these of a commit count as one message, with the number T + commit.
     """
     num_units, num_workers = record.start.shape
     finish, has_message = np.asarray(record.finish), np.isfinite(record.send_start)  # [T, W]
@@ -157,7 +157,7 @@ def _arrival_and_message(
 
 
 def last_arrival(record: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """float[...] seconds: when the last message of each worker before its unit has arrived; 0 if there is none."""
+    """float[n] seconds: when the last message of `worker[n]` before its `unit[n]` arrived; 0 if there is none."""
     has_message, previous_unit = np.isfinite(record.send_start), (unit - 1).clip(0)
     without_message = np.flatnonzero(~has_message[previous_unit, worker])  # look further back for these
     if without_message.size:

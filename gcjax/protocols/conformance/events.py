@@ -44,7 +44,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
 
     Args:
       schedule: of one run, not of a batch.
-      kinds: which events there are to be.
+      kinds: which events there are to be, of `KINDS`: COMMIT, or what a worker does (BEGIN, STEP, UNIT, ...).
 
     Raises:
       ValueError: if it is of a batch, or has numbers that no worker or unit of it has.
@@ -94,7 +94,7 @@ def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.
 
 
 def _time_order(sort_keys: list[dict[str, np.ndarray]], record: Schedule) -> np.ndarray:
-    """The order of events by time, and at one moment by `_TIE_BREAKERS`.
+    """int[n]: the numbers of the events in order of time, and at one moment by `_TIE_BREAKERS`.
 
     Args:
       sort_keys: of the events of each kind, the time and the tie breakers; events are numbered through over all kinds.
@@ -141,7 +141,7 @@ def _order_with_inserted(old_order: np.ndarray, position: np.ndarray) -> np.ndar
 
 
 def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The events of commits, one each; at one moment they come after all units."""
+    """The columns of commits, one event each, after its units; "column" is the first in use in the next commit."""
     num_commits = committed.lowest_worker.size
     max_units_in_next_commit = np.append(committed.max_work, np.int32(-1))[1:]  # -1 behind the last commit
     return {
@@ -170,7 +170,7 @@ def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndar
 
 
 def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns of an event for each unit in a commit, but for the time of the event."""
+    """The columns of an event for each unit in a commit, without its time; group: the lowest worker in the commit."""
     version = record.read[committed.unit, committed.worker]
     columns = {
         "worker": committed.worker,
@@ -182,7 +182,7 @@ def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 
 
 def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The events in which a unit arrives, that is the message that carries it; before its commit."""
+    """The columns of units that arrive, by the message that carries them, before their commit, or else premature."""
     return {
         **_unit_columns(record, committed),
         "time": committed.arrival,
@@ -192,7 +192,7 @@ def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Column
 
 
 def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The events in which a unit has been computed; before the commit that replaces the version that it read."""
+    """The columns of units that have been computed, before the commit `version`, which replaces the one they read."""
     columns, finish = _unit_columns(record, committed), np.asarray(record.finish)
     never_ends = ~np.isfinite(finish[committed.unit, committed.worker])
     time = record.compute_end[committed.unit, committed.worker]
@@ -272,7 +272,7 @@ def _may_follow_commit_before(
 ) -> np.ndarray:
     """bool[begins]: whether each begin can be after the commit that its worker's push before it is in.
 
-    Not where that comes later, since the server has waited for more.
+    Not where that comes later, since the server has waited for more. The entry of a worker's first begin means nothing.
 
     Args:
       record: the record in numpy arrays.
@@ -294,6 +294,8 @@ def _begin_positions(
     columns_by_kind: dict[str, Columns],
 ) -> np.ndarray:
     """int[begins]: the position, in the order of the other events, of the event that each begin comes before.
+
+    At one moment a begin is after what arrives, unless it is ambiguous: then the version read decides.
 
     Args:
       begin_time: float[begins] seconds.

@@ -33,7 +33,10 @@ class Lanes:
     """
 
     def __init__(self, specification: Specification, checked_step: CheckedStep) -> None:
-        """Of a specification with a `replay`, and the step that an event stands for in it."""
+        """Of a specification with a `replay`; `checked_step(state, event)`: the next state, and if a promise breaks.
+
+        The number of lanes is a power of two, so that states of all of them have about `STATE_ENTRIES` entries.
+        """
         assert specification.replay is not None
         self._replay = specification.replay
         num_entries = max(sum(np.size(x) for x in specification.initial), 1)
@@ -43,6 +46,8 @@ class Lanes:
 
     def kept_blocks(self, state: State, events: Event, is_wrong: np.ndarray) -> Iterator[State]:
         """The state after each block of events that keeps to the specification, up to the first that does not.
+
+        A block is cut into lanes; all begin at once, in states that `replay` counts, and must end in the next one's.
 
         Args:
           state: before the first event.

@@ -76,7 +76,7 @@ def _check_memberships(memberships: Sequence[Membership], num_workers: int) -> N
 
 
 def _events_sorted_by_time(trace: Events) -> Events:
-    """The events where begins are in order of time, too: others may leave and join between them.
+    """The events sorted by time, begins too, which could stand elsewhere: others may leave and join between them.
 
     And a commit that a worker's leaving brings is not that of the push before it.
     """
@@ -108,7 +108,7 @@ def _with_membership_events(trace: Events, memberships: Sequence[Membership]) ->
 
 
 def num_lost(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarray:
-    """int32[T + 1, W]: the units of each worker before each one that were lost when it left or was skipped."""
+    """int32[T + 1, W]: the units of each worker before unit n that were begun and lost when it left or was skipped."""
     start, finish = np.asarray(schedule.start), np.asarray(schedule.finish)
     num_lost_before = np.zeros((start.shape[0] + 1, start.shape[1]), np.int32)
     for worker in range(start.shape[1]):

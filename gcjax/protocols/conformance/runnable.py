@@ -32,7 +32,7 @@ def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array) ->
 def check_work(schedule: Schedule) -> None:
     """Raises an error if a schedule, or one of a batch, has no commit since units run out, or no work in any of them.
 
-    One without a commit because somebody is waited for for ever is what it is: `gcjax.analysis.is_stalled` says so.
+    One without a commit because somebody is waited for for ever passes: its horizon (when units run out) is inf.
     """
     if any(_validate.is_traced(x) for x in (schedule.time, schedule.work, schedule.horizon)):
         return

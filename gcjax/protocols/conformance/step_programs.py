@@ -65,7 +65,7 @@ class Programs:
     """
 
     def __init__(self, specification: Specification):
-        """`actions_of_kind` are the actions that stand for each kind of events, with the numbers of their roles."""
+        """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers)."""
         self.specification = specification
         self.actions_of_kind = {
             kind: [
@@ -85,7 +85,7 @@ class Programs:
         self.lanes = None if specification.replay is None else Lanes(specification, self._checked_step)
 
     def warm_up(self, state: State, size: int) -> None:
-        """Compiles what takes up to so many events."""
+        """Compiles what takes up to `size` states, one more than events, by running it on events of no kind, -1."""
         no_events = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
         num_events = size - 1  # between so many states
         states = self.states(state, take_rows(no_events, slice(num_events)), min_padded_rows=size)
@@ -96,7 +96,8 @@ class Programs:
     def states(self, state: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> State:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first.
 
-        Programs take arrays that are padded to `min_padded_rows` rows at least, so that few sizes are compiled.
+        A specification with a `replay` counts them at once; without, one leads to the next. Programs take arrays that
+        are padded to `min_padded_rows` rows at least, so that few sizes are compiled.
         """
         num_states = events.kind.size + 1
         if self.specification.replay is not None:
@@ -152,14 +153,14 @@ class Programs:
         return jnp.stack([~(is_guaranteed & _are_equal(step.next, after)), ~has_property])
 
     def _promises_kept(self, kind: str, before: State, step: Step) -> tuple[jax.Array, jax.Array]:
-        """Whether the step of an event of this kind is guaranteed, and whether the property holds at it and after."""
+        """bool[] each: whether the step of an event is guaranteed, and whether the property holds at it and after."""
         spec = self.specification
         is_unchanged = _are_equal(step.after, before)  # every guarantee allows doing nothing
         is_guaranteed = step.agrees & (is_unchanged | self._guarantee(kind)(before, step.after, step.component))
         return is_guaranteed, spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
 
     def _checked_step(self, state: State, event: Event) -> tuple[State, jax.Array]:
-        """The state in which the event after this one happens, and whether this one breaks a promise."""
+        """The state in which the event after this one happens, and bool[], whether this one breaks a promise."""
         next_state, is_broken = state, jnp.zeros((), bool)
         for kind in (kind for kind, actions in self.actions_of_kind.items() if actions):
             is_of_kind, step = event.kind == KINDS.index(kind), self.step_of_event(kind, state, event)
@@ -172,7 +173,8 @@ class Programs:
     def _guarantee(self, kind: str) -> Relation:
         """The guarantee that the steps of events of this kind must keep to.
 
-        That of the one role whose actions stand for them; that of the whole specification where it is not known which.
+        That of the one role whose actions stand for them; that of the whole specification where roles differ, or an
+        action says itself who takes it (`actor`).
         """
         role_numbers = {number if action.actor is None else None for number, action in self.actions_of_kind[kind]}
         (role_number,) = role_numbers if len(role_numbers) == 1 else (None,)
@@ -186,6 +188,7 @@ class Programs:
 
         That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a
         group behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
+        So the highest `fit` wins; from AGREES on the step agrees with the event.
         """
         best_step, *other_steps = (
             self._candidate_step(kind, role_number, action, state, event)

@@ -218,7 +218,7 @@ class _Block(NamedTuple):
         return (self.unit + self.work - 1) * np.int64(schedule.start.shape[1]) + self.worker
 
     def unit_indices(self, schedule: "Schedule", last_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The units of all contributions, one after the other, and the contribution that each is in.
+        """int[units] both: the units of all contributions, one after the other, and the contribution that each is in.
 
         Units are indices into a flat array [T, W], from `last_index`, the last units of the contributions, backwards.
         """
@@ -232,7 +232,7 @@ class _Block(NamedTuple):
 
 
 def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Block]:
-    """The contributions to the first `num_commits` commits, in blocks of about `size`; a commit is in one block."""
+    """The contributions (worker is not -1) to the first `num_commits` commits, whole ones in blocks of about `size`."""
     num_columns = max(schedule.worker.shape[1], 1)  # C
     commits_in_block = max(size // num_columns, 1)
     block_shape = min(commits_in_block, num_commits), num_columns
@@ -258,7 +258,7 @@ def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Bloc
 
 
 def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | None") -> None:
-    """Raises an error unless workers, units, versions and work of these contributions are in their ranges."""
+    """Raises an error unless workers, units, versions and work are in range; work 0 is for codes only."""
     num_units, num_workers = schedule.start.shape
     code = None if protocol is None else protocol.code
     min_work = 0 if protocol is None or code is not None else 1
@@ -348,7 +348,7 @@ def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
 
 
 def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
-    """Raises an error if, up to some commit, more units of a worker are used than have ended by then."""
+    """Raises an error if, up to some commit, more units of a worker are used (any ones) than have ended by then."""
     for block in _blocks(schedule, num_commits, schedule.worker.size):
         by_worker = np.argsort(block.worker, kind="stable")  # by worker, and then by commit
         worker, work, time = block.worker[by_worker], block.work[by_worker], block.time[by_worker]

@@ -61,7 +61,7 @@ class Conformance(NamedTuple):
         return not self.violated
 
     def __str__(self) -> str:
-        """In words."""
+        """In words; true if nothing is violated, otherwise it names the event, and the states before and after it."""
         if self:
             return f"All {self.num_events} steps keep to {self.specification.name}: {self.specification.claim}."
         why = {
@@ -141,7 +141,7 @@ class Validation:
             self._programs.warm_up(self._state, self._min_padded_rows)
 
     def replay(self, trace: Events) -> Conformance:
-        """Whether the events that come next keep to the specification; nothing may come after one that does not."""
+        """Whether the next events keep to it; none may follow one that does not. Premature: before what it uses."""
         for first_event in range(self._replay_in_lanes(trace), trace.time.size, self._block_size):
             in_block = slice(first_event, first_event + self._block_size)
             events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], trace.event)
@@ -162,7 +162,10 @@ class Validation:
         return Conformance(self.specification, self.num_events)
 
     def _replay_in_lanes(self, trace: Events) -> int:
-        """The number of events, from the first one on, that were seen in lanes to keep to the specification."""
+        """How many events, from the first on, keep to the specification as seen in lanes (stretches that run at once).
+
+        The state goes on behind them. What is in the first wrong block is left to the slower way, which says what.
+        """
         lanes = self._programs.lanes if self._in_lanes else None
         if lanes is None or trace.time.size < lanes.block_size:
             return 0

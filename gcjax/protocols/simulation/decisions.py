@@ -62,7 +62,7 @@ def accepts(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array) -> ja
 
 
 def with_message(view: View, worker: jax.Array, arrives: jax.Array, is_accepted: jax.Array) -> View:
-    """The view in which a message of the worker is counted, and the worker is idle, if `arrives bool[]`.
+    """The view in which a message of the worker is counted (its clock), and it is idle (again), if `arrives bool[]`.
 
     One that is not accepted, `is_accepted bool[]`, waits for no commit.
     """
@@ -74,7 +74,10 @@ def with_message(view: View, worker: jax.Array, arrives: jax.Array, is_accepted:
 
 
 def counts_with_message(view: View, worker: jax.Array, is_accepted: jax.Array) -> Counts:
-    """The counts after a message of the worker, which is not in the view yet, if `is_accepted bool[]`."""
+    """The counts after a message of the worker, which is not in the view yet, if `is_accepted bool[]`.
+
+    `messages` are those in no commit; `silent` is how many who are alive have none of them.
+    """
     counts = counts_of(view) if view.counts is None else view.counts
     was_silent = view.alive[worker] & (view.num_uncommitted[worker] == 0)
     no_longer_silent = is_accepted & was_silent
@@ -111,7 +114,7 @@ def without_messages(view: View, is_taken: jax.Array) -> View:
 def without_own_messages(view: View, worker: jax.Array, is_taken: jax.Array) -> View:
     """The view in which the messages of the worker wait for no commit any more, if `is_taken bool[]`.
 
-    They are the only ones that wait for one, and everybody is alive.
+    They are the only ones that wait for one, and everybody is alive: then all are silent, that is without messages.
     """
     assert view.counts is not None
     max_uncommitted = jnp.where(is_taken, 0, jnp.iinfo(jnp.int32).max)

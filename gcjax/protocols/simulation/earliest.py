@@ -43,7 +43,7 @@ def index_of_earliest(earliest_by_block: jax.Array, times: jax.Array) -> jax.Arr
 def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.Array]:
     """int32[], the index of the first of the times that are looked at; and float[block size], these.
 
-    The window ends with the last time: what it has of the block before is inf.
+    `block` is its number. The window of the last, shorter block ends with the last time, and has inf before the block.
     """
     size = block_size(times.size)
     first = jnp.minimum(block * size, times.size - size)

@@ -93,7 +93,7 @@ class Queue(TurnQueue):
     def step(self, state: State) -> State:
         """The state after the next event: idle workers begin, if they may, and then a phase ends or an alarm rings.
 
-        Or somebody leaves or joins, before all else at that moment.
+        Or somebody leaves or joins, before all else at that moment. A phase is a part of a worker's turn, or all of it.
 
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
@@ -127,7 +127,10 @@ class Queue(TurnQueue):
         return self._with_message(state, worker, arrives, asks_for_commit)
 
     def _waits_for_ever(self, state: State, next_time: jax.Array) -> jax.Array:
-        """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
+        """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either.
+
+        `somebody_is_stuck` says whether there may be one; if not, it need not be looked for.
+        """
 
         def somebody_never_ends(state: State) -> jax.Array:
             """bool[]: whether anybody at all computes for ever and has no message that waits for a commit."""
@@ -150,7 +153,7 @@ class Queue(TurnQueue):
 
         Args:
           state: after `with_event_at`.
-          change: the next one.
+          change: the next one, of one worker at a time; `joins` or leaves.
           worker: int32[], whose message has arrived, if `arrives bool[]`.
           arrives: as said.
 
@@ -185,7 +188,7 @@ class Queue(TurnQueue):
     ) -> tuple[State, jax.Array]:
         """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
 
-        Here it always does: the one phase of a turn ends then.
+        Here it always does: the one phase of a turn ends then. `service` are the server's seconds for a message.
         """
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)
@@ -211,7 +214,7 @@ class Queue(TurnQueue):
         def states_and_decisions(
             state: State,
         ) -> tuple[WorkerStates, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
-            """What the worker does, how many turns it had, what becomes of its message; counts of all, and its own."""
+            """Its states and turns so far, [1]; if its message comes, and if it counts; counts of all; its messages."""
             is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
             counts = decisions.counts_with_message(state.view, worker, is_accepted)
             own_states, num_turns = WorkerSelection(worker).entries_of((state.worker_states, state.num_turns))

@@ -71,7 +71,7 @@ def event_schedule(
 
 
 def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -> Rule:
-    """The rule, with room for contributions before and after each lost turn of a worker, if it can push several.
+    """The rule, with C larger by room for contributions before and after each lost turn, if a worker can have several.
 
     Args:
       rule: for workers that lose no turn.

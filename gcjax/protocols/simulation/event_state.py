@@ -99,7 +99,7 @@ class State(NamedTuple):
         return WorkerStates(view.idle, view.version, view.begin_time, self.phase, self.phase_end, self.current_turns)
 
     def with_worker_states(self, selection: WorkerSelection, own_states: WorkerStates) -> "State":
-        """The state in which the workers `selection` do something else."""
+        """The state in which what the workers `selection` do is `own_states`, arrays [m]."""
         idle, version, begin_time, phase, phase_end, current_turns = selection.with_entries(
             self.worker_states, own_states
         )

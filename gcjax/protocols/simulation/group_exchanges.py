@@ -143,7 +143,10 @@ def _check_room_fits(pushes: Schedule, exchanges: Exchanges) -> None:
 
 
 def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _PushOutcome:
-    """What the servers make of pushes that arrive at `time float[P]`, in order, at those of `group int32[P]`."""
+    """What the servers make of pushes that arrive at `time float[P]`, in order, at those of `group int32[P]`.
+
+    A time of inf is no push: it changes nothing.
+    """
     num_groups = int(exchanges.group_of_worker.max()) + 1
 
     def seconds_by_group(value: jax.Array | float) -> jax.Array:
@@ -179,6 +182,8 @@ def _after_push(
 ) -> tuple[_Servers, _PushOutcome]:
     """A group's server after a push at `now`, and what it makes of it.
 
+    It sends a message with the K-th push since it last merged an answer; until the answer, pushes are not sent on.
+
     Args:
       server: before it; every field [].
       now: float[] seconds.
@@ -209,7 +214,7 @@ def _after_push(
 def _commit_of_message(
     outcome: _PushOutcome, commit_time: jax.Array, commit_order: jax.Array, group: jax.Array, exchanges: Exchanges
 ) -> jax.Array:
-    """int32[G, messages]: the commit of each message of a group; P if it never happens.
+    """int32[G, messages]: the commit of each message of a group; P, the number of pushes, if it never happens.
 
     Args:
       outcome: what is made of each push.

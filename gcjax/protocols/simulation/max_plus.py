@@ -40,7 +40,7 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     )
 
     def begin_time(last_finish: jax.Array, latest_finishes: jax.Array, unit: jax.Array) -> jax.Array:
-        """float[W]: when unit number `unit` of each worker begins.
+        """float[W] seconds: when unit number `unit` of each worker begins; `ring_size` is the staleness + 1.
 
         After its last unit, at `last_finish float[W]`, and after the unit `ring_size` before it of everybody, at
         `latest_finishes float[ring_size]`, the latest finish of each of the last units (unit n at n % ring_size).

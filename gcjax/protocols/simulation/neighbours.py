@@ -55,7 +55,7 @@ def _neighbour_lists(is_neighbour: np.ndarray) -> np.ndarray:
 
 
 def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
-    """The pure function `iteration -> Exchange` where each sends to each that hears it, bool[turns, W, W] by turns."""
+    """The function `iteration -> Exchange`, by turns: w hears v, who sends to w, where `hears[turn, w, v]`."""
     hears = hears & ~np.eye(hears.shape[1], dtype=bool)
     num_sent, num_received = (hears.sum(axis=axis, dtype=np.int32) for axis in (1, 2))  # [turns, W]
     by_turns = hears, num_sent, num_received, _neighbour_lists(hears), _neighbour_lists(hears.swapaxes(1, 2))
@@ -86,7 +86,7 @@ def has_arrived(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> j
 
 
 def _time_enough_heard(exchange: Exchange, finish: jax.Array, num_backup: int) -> jax.Array:
-    """float[W] seconds: when each has heard all whom it hears, but for so many; 0 if that is nobody."""
+    """float[W] seconds: when each has heard all whom it hears but the last `num_backup`; 0 if that is nobody."""
     finish_of_heard, is_heard = exchange.of_heard(finish)
     if num_backup == 0:
         return jnp.max(jnp.where(is_heard, finish_of_heard, 0), axis=1)
@@ -143,7 +143,8 @@ def neighbour_iterations(
     ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         """One iteration, whose number and seconds `[W]` are given; all times `[W]`.
 
-        The state: when each begins it, and how long it then receives; and when each began the last `max_gap` ones.
+        The state: when each begins it, and how long it then receives; and when each began the last `max_gap` ones (a
+        ring). A worker begins no iteration before those who hear it have begun the one `max_gap` before it.
         """
         (start, receive_seconds, recent_starts), (iteration, seconds) = state, iteration_and_seconds
         messages = exchange(iteration)

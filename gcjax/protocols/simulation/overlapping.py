@@ -11,7 +11,7 @@ from gcjax.protocols.simulation.turns import Work
 
 
 def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, compute_began: jax.Array) -> TurnPlan:
-    """The push of all units that are done once the last push and reading have ended, one at least.
+    """The push of all units that are done once the worker's last push and its reading after it have ended, or of one.
 
     Computing began with unit 0 and never stops, so all times are sums of units from there on.
 

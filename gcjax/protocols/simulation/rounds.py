@@ -52,7 +52,8 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
         The state: when it begins, float[] seconds, and the first unit of each worker, int32[W]. Collected: the turns,
         when the round ends (inf if it does not happen), and, if it does not since units run out, when it would begin.
-        `rule` says what workers do in the round, `work` are the sampled units.
+        `rule` says what workers do in the round, `work` are the sampled units. A round happens if it begins at all, and
+        all units that it begins are sampled.
         """
         begin_time, first_unit = state
         receive_time = network.arrivals_at_workers(jnp.broadcast_to(begin_time, first_unit.shape))
@@ -95,7 +96,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
 
 def fixed_units(count: int | jax.Array) -> RoundRule:
-    """The rule of rounds in which every worker does `count` units."""
+    """The rule (work, first unit, received, begun) -> round in which every worker does `count` units."""
 
     def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
         """The round of `count` units of each worker, from `first_unit int32[W]` on, from `receive_time float[W]`."""

@@ -238,7 +238,10 @@ class Rule(NamedTuple):
 
 
 def round_rule(num_workers: int, num_units: int) -> Rule:
-    """The rule of rounds: everybody does so many units, a commit takes the mean of all, and then all begin anew."""
+    """The rule of rounds: everybody does so many units, a commit takes the mean of all, and then all begin anew.
+
+    A worker whose message is in no commit waits for that; nobody waits for who is not alive.
+    """
     return Rule(
         commits=lambda view, worker: all_have_pushed(view),
         ready=lambda view: view.num_uncommitted == 0,
@@ -261,7 +264,7 @@ def stopped_rule(stop: Callable[[View], jax.Array], num_workers: int, num_units:
     """
 
     def all_stopped_have_pushed(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether nobody whom the server has stopped still owes a push; the message brings a commit then."""
+        """bool[]: whether nobody whom the server has stopped still owes a push: whoever sends the last."""
         del worker
         return ~view.stopped.any()
 

@@ -30,7 +30,7 @@ class SharedQueue(Queue):
     __slots__ = ()
 
     def phase_ends(self, state: State) -> jax.Array:
-        """float[W]: when the phase of each worker ends, if no transfer begins or ends before."""
+        """float[W] seconds: when each worker's phase, or the rest of its transfer, ends, if others' go on as now."""
         is_transferring = (state.phase == RECEIVING) | (state.phase == SENDING)
         return jnp.where(
             is_transferring, state.view.now + state.remaining_transfer * self._transfer_seconds(state), state.phase_end
@@ -51,7 +51,7 @@ class SharedQueue(Queue):
     def begin_turns(
         self, state: State, selection: WorkerSelection, own_states: WorkerStates, begins: jax.Array, pulls: jax.Array
     ) -> State:
-        """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
+        """The state in which `begins bool[W]` begin a turn, `pulls` by receiving; `own_states` is theirs so far."""
         now = jnp.broadcast_to(state.view.now, begins.shape)
         state = self.with_computing_turns(state, selection, own_states, begins & ~pulls, now, pulls)
         return _with_begun_transfers(state, pulls, RECEIVING)
@@ -65,7 +65,7 @@ class SharedQueue(Queue):
     def _transfer_seconds(self, state: State) -> jax.Array:
         """float[W]: seconds that a full gradient would take at the rates of this moment.
 
-        Those of the download for who receives, those of the upload for all others.
+        Those of the download for who receives, those of the upload for all others; transfers share the link.
         """
         dtype, shape = self.work.durations.dtype, state.phase.shape
 

@@ -27,7 +27,7 @@ def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
 
 
 def message_seconds(message_size: jax.Array, network: Network) -> jax.Array:
-    """float[W] seconds that the messages of a round take, from its stop on; 0 for who sends nothing.
+    """float[W] seconds that the messages of a round take, all sent when it stops; 0 for who sends nothing.
 
     `message_size float[W]` is what each worker sends, in full gradients; 0 if nothing.
     """

@@ -89,7 +89,7 @@ class _StreamedTurns(NamedTuple):
     merge_offset: int
 
     def initial_state(self, num_workers: int, dtype: jnp.dtype) -> _State:
-        """The state before the first turn."""
+        """The state before the first turn; it keeps the last q + 1 commits, commit e at e % (q + 1)."""
         zeros = jnp.zeros(num_workers, dtype)
         num_kept_commits = self.lag_turns + 1
         return _State(
@@ -103,7 +103,9 @@ class _StreamedTurns(NamedTuple):
     def step(
         self, state: _State, inputs: tuple[jax.Array, jax.Array]
     ) -> tuple[_State, tuple[dict[str, jax.Array], jax.Array]]:
-        """One turn, whose number and seconds [L, W] are given, for a scan.
+        """One turn (L units, then a push), whose number and seconds [L, W] are given, for a scan.
+
+        Before unit `merge_offset` a worker merges what came of the push `lag_turns` + 1 turns ago, and waits for it.
 
         Collected: the times of its units, float[L, W] each, and that of its commit.
         """
@@ -138,7 +140,11 @@ class _StreamedTurns(NamedTuple):
     def _state_after(
         self, state: _State, ring_index: jax.Array, message_size: jax.Array, end: jax.Array, arrival: jax.Array
     ) -> _State:
-        """The state after a turn that the workers end at `end float[W]`, and whose messages arrive at `arrival`."""
+        """The state after a turn that the workers end at `end float[W]`, and whose messages come at `arrival float[W]`.
+
+        Its commit is when the last has arrived; `ring_index` is its place among those kept, `message_size` that of what
+        comes of it, in full gradients.
+        """
         network, dtype, time = self.network, end.dtype, arrival.max()
         received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
         latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
@@ -158,7 +164,11 @@ def _begins_and_end(begin: jax.Array, seconds: jax.Array) -> jax.Array:
 
 
 def _record(timeline: Timeline, time: jax.Array, num_units: int, lag_turns: int, merge_offset: int) -> Schedule:
-    """The record of these units, if commits are at `time float[E]`; `lag_turns` and `merge_offset` are q and r."""
+    """The record of these units, if commits are at `time float[E]`; what came of a push is merged later.
+
+    That is in the turn after q = `lag_turns` others, before its unit r = `merge_offset`; units before that are another
+    contribution, on the version before.
+    """
     sampled_units, num_workers = timeline.start.shape
     units = jnp.arange(sampled_units, dtype=jnp.int32)
     version_of_unit = units // num_units - lag_turns - (units % num_units < merge_offset).astype(jnp.int32)

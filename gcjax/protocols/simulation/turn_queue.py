@@ -61,7 +61,7 @@ class TurnQueue(NamedTuple):
     def phase_until_sent(
         self, selection: WorkerSelection, stop: jax.Array, send_start: jax.Array
     ) -> tuple[int, jax.Array, jax.Array]:
-        """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
+        """The one phase of who computes and then sends; when it ends, [m], which is when the message arrives, [m]."""
         del stop
         arrival_time = send_start + selection.entries_of(self.message_seconds(self.network.upload))
         if self.rule.pulls_before_push:
@@ -90,7 +90,7 @@ class TurnQueue(NamedTuple):
             return jnp.where(begins, index, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
 
         def only_sender(state: State) -> tuple[jax.Array, jax.Array]:
-            """The sender, and 1, if it may begin."""
+            """The sender, and 1: whether it may begin is asked later."""
             return state.sender, jnp.ones((), jnp.int32)
 
         asks_everybody = max_over_runs(state.asks_everybody.astype(jnp.int32)) > 0
@@ -110,7 +110,7 @@ class TurnQueue(NamedTuple):
         return all_is_dealt_with if next_change is None else all_is_dealt_with & (next_change.time > state.view.now)
 
     def _with_begun(self, state: State, selection: WorkerSelection, may_begin: jax.Array) -> State:
-        """The state in which those who are idle have begun a turn, if the rule says so, and `may_begin bool[]`.
+        """The state in which the idle of `selection`, m workers, begin, if the rule and `may_begin bool[]` let them.
 
         A worker without a unit that was sampled does not begin any more, and sets the horizon.
         """
@@ -152,7 +152,7 @@ class TurnQueue(NamedTuple):
         return self.with_earliest_phase_ends(self.begin_turns(state, selection, own_states, begins, pulls), selection)
 
     def with_earliest_phase_ends(self, state: State, selection: WorkerSelection) -> State:
-        """The state with the earliest end of a phase in each block of workers, after `selection` have changed phase."""
+        """The state with the earliest end of a phase in each block of workers, if any, after `selection` changed."""
         if state.earliest_phase_ends is None:
             return state
         if selection.worker is None:  # everybody may have changed

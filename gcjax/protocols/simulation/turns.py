@@ -76,7 +76,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, durations: jax.Array) -> "Work":
-        """The work of these durations."""
+        """The work of these durations [T, W] seconds, with sums by which any stretch of units is two look-ups."""
         num_units, num_workers = durations.shape
         num_levels = (num_units - 1).bit_length()
         # Sums inside of blocks of 2**level units: from each unit to the end, and from the beginning to each unit.
@@ -110,7 +110,7 @@ class Work(NamedTuple):
         return int(self.durations.shape[1])
 
     def seconds(self, first_unit: jax.Array, count: jax.Array | int) -> jax.Array:
-        """float[..., W]: how long so many units take from the first one on; inf if they are not all sampled."""
+        """float[..., W]: how long so many units take from the first one on; 0 for none, inf if not all are sampled."""
         last_unit = first_unit + count - 1
         first_row, last_row = first_unit.clip(0, self.num_units - 1), last_unit.clip(0, self.num_units - 1)
         everybody = jnp.arange(self.num_workers, dtype=first_unit.dtype)
