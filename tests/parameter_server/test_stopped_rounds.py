@@ -94,7 +94,7 @@ def test_a_push_that_comes_too_late_leaves_nothing_behind():
 
 @pytest.mark.slow
 def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypatch):
-    num_left, answer = 0, WorkerTurns._answer
+    num_left, answer = 0, WorkerTurns._answer_next_message
 
     def leave_first(self, order, *, num_lost):
         """The connection is lost instead of the first two answers of worker 2."""
@@ -104,7 +104,7 @@ def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypa
             raise parameter_server.Disconnected("lost by the test")
         return answer(self, order, num_lost=num_lost)
 
-    monkeypatch.setattr(WorkerTurns, "_answer", leave_first)
+    monkeypatch.setattr(WorkerTurns, "_answer_next_message", leave_first)
     monkeypatch.setattr(stops, "MIN_PATIENCE", 1e6)  # who has not left is waited for
     protocol = PROTOCOLS["coded"]
     with jax.enable_x64(True):
