@@ -57,7 +57,7 @@ _EXAMPLES = {
 _LITERALS: dict[Any, Any] = {float: 1.0, int: 1, str: None, Path: None, bool: True}
 """Type -> an example; None: the parameter's own name as text."""
 _MATRIX = [[0, 1], [1, 0]]
-_USUAL_NAMES = ("sgd",)
+_USUAL_NAMES = ("digits", "sgd")
 """Entries that are proposed before others of their type, however few arguments those need."""
 
 

@@ -28,10 +28,12 @@ def explanation(error: BaseException) -> str | None:
 
 
 def silence_checkpoint_errors() -> None:
-    """Keeps orbax from printing the errors that it also raises, each several times, with all its threads."""
+    """Keeps orbax from printing the errors that it also raises, each several times, with all its threads and tasks."""
     from absl import logging as absl_logging
 
     absl_logging.set_verbosity(absl_logging.FATAL)
+    # A write that fails leaves tasks behind, of which asyncio tells when they are collected: after our sentence.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 def shorten_plugin_errors() -> None:

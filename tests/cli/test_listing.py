@@ -4,7 +4,8 @@ import gin
 import pytest
 from rich.console import Console
 
-import experiments.live  # noqa: F401  (the lines name it)
+import experiments.live
+import experiments.published  # noqa: F401  (the lines name the one, and must not name a task of the other)
 from gcjax import cli, config, registry
 from gcjax.cli import gin_lines, listing_tables
 from tests import own_scheme
@@ -55,7 +56,7 @@ def test_lines_to_paste_parse_and_make_what_they_name(kind, name):
 def test_lines_of_an_experiment_say_what_to_bind():
     lines = gin_lines.lines("experiment", "compare")
     assert lines[0] == "run.experiment = @compare"
-    assert "compare.schemes = {'name': @asp()}" in lines
+    assert {"compare.schemes = {'name': @asp()}", "study.task = @digits()"} <= {*lines}
     assert {"study.target = 0.9", "study.optimizer = @sgd()", "sgd.learning_rate = 0.1"} <= {*lines}
     assert not any("compare.out" in line or "compare.progress" in line for line in lines)
 
