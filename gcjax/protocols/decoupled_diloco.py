@@ -110,16 +110,21 @@ _NUM_VERSIONS = 2
 """That the pushes of a learner to one commit can be based on: the newest, and that of the push under way before."""
 
 
-class _FirstPushes(NamedTuple):
-    """Of each learner's first push since the last commit, for those who have one.
+class _Window(NamedTuple):
+    """What is known of the pushes since the last commit.
 
     Attributes:
-      arrival: float[W] seconds, when it came.
+      arrival: float[W] seconds, when each learner's first push came, for those who have one.
       step_seconds: float[W], a step of it, with its messages.
+      end: float[] seconds, when the window is over; inf before K learners have pushed. It is computed once, on arrival:
+        computed anew when it is over, it could be rounded otherwise, and not be over yet.
+      num_commits: int32[], the commits before the pushes that the other fields are about.
     """
 
     arrival: jax.Array
     step_seconds: jax.Array
+    end: jax.Array
+    num_commits: jax.Array
 
 
 def _rule(
@@ -133,31 +138,48 @@ def _rule(
     `grace`: `(quorum_seconds, step_seconds) -> float[]` seconds of the window.
     """
 
-    def updated_first_pushes(view: View) -> _FirstPushes:
-        """The memory with the push that has just arrived, if it is its learner's first; who pushed before is busy."""
-        is_new = view.idle & (view.num_uncommitted == 1)
+    def window_with_push(view: View, worker: jax.Array) -> _Window:
+        """The memory with the push of a worker that has just arrived, which may be its learner's first."""
+        is_sender = jnp.arange(num_workers, dtype=jnp.int32) == worker
+        is_new = is_sender & (view.num_uncommitted == 1)
+        is_first_of_all = is_new[worker] & ~(~is_sender & (view.num_uncommitted > 0)).any()
         step_seconds = (view.now - view.begin_time) / num_local_steps
-        return _FirstPushes(
-            arrival=jnp.where(is_new, view.now, view.memory.arrival),
-            step_seconds=jnp.where(is_new, step_seconds, view.memory.step_seconds),
+        arrival = jnp.where(is_new, view.now, view.memory.arrival)
+        step_seconds = jnp.where(is_new, step_seconds, view.memory.step_seconds)
+        return _Window(
+            arrival=arrival,
+            step_seconds=step_seconds,
+            end=window_end(jnp.where(view.num_uncommitted > 0, arrival, jnp.inf), step_seconds),
+            num_commits=jnp.where(is_first_of_all, view.num_commits, view.memory.num_commits),
         )
 
-    def window_end(view: View) -> jax.Array:
-        """float[] seconds, when the window is over, `grace` after the K-th learner has pushed; inf before that."""
-        pushes = updated_first_pushes(view)
-        arrival = jnp.where(view.num_uncommitted > 0, pushes.arrival, jnp.inf)
+    def window_end(arrival: jax.Array, step_seconds: jax.Array) -> jax.Array:
+        """float[] seconds, when the window is over, `grace` after the K-th learner has pushed; inf before that.
+
+        `arrival float[W]`, of the first pushes, is inf for learners without one.
+        """
         by_arrival = jnp.argsort(arrival)
         quorum = by_arrival[:min_quorum]
         first_arrival, last_arrival = arrival[quorum[0]], arrival[quorum[-1]]
         has_quorum = jnp.isfinite(last_arrival)
         quorum_seconds = jnp.where(has_quorum, last_arrival - jnp.where(has_quorum, first_arrival, 0), 0)
-        step_seconds = jnp.mean(pushes.step_seconds[quorum])
-        return jnp.where(has_quorum, last_arrival + grace(quorum_seconds, step_seconds), jnp.inf)
+        grace_seconds = grace(quorum_seconds, jnp.mean(step_seconds[quorum]))
+        return jnp.where(has_quorum, last_arrival + grace_seconds, jnp.inf)
 
-    def no_pushes(num_workers: int, dtype: jnp.dtype) -> _FirstPushes:
+    def remembered_end(view: View) -> jax.Array:
+        """float[] seconds, when the window is over, as of the last push; inf if there is none since the last commit."""
+        return jnp.where(view.memory.num_commits == view.num_commits, view.memory.end, jnp.inf)
+
+    def is_over(view: View, worker: jax.Array) -> jax.Array:
+        """bool[]: whether all have pushed, or the window is over, be it only with the push that has just arrived."""
+        end = jnp.minimum(remembered_end(view), window_with_push(view, worker).end)
+        return all_have_pushed(view) | (view.now >= end)
+
+    def no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
         """The memory before the first push."""
         zeros = jnp.zeros(num_workers, dtype)
-        return _FirstPushes(arrival=zeros, step_seconds=zeros)
+        never = jnp.full((), jnp.inf, dtype)
+        return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=jnp.full((), -1, jnp.int32))
 
     def share_of_steps(staleness: Any, work: Any) -> Any:
         """float[..., C]: the steps of each learner in the commit over those of all; column v W + w is learner w's."""
@@ -168,11 +190,11 @@ def _rule(
         return share.repeat(by_version.shape[-2], axis=-2).reshape(work.shape)
 
     return Rule(
-        commits=lambda view, worker: all_have_pushed(view) | (view.now >= window_end(view)),
+        commits=is_over,
         num_units=num_local_steps,
         memory=no_pushes,
-        remember=lambda view, worker: updated_first_pushes(view),
-        alarm=window_end,
+        remember=window_with_push,
+        alarm=remembered_end,
         needs_everybody=min_quorum == num_workers,
         weight=share_of_steps,
         num_contributions=_NUM_VERSIONS * num_workers,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import protocols, stragglers
+from gcjax import compiler_options, protocols, stragglers
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.protocols.simulation import Rule, all_have_pushed, event_schedule
 from gcjax.stragglers import Network
@@ -111,3 +111,17 @@ def test_a_grace_window_on_the_real_clock():
         is_whole = (run.schedule.worker >= 0).all(axis=1)
         assert not is_whole.all()
         assert (is_whole | (run.schedule.time - first.min(axis=1) >= 0.004)).all()
+
+
+def test_a_window_is_over_for_all_of_a_compiled_program_or_for_nothing():
+    """Whatever the compiler computes twice: no commit is counted and has no time, as when rounding differed."""
+    protocol = protocols.decoupled_diloco(num_local_steps=2, min_quorum=3)
+    keys = jax.random.split(jax.random.key(0), 9)
+    durations = jax.vmap(lambda key: stragglers.sample_durations(stragglers.exponential(), key, 80, 6))(keys)
+    zeros = jnp.zeros(9)
+    networks = Network(latency=zeros, upload=zeros, download=zeros)
+    schedules_of_runs = jax.vmap(protocol.schedule)
+    quick = jax.jit(schedules_of_runs, compiler_options=compiler_options.quick_to_compile())(durations, networks)
+    check_structure(quick)
+    assert np.isfinite(quick.time).sum() > 9 * 30
+    np.testing.assert_allclose(quick.time, jax.jit(schedules_of_runs)(durations, networks).time, rtol=1e-5)
