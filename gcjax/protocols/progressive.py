@@ -72,8 +72,8 @@ def progressive_groups(
         whole_way = network if network.servers is None else _with_way_between_servers(network, network.servers)
         max_seconds = factor * num_rounds * (_median_round(durations, whole_way) if no_delay is None else no_delay)
         rule = _trial_rule(group_by_level, num_rounds * num_workers, max_seconds)
-        found = event_schedule(rule, durations, whole_way)
-        return found if network.servers is None else _arriving_at_groups(found, network)
+        trials = event_schedule(rule, durations, whole_way)
+        return trials if network.servers is None else _arriving_at_groups(trials, network)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock, where nobody knows the median of what is still to come."""
