@@ -89,9 +89,7 @@ def voting_value_and_grad(
         slice_size = -(-coded_sums.shape[1] // num_devices)
         slices = exchange_slices(coded_sums, axis, None).reshape(-1, slice_size)[:num_workers]  # of this device
         by_group = slices.reshape(-1, load, slice_size)  # [G, K, slice]: K is the size of a group, too
-        first_of_pair, second_of_pair = by_group[:, :, None], by_group[:, None]
-        num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
-        agree = jax.lax.psum(num_different, axis) == 0
+        agree = _members_agree(by_group, axis)
         # bool[G, K], bool[G], bool[G, K]; the winner is one of those who sent what most did.
         is_winner, decided, outvoted = majority_votes(agree, has_arrived.reshape(-1, load), has_enough)
         # The others times 0 would be NaN where they sent an infinity.
@@ -132,6 +130,16 @@ def voting_value_and_grad(
         return compiled_step(params, batch, check_progress(code.assignment, progress), is_wrong, args)
 
     return checked_step
+
+
+def _members_agree(slices_by_group: jax.Array, axis: str) -> jax.Array:
+    """bool[G, K, K]: which members of a group have sent the same message, by the slices `[G, K, slice]` on all devices.
+
+    `axis`: of the mesh, over whose devices the messages are cut into slices.
+    """
+    first_of_pair, second_of_pair = slices_by_group[:, :, None], slices_by_group[:, None]
+    num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
+    return jax.lax.psum(num_different, axis) == 0
 
 
 def _check_groups(code: GradientCode) -> None:

@@ -46,8 +46,8 @@ class Coordinator:
         self._windows = Windows(setup.protocol.loss_feedback, limits.num_commits)
         self._workers_before_begin: list[int] = []  # that are there before the run begins
         self._workers_to_begin_anew: set[int] = set()  # with parameters and optimizer state of their own as at first
-        self.has_begun, self.num_late = False, 0  # pushes that came too late
-        self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0  # what both took so far
+        self.has_begun, self.num_late = False, 0
+        self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0
         self._stop_sent_time = math.nan  # seconds
 
     def resume_from_log(self) -> None:
@@ -318,9 +318,8 @@ class Coordinator:
 
     def _send_exchange(self, worker: int) -> None:
         """Sends the newest parameters to a worker that asks for them before it pushes; its turn has this version."""
-        self._commits.log.update_last_turn(
-            worker, version=self._commits.count, send_start=self._clock.next_event_time()
-        )
+        now = self._clock.next_event_time()
+        self._commits.log.update_last_turn(worker, version=self._commits.count, send_start=now)
         self._members.send(worker, Message({"kind": "params"}, self._commits.updates.params_bytes))
 
     def _stop_turns(self, decision: Decision, now: float) -> None:
@@ -356,9 +355,8 @@ class Coordinator:
             self.rule_state.set_stopped(np.zeros_like(silent))
             self._ask_rule()
         else:
-            asked = self._stops.request_more_pushes(
-                np.asarray(self.rule_state.view.progress), self._workers_not_asked, self._clock.now()
-            )
+            progress = np.asarray(self.rule_state.view.progress)
+            asked = self._stops.request_more_pushes(progress, self._workers_not_asked, self._clock.now())
             self.rule_state.set_stopped(silent | asked)
             self._send_stops(asked)
 

@@ -127,6 +127,13 @@ class _Window(NamedTuple):
     num_commits: jax.Array
 
 
+def _no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
+    """The memory before the first push."""
+    zeros = jnp.zeros(num_workers, dtype)
+    never = jnp.full((), jnp.inf, dtype)
+    return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=jnp.full((), -1, jnp.int32))
+
+
 def _rule(
     num_workers: int,
     num_local_steps: int,
@@ -175,12 +182,6 @@ def _rule(
         end = jnp.minimum(remembered_end(view), window_with_push(view, worker).end)
         return all_have_pushed(view) | (view.now >= end)
 
-    def no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
-        """The memory before the first push."""
-        zeros = jnp.zeros(num_workers, dtype)
-        never = jnp.full((), jnp.inf, dtype)
-        return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=jnp.full((), -1, jnp.int32))
-
     def share_of_steps(staleness: Any, work: Any) -> Any:
         """float[..., C]: the steps of each learner in the commit over those of all; column v W + w is learner w's."""
         del staleness
@@ -192,7 +193,7 @@ def _rule(
     return Rule(
         commits=is_over,
         num_units=num_local_steps,
-        memory=no_pushes,
+        memory=_no_pushes,
         remember=window_with_push,
         alarm=remembered_end,
         needs_everybody=min_quorum == num_workers,

@@ -158,12 +158,8 @@ def neighbour_iterations(
             start_of_hearers, is_hearer = messages.of_hearers(oldest_start)
             next_start = jnp.maximum(next_start, jnp.where(is_hearer, start_of_hearers, 0).max(axis=1))
         num_received = messages.num_received if num_backup == 0 else _num_received(messages, finish, next_start)
-        return (next_start, message_seconds(num_received, download), recent_starts), (
-            start,
-            compute_start,
-            compute_end,
-            finish,
-        )
+        next_state = next_start, message_seconds(num_received, download), recent_starts
+        return next_state, (start, compute_start, compute_end, finish)
 
     nothing = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
     iterations = jnp.arange(num_units, dtype=jnp.int32)
