@@ -166,6 +166,7 @@ def _local_protocols() -> dict[str, Protocol]:
     return {
         "local SGD": protocols.local_sgd(num_local_steps=8),
         "DiLoCo": protocols.diloco(num_local_steps=8),
+        "DiLoCo dynamic": protocols.diloco(num_local_steps=8, dynamic=True),
         "streaming DiLoCo": protocols.streaming_diloco(num_local_steps=8, num_fragments=2, overlap_steps=1),
         "decoupled DiLoCo": protocols.decoupled_diloco(num_local_steps=8),
         "FedBuff": protocols.fedbuff(num_local_steps=8, num_contributions=4),

@@ -268,7 +268,7 @@ class Coordinator:
             memory = self._windows.controls_after(now, self._commits.log, self.rule_state.view.memory)
             self.rule_state.set_memory(memory)
         begin = self._clock.now()
-        decision = self.rule_state.decide(kind, worker, now)
+        decision = self.rule_state.decide(kind, worker, now, self._commits.log.compute_seconds(worker))
         self.rule_seconds += self._clock.now() - begin
         return decision
 

@@ -69,9 +69,18 @@ class RuleState:
         self._decide = jax.jit(partial(_decide, rule))
         self._would_stop = jax.jit(partial(_would_stop, rule))
 
-    def decide(self, kind: int, worker: int, now: float) -> Decision:
-        """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, ..., and `now` seconds."""
-        self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
+    def decide(self, kind: int, worker: int, now: float, compute_seconds: float) -> Decision:
+        """What follows from an event of a worker at `now` seconds.
+
+        Args:
+          kind: `MESSAGE`, `LEAVE`, ...
+          worker: its number.
+          now: seconds.
+          compute_seconds: how long it computed in its last turn; it counts at a message only.
+        """
+        seconds = self.view.now.dtype.type
+        times = seconds(now), seconds(compute_seconds)
+        self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), *times)
         integers, floats = rows
         decision = _unpacked(np.asarray(integers), None if floats is None else np.asarray(floats))
         self.alive, self.idle = decision.alive, decision.idle
@@ -80,7 +89,7 @@ class RuleState:
     def warm_up(self) -> None:
         """Compiles what is asked at each event."""
         now = self.view.now.dtype.type(0)
-        jax.block_until_ready(self._decide(self.view, np.int32(NO_EVENT), np.int32(0), now))
+        jax.block_until_ready(self._decide(self.view, np.int32(NO_EVENT), np.int32(0), now, now))
         jax.block_until_ready(self._would_stop(self.view, self.alive, now))
 
     def make_idle(self, worker: int) -> None:
@@ -159,18 +168,20 @@ def first_view(rule: Rule, num_workers: int) -> View:
         memory=rule.memory(num_workers, dtype),
         progress=zeros,
         stopped=zeros > 0,
+        compute_seconds=jnp.zeros((), dtype),
     )
 
 
 def _decide(
-    rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
+    rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array, compute_seconds: jax.Array
 ) -> tuple[View, tuple[jax.Array, jax.Array | None]]:
     """The view after an event of the worker at `now` seconds, and the fields of the `Decision`.
 
     They are the rows of int32[fields, W], and of float[2, W] (alarm time, turn seconds), or None if a rule has neither.
-    `kind`: int32[], `MESSAGE`, `LEAVE`, ...; `worker`: int32[].
+    `kind`: int32[], `MESSAGE`, `LEAVE`, ...; `worker`: int32[]; `compute_seconds`: float[], of its last turn.
     """
-    view = decisions.with_membership(view._replace(now=now), worker, kind == LEAVE, kind == JOIN)
+    view = view._replace(now=now, compute_seconds=compute_seconds)
+    view = decisions.with_membership(view, worker, kind == LEAVE, kind == JOIN)
     arrives = kind == MESSAGE
     is_accepted = decisions.accepts(rule, view, worker, arrives)
     view = decisions.with_message(view, worker, arrives, is_accepted)

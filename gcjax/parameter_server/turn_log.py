@@ -90,6 +90,12 @@ class TurnLog:
         last_turn = self.turns[worker][-1] if self.turns[worker] else None
         return 0 if last_turn is None else last_turn.first_unit + last_turn.num_begun
 
+    def compute_seconds(self, worker: int) -> float:
+        """How many seconds the worker has computed in its last turn; 0 without a turn, or before it has ended."""
+        if not self.turns[worker] or math.isinf(self.turns[worker][-1].compute_end):
+            return 0.0
+        return self.turns[worker][-1].compute_end - self.turns[worker][-1].compute_start
+
     def last_turn_number(self, worker: int) -> int:
         """The number of the worker's last turn; -1 if there is none."""
         return len(self.turns[worker]) - 1

@@ -1,17 +1,15 @@
 """Asynchronous local SGD with dynamic local updates (Liu and others 2024, arXiv 2401.09135)."""
 
-from typing import NamedTuple
-
 import jax
-import jax.numpy as jnp
 import optax
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.dynamic_steps import with_dynamic_steps
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
 
@@ -29,12 +27,12 @@ def async_local_sgd(
     Nobody waits, and each push is a commit: `F[n, w] = F[n-1, w] +` the seconds of its steps. The outer optimizer gets
     minus the change as gradient; momentum from stale pushes does harm, so that the paper updates it every N pushes
     (`delayed_nesterov`). With dynamic local updates (DyLU) worker w takes `floor(H s / s[w])` steps in a turn, one at
-    least, s[w] its seconds a step in its last turn, and s the fewest seconds of anybody's last turn so far; H in its
-    first turn (Liu et al. 2024; their released code knows the speeds, and takes five steps at least).
+    least, s[w] the seconds that it computed a step in its last turn, and s the fewest of anybody's last turn so far; H
+    in its first turn (Liu et al. 2024; their released code knows the speeds, and takes five steps at least).
 
     Args:
       num_local_steps: H, 1 or more; with `dynamic`, of the fastest worker.
-      dynamic: whether slower workers take fewer steps. Seconds are measured from begin to arrival, with messages.
+      dynamic: whether slower workers take fewer steps.
       weight: the factor of a push; 1/W if None. With `delayed_nesterov`, which divides by N, it is 1 in the paper.
       inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
       outer: the optimizer of the server; it adds the weighted changes as they are if None.
@@ -56,31 +54,9 @@ def async_local_sgd(
     _validate.optional_optimizers(inner=inner, outer=outer)
 
     def rule(num_workers: int) -> Rule:
-        """The rule: each push, of H units, is a commit; if `dynamic`, the memory says the units of the turns."""
+        """The rule: each push, of H units, or if `dynamic` of as many as the speeds say, is a commit."""
         fixed = Rule(num_units=num_local_steps, weight=1.0 / num_workers if weight is None else weight)
-        if not dynamic:
-            return fixed
-        return fixed._replace(
-            num_units=lambda view: view.memory.num_units, memory=first_memory, remember=with_speed_of_last_turn
-        )
-
-    def first_memory(num_workers: int, dtype: jnp.dtype) -> _Speeds:
-        """Nobody has done a turn yet: all begin with H units."""
-        num_units = jnp.full(num_workers, num_local_steps, jnp.int32)
-        return _Speeds(num_units, jnp.full(num_workers, jnp.inf, dtype))
-
-    def with_speed_of_last_turn(view: View, worker: jax.Array) -> _Speeds:
-        """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one.
-
-        Both [W]. The fastest worker takes H steps, others what fits into its time, one at least; inf: not known yet.
-        """
-        num_units, seconds = view.memory
-        own_seconds = (view.now - view.begin_time[worker]) / num_units[worker].astype(view.now.dtype)
-        seconds = seconds.at[worker].set(own_seconds)
-        has_speed = own_seconds > 0  # units of no length are as fast as can be
-        steps = num_local_steps * seconds.min() / jnp.where(has_speed, own_seconds, 1)
-        next_units = jnp.where(has_speed, jnp.floor(steps + _ROUNDING).clip(1), num_local_steps)
-        return _Speeds(num_units.at[worker].set(next_units.astype(jnp.int32)), seconds)
+        return with_dynamic_steps(fixed, num_local_steps) if dynamic else fixed
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which each push of local steps is a commit."""
@@ -101,14 +77,3 @@ def async_local_sgd(
         ),
         max_weight=1.0 if weight is None else None,  # who gives a weight says how far a change moves
     )
-
-
-class _Speeds(NamedTuple):
-    """Attributes: num_units: int32[W], of each one's turn; seconds: float[W], a unit of its last turn; inf at first."""
-
-    num_units: jax.Array
-    seconds: jax.Array
-
-
-_ROUNDING = 1e-3
-"""Of a step: workers that are equally fast but for rounding take equally many."""

@@ -58,7 +58,7 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
         "bsp", num_workers, program_staleness=0, promised_staleness=staleness, num_commits_of=jnp.min
     )
     num_local_steps = 1
-    return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps))
+    return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps, False))
 
 
 def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:

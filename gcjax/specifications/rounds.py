@@ -89,7 +89,7 @@ def local_sgd(num_workers: int = 3, *, num_local_steps: int = 2) -> Specificatio
 
 
 @comparable
-def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
+def diloco(num_workers: int = 3, *, num_local_steps: int = 2, dynamic: bool = False) -> Specification:
     """DiLoCo: a commit takes H steps of everybody, from the version that it replaces.
 
     The waiting of local SGD; what the optimizers do is left out (Douillard et al. 2023).
@@ -97,32 +97,39 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     Args:
       num_workers: W.
       num_local_steps: H.
+      dynamic: whether a commit takes any number of steps of a worker, from 1 to H.
     """
-    return _averaging_rounds("diloco", num_workers, num_local_steps)
+    return _averaging_rounds("diloco", num_workers, num_local_steps, dynamic)
 
 
-def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
-    """Rounds of H steps (units) of everybody; the server commits when all have taken them."""
+def _averaging_rounds(name: str, num_workers: int, num_local_steps: int, dynamic: bool = False) -> Specification:
+    """Rounds of H steps (units) of everybody, 1 to H if `dynamic`; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    all_alive = np.ones(num_workers, bool)
-    specification = averaging_with_members(name, num_workers, num_local_steps, alive=all_alive)
-    return specification._replace(members=partial(averaging_with_members, name, num_workers, num_local_steps))
+    with_members = partial(averaging_with_members, name, num_workers, num_local_steps, dynamic)
+    return with_members(np.ones(num_workers, bool))._replace(members=with_members)
 
 
-def averaging_with_members(name: str, num_workers: int, num_local_steps: int, alive: Any) -> Specification:
-    """Rounds of H = `num_local_steps` units of each of `alive bool[W]`; what those who left had done before counts."""
+def averaging_with_members(
+    name: str, num_workers: int, num_local_steps: int, dynamic: bool, alive: Any
+) -> Specification:
+    """Rounds of H = `num_local_steps` units of each of `alive bool[W]`, of 1 to H if `dynamic`.
+
+    What those who left had done before counts.
+    """
+    min_steps = 1 if dynamic else num_local_steps
 
     def has_enough_to_commit(state: Rounds) -> jax.Array:
         """bool[]: whether all who take part have taken their steps, and anybody has."""
-        is_done = state.pending_units == num_local_steps
+        is_done = state.pending_units >= min_steps
         return (is_done | ~alive).all() & is_done.any()
 
+    steps = f"1 to {num_local_steps}" if dynamic else f"{num_local_steps}"
     return specification_of_rounds(
-        f"{name}({num_workers} workers, {num_local_steps} steps)",
+        f"{name}({num_workers} workers, {steps} steps)",
         num_workers,
         max_pending_units=num_local_steps,
         has_enough_to_commit=has_enough_to_commit,
-        claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
+        claim=f"a commit takes {steps} steps of everybody, from the version that it replaces",
     )
 
 

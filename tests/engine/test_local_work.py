@@ -69,6 +69,10 @@ PROTOCOLS = {
         protocols.diloco(num_local_steps=3, inner=INNER),
         Rule(inner=AdamW(0.02, 0.3), outer=Sgd(0.7, 0.9, nesterov=True)),
     ),
+    "diloco dynamic": (
+        protocols.diloco(num_local_steps=3, dynamic=True, inner=INNER),
+        Rule(inner=AdamW(0.02, 0.3), outer=Sgd(0.7, 0.9, nesterov=True)),
+    ),
     "stsyn": (protocols.stsyn(num_local_steps=2, num_waited=2), Rule()),
     "anytime": (protocols.anytime_minibatch(seconds=2.6), Rule(outer="run", summed=True)),
     "elastic": (protocols.elastic_averaging(num_local_steps=2), Rule(elastic=True)),

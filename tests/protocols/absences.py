@@ -69,7 +69,7 @@ class Served:
         self._event(MESSAGE, worker, now)
 
     def _event(self, kind, worker, now):
-        decision = self.rule_state.decide(kind, worker, now)
+        decision = self.rule_state.decide(kind, worker, now, self.log.compute_seconds(worker))
         self.alarm = float(decision.alarm_time)
         if kind == MESSAGE and not decision.is_accepted:
             self.pending.pop()

@@ -240,6 +240,9 @@ CASES = {
     "diloco": Case(
         lambda w: P.diloco(num_local_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
     ),
+    "diloco dynamic": Case(
+        lambda w: P.diloco(num_local_steps=3, dynamic=True), mean, queue(rules.DynamicRounds, 3), stalls=True
+    ),
     "dssp": Case(lambda w: P.dssp(lower=1, span=2), mean, queue(rules.Dssp, 1, 2), stalls=True),
     "eager_sgd": Case(lambda w: P.eager_sgd(), mean, merged(queue(rules.Partial))),
     "eager_sgd majority": Case(

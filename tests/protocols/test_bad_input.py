@@ -362,6 +362,7 @@ def test_what_is_one_number_is_nothing_else(name, value):
 
 STEPS = {"num_local_steps": 1}
 BOOLEANS = {
+    ("diloco", "dynamic"): lambda **options: P.diloco(**STEPS, **options),
     ("async_local_sgd", "dynamic"): lambda **options: P.async_local_sgd(**STEPS, **options),
     ("fedbuff", "weigh_staleness"): lambda **options: P.fedbuff(**STEPS, num_contributions=1, **options),
     ("halos", "dynamic"): regions,

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -151,5 +152,20 @@ def test_dynamic_local_updates_of_one_speed_are_fixed(x64):
     def fixed():
         return P.async_local_sgd(num_local_steps=2)
 
+    def dynamic_rounds():
+        return P.diloco(num_local_steps=2, dynamic=True)
+
+    def fixed_rounds():
+        return P.diloco(num_local_steps=2)
+
     for links in (table.no_links(W), SAME_LINKS):
         check_same(dynamic, fixed, np.full((T, W), 1.25), links)
+        check_same(dynamic_rounds, fixed_rounds, np.full((T, W), 1.25), links)
+
+
+def test_messages_do_not_count_as_slowness(x64):
+    durations = np.repeat([[1.0, 2.0, 4.0]], 40, axis=0)
+    for make in (P.diloco, P.async_local_sgd):
+        schedule = make(num_local_steps=8, dynamic=True)(jnp.asarray(durations), Network(3.0, 5.0, 7.0))
+        worker, work = np.asarray(schedule.worker), np.asarray(schedule.work)
+        assert [work[worker == w][1] for w in range(3)] == [8, 4, 2]

@@ -18,6 +18,7 @@ HELD = ("asp", "backup_workers", "bsp", "diloco", "k_async", "k_batch_async", "k
 HELD += (
     "async_local_sgd",
     "async_local_sgd dynamic",
+    "diloco dynamic",
     "decoupled_diloco",
     "delay_adaptive",
     "fedbuff",
@@ -65,7 +66,7 @@ class Run:
         self.now += 1.0 if self.log.turns != [[]] * W or change != "joined" else 0.0
         if change:
             self.memberships.append(Membership(self.now, worker, change))
-        decision = self.rule_state.decide(kind, worker, self.now)
+        decision = self.rule_state.decide(kind, worker, self.now, self.log.compute_seconds(worker))
         if decision.is_accepted:
             self.pending.append((worker, len(self.log.turns[worker]) - 1))
         if decision.has_commit:

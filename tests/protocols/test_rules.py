@@ -21,6 +21,7 @@ PROTOCOLS = {
     "decoupled_diloco fixed": protocols.decoupled_diloco(num_local_steps=2, grace_seconds=0.5),
     "delay_adaptive": protocols.delay_adaptive(delay_threshold=2),
     "diloco": protocols.diloco(num_local_steps=3),
+    "diloco dynamic": protocols.diloco(num_local_steps=3, dynamic=True),
     "dssp": protocols.dssp(lower=1, span=3),
     "eager_sgd": protocols.eager_sgd(),
     "eager_sgd majority": protocols.eager_sgd(collective="majority", rng_key=jax.random.key(1)),

@@ -196,20 +196,30 @@ class DynamicSteps(LocalSteps):
 
     def prepare(self, server):
         self.steps = [self.num_steps] * server.num_workers
-        self.begun = [0.0] * server.num_workers
         self.seconds = {}
-
-    def ready(self, server, w):
-        self.begun[w] = server.now
-        return True
 
     def count(self, server, w, first, ready):
         return self.steps[w]
 
     def remember(self, server, w, committed):
-        self.seconds[w] = (server.now - self.begun[w]) / self.steps[w]
+        first, last = server.used[w] - self.steps[w], server.used[w] - 1
+        compute_seconds = server.times["compute_end"][last][w] - server.times["compute_start"][first][w]
+        self.seconds[w] = compute_seconds / self.steps[w]
         share = min(self.seconds.values()) / self.seconds[w]
         self.steps[w] = max(1, math.floor(self.num_steps * share + 1e-3))
+
+
+class DynamicRounds(DynamicSteps):
+    """The same in rounds: all wait until everybody has pushed."""
+
+    def ready(self, server, w):
+        return not server.pending[w]
+
+    def commit(self, server, w):
+        return list(range(server.num_workers)) if all(server.pending) else []
+
+    def hopeless(self, server):
+        return WorkerBusy.hopeless(self, server)
 
 
 class Rennala(FirstK):

@@ -53,6 +53,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             version=zeros - 1,
             begin_time=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
+            compute_seconds=jnp.zeros((), dtype),
             counts=Counts(messages=jnp.zeros((), jnp.int32), silent=is_present.sum(dtype=jnp.int32)),
         ),
         phase=all_idle,
@@ -246,7 +247,8 @@ class Queue(TurnQueue):
         out_of_bounds = state.time.size
         commit_number = jnp.where(happens, view.num_commits, out_of_bounds)  # out of bounds: dropped
         remembers = arrives if self._has_events_without_message else jnp.ones((), bool)
-        view = state.view
+        compute_seconds = jnp.where(arrives, (turn.stop - turn.compute_start)[0], view.compute_seconds)
+        view = state.view._replace(compute_seconds=compute_seconds)
         state = state._replace(
             time=state.time.at[commit_number].set(view.now, mode="drop"),
             asks_everybody=state.asks_everybody | happens,

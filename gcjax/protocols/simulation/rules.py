@@ -30,6 +30,7 @@ class View(NamedTuple):
       memory: what the rule keeps in mind.
       progress: int32[W], the units of its last turn that each worker has done, where the server stops turns; else None.
       stopped: bool[W], whom the server has stopped and who has not pushed yet, where it stops turns; else None.
+      compute_seconds: float[], how long the worker whose message came last has computed for it.
       counts: sums over the workers, where somebody keeps them; else None. `num_messages` and `all_have_pushed` know.
     """
 
@@ -44,6 +45,7 @@ class View(NamedTuple):
     memory: Any
     progress: Any = None
     stopped: Any = None
+    compute_seconds: Any = None
     counts: "Counts | None" = None
 
 

@@ -1,0 +1,50 @@
+"""Dynamic local updates: slower workers take fewer steps, so that all turns take about as long (Liu et al. 2024)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.simulation.rules import Rule, View
+
+
+def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
+    """The rule in which worker w takes `floor(H s / s[w])` units in a turn, one at least; H in its first turn.
+
+    s[w] are its seconds a unit in its last turn, from the begin of the first unit to the end of the last, and s the
+    fewest of anybody's last turn so far.
+
+    Args:
+      rule: one that keeps nothing in mind; its units do not count.
+      num_local_steps: H.
+    """
+
+    def first_memory(num_workers: int, dtype: jnp.dtype) -> _Speeds:
+        """Nobody has done a turn yet: all begin with H units."""
+        num_units = jnp.full(num_workers, num_local_steps, jnp.int32)
+        return _Speeds(num_units, jnp.full(num_workers, jnp.inf, dtype))
+
+    def with_speed_of_last_turn(view: View, worker: jax.Array) -> _Speeds:
+        """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one."""
+        num_units, seconds = view.memory
+        own_seconds = view.compute_seconds / num_units[worker].astype(view.now.dtype)
+        seconds = seconds.at[worker].set(own_seconds)
+        has_speed = own_seconds > 0  # units of no length are as fast as can be
+        steps = num_local_steps * seconds.min() / jnp.where(has_speed, own_seconds, 1)
+        next_units = jnp.where(has_speed, jnp.floor(steps + _ROUNDING).clip(1), num_local_steps)
+        return _Speeds(num_units.at[worker].set(next_units.astype(jnp.int32)), seconds)
+
+    return rule._replace(
+        num_units=lambda view: view.memory.num_units, memory=first_memory, remember=with_speed_of_last_turn
+    )
+
+
+class _Speeds(NamedTuple):
+    """Attributes: num_units: int32[W], of each one's turn; seconds: float[W], a unit of its last turn; inf at first."""
+
+    num_units: jax.Array
+    seconds: jax.Array
+
+
+_ROUNDING = 1e-3
+"""Of a step: workers that are equally fast but for rounding take equally many."""
