@@ -35,7 +35,7 @@ def malenia() -> Protocol:
             commits=lambda view, worker: all_have_pushed(view),
             cuts_off=all_under_way,
             num_contributions=durations.shape[1],
-            column_per_worker=True,
+            one_contribution_per_worker=True,
         )
         record = event_schedule(rule, durations, network, num_commits=durations.shape[0])
         return record._replace(weight=_mean_of_means(record))
@@ -89,7 +89,7 @@ def _table_rule(num_workers: int) -> Rule:
         memory=lambda num_workers, dtype: _Table(jnp.zeros(num_workers, bool)),
         remember=lambda view, worker: _Table(filled_by(view, worker)),
         num_contributions=num_workers,
-        column_per_worker=True,
+        one_contribution_per_worker=True,
     )
 
 

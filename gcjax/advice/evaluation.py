@@ -103,7 +103,7 @@ def exactness(scheme: Scheme, num_workers: int, *, has_uneven_commits: Callable[
     if protocol.max_staleness is None or protocol.max_staleness(num_workers) > 0:
         return STALE
     if protocol.code is not None:
-        return CODED if protocol.specification is not None else APPROXIMATE  # only rounds that end exact have one
+        return CODED if protocol.waits_for_exact_sum else APPROXIMATE
     if protocol.local is not None:
         return APPROXIMATE
     return APPROXIMATE if has_uneven_commits() else EXACT

@@ -256,7 +256,7 @@ def _use_of_kept_gradients(protocol: Protocol, code: GradientCode, schedule: Sch
         lambda in_time: jnp.zeros(num_chunks, bool).at[chunks].max(in_time[:, None])
     )(is_in_time)
     units = is_chunk_used.sum(axis=1)
-    if protocol.local.waits_for_exact_sum:
+    if protocol.waits_for_exact_sum:
         units = jnp.where(contributions > 0, num_chunks, 0)
     commit, rounds_ago = jnp.arange(schedule.time.size, dtype=jnp.int32), jnp.arange(load, dtype=jnp.int32)
     staleness = jnp.minimum(rounds_ago[None], commit[:, None])  # [E, K], of each message; none before version 0
@@ -319,7 +319,7 @@ def _used_chunks_and_messages(protocol: Protocol, code: GradientCode, work: jax.
     """
     is_message_sent = jax.vmap(code.sent)(work)  # bool[E, C, M]
     messages = is_message_sent.sum(axis=(1, 2)) / code.num_blocks
-    if protocol.specification is not None:  # every commit is exact
+    if protocol.waits_for_exact_sum:
         return jnp.full(work.shape[0], float(code.assignment.num_chunks)), messages
     position_in_load = jnp.arange(code.assignment.load)
     is_computed = (position_in_load < work[..., None]) & (code.assignment.chunks >= 0)  # [E, C, K]

@@ -156,7 +156,9 @@ def estimate_on_mesh(
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
         coding_everywhere = Layout(mesh).replicate((coding.encode, coding.decode))
         encode, decode = pad_leading_axis(coding_everywhere, num_devices)
-        return on_each_device(estimate_on_device, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
+        return on_each_device(estimate_on_device, mesh, axis, num_whole_arguments=2)(
+            params, args, batch, encode, decode
+        )
 
     return estimate
 

@@ -207,7 +207,7 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
         state = state._replace(compression=select_active(is_active, states, state.compression))
     params, opt_state, ring = state.params, state.opt_state, state.ring
     if has_server(maker.program.protocol):
-        params, opt_state = _server_step(maker.program, state, contribution.gradient_or_messages, is_active)
+        params, opt_state = _server_step(maker.program, state, contribution.gradient, is_active)
     if maker.ring_slots is not None:
         unread_slot = jnp.asarray(options.ring_size, maker.ring_slots.dtype)  # the last one, which nobody reads
         slot_of_new_version = select_active(is_active, maker.ring_slots[state.commit + 1], unread_slot)
@@ -246,5 +246,5 @@ def _contribution_of_estimates(
     """
     compression, code = maker.program.compression, maker.program.protocol.code
     assert compression is not None
-    sums, states = sum_of_estimates(compression, maker.batch_key, contribution.gradient_or_messages, state.compression)
-    return contribution._replace(gradient_or_messages=gradient_of_sums(sums, state.params, code)), states
+    sums, states = sum_of_estimates(compression, maker.batch_key, contribution.messages, state.compression)
+    return contribution._replace(gradient=gradient_of_sums(sums, state.params, code), messages=None), states

@@ -25,8 +25,8 @@ from gcjax.engine.gradients import (
     RoundInputs,
     Units,
     chunk_batch,
-    coded_gradients,
     mean_from_sums,
+    round_of_commit,
     unit_inputs,
 )
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
@@ -207,7 +207,7 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
         mean_loss = mean_from_sums((losses * loss_weight).sum(), loss_weight.sum())
         no_residual = jnp.zeros((), weight.dtype)  # nothing is decoded
         messages = Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None])
-        return Contribution(messages, mean_loss, no_residual)
+        return Contribution(None, mean_loss, no_residual, messages)
 
     return contribution_with_messages
 
@@ -222,15 +222,15 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> Contributi
             "messages are compressed where all rounds use one code, so that what a worker keeps of a message belongs "
             f"to its next one; this protocol switches among {code.num_alternatives} codes. Leave out the compression."
         )
-    contribution_of_round = coded_gradients(code, messages_and_loss_of_round(task, code, spread))
+    messages_and_loss = messages_and_loss_of_round(task, code, spread)
 
     def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies, as messages in place of a gradient; unsent ones have the sender -1."""
-        contribution = contribution_of_round(inputs, commits, commit)
+        coded_round = round_of_commit(code, inputs, commits, commit)
+        messages, loss = messages_and_loss(coded_round.params, coded_round.inputs, coded_round.coding)
         is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [W·M], by the chunks done, int32[W]
-        messages = contribution.gradient_or_messages
-        sender = jnp.where(is_sent, messages.sender, -1)
-        return contribution._replace(gradient_or_messages=messages._replace(sender=sender))
+        sent_messages = messages._replace(sender=jnp.where(is_sent, messages.sender, -1))
+        return Contribution(None, loss, coded_round.residual, sent_messages)
 
     return contribution_with_messages
 

@@ -23,16 +23,17 @@ class Contribution(NamedTuple):
     """What a commit applies.
 
     Attributes:
-      gradient_or_messages: the weighted sum of the gradients, a pytree like the parameters; where messages are
-        compressed, first the `gcjax.engine.compressed_messages.Messages` that the sum is to be made of. None where no
-        server applies anything.
+      gradient: the weighted sum of the gradients, a pytree like the parameters; None where no server applies anything,
+        or the sum is still to be made of messages.
       loss: float[], the mean training loss of the batches behind it.
       residual: float[], the distance of the decoded coefficients from the exact sum; 0 without a code.
+      messages: the `gcjax.engine.compressed_messages.Messages` that the sum is to be made of; None where it is there.
     """
 
-    gradient_or_messages: Any
+    gradient: Any
     loss: jax.Array
     residual: jax.Array
+    messages: Any = None
 
 
 class Inputs(NamedTuple):
@@ -168,26 +169,45 @@ def coded_gradients(code: GradientCode, estimate: Estimate) -> ContributionFunct
     """The function that gives what a commit of a coded round applies: what the plan decodes from the progress."""
 
     def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
-        """What commit number `commit` applies: the estimate by `code`, weighted as the protocol says; its loss.
-
-        `estimate` gives (gradient sum, mean loss); `encode` is [W, M, K, L]. Each row of the code has one contribution.
-        """
-        progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
-        coding = code.plan(progress)
-        worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
-        # All workers read one version, and begin with the same unit.
-        first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
-        units_per_round = code.assignment.load
-        round_number = first_unit // units_per_round
-        round_inputs = RoundInputs(inputs.data, inputs.rng_key, round_number)
-        params = inputs.versions.read(version)
-        weighted_coding = coding._replace(decode=coding.decode * worker_weights)
-        estimated_sum, loss = estimate(params, round_inputs, weighted_coding)
-        # Computed from the coefficients, whatever the code says of itself.
-        true_residual = residual(code.assignment, coding.encode, coding.decode)
-        return Contribution(estimated_sum, loss, true_residual)
+        """What commit number `commit` applies: the estimate `(gradient sum, mean loss)` of its round."""
+        coded_round = round_of_commit(code, inputs, commits, commit)
+        estimated_sum, loss = estimate(coded_round.params, coded_round.inputs, coded_round.coding)
+        return Contribution(estimated_sum, loss, coded_round.residual)
 
     return contribution
+
+
+class RoundOfCommit(NamedTuple):
+    """A round of a code.
+
+    Attributes:
+      params: that it reads, a pytree.
+      inputs: what its batches are drawn from.
+      coding: the code's plan, its decode weighted as the protocol says.
+      residual: float[], the distance of the decoded coefficients from the exact sum.
+    """
+
+    params: Any
+    inputs: RoundInputs
+    coding: Coding
+    residual: jax.Array
+
+
+def round_of_commit(code: GradientCode, inputs: Inputs, commits: Commits, commit: jax.Array) -> RoundOfCommit:
+    """The round that commit number `commit` decodes; it has one contribution of each row of the code."""
+    progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
+    coding = code.plan(progress)
+    worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
+    # All workers read one version, and begin with the same unit.
+    first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
+    units_per_round = code.assignment.load
+    return RoundOfCommit(
+        params=inputs.versions.read(version),
+        inputs=RoundInputs(inputs.data, inputs.rng_key, first_unit // units_per_round),
+        coding=coding._replace(decode=coding.decode * worker_weights),
+        # Computed from the coefficients, whatever the code says of itself.
+        residual=residual(code.assignment, coding.encode, coding.decode),
+    )
 
 
 def chunk_batch(task: Task, round_inputs: RoundInputs, chunk: jax.Array) -> tuple[Any, jax.Array]:

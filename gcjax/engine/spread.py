@@ -73,7 +73,7 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
             """The sum over the devices of what `function` gives for the part of each."""
             return jax.lax.psum(function(shared, part), axis)
 
-        return on_each_device(sum_over_devices, mesh, axis, num_shared=1)(shared, padded_entries(entries))
+        return on_each_device(sum_over_devices, mesh, axis, num_whole_arguments=1)(shared, padded_entries(entries))
 
     def map_entries(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
         """`function(shared, entry)` for all entries, on every device; each computes those of its part."""
@@ -83,7 +83,9 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
             results = jax.vmap(function, (None, 0))(shared, part)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
-        padded_results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_entries(entries))
+        padded_results = on_each_device(gather_results, mesh, axis, num_whole_arguments=1)(
+            shared, padded_entries(entries)
+        )
         num_entries = jax.tree.leaves(entries)[0].shape[0]
         return jax.tree.map(lambda x: x[:num_entries], padded_results)
 
@@ -112,18 +114,20 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
     )
 
 
-def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_shared: int = 0) -> Callable[..., Any]:
+def on_each_device(
+    function: Callable[..., Any], mesh: Mesh, axis: str, *, num_whole_arguments: int = 0
+) -> Callable[..., Any]:
     """The function under `jax.shard_map` over one axis of the mesh.
 
-    The first `num_shared` arguments are whole on each device, the others cut along their leading axis. The function
-    must make its results the same on all devices of the axis, and close over no arrays.
+    The first `num_whole_arguments` are whole on each device, the others cut along their leading axis. The function must
+    make its results the same on all devices of the axis, and close over no arrays.
     """
     whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
 
     def call(*arguments: Any) -> Any:
-        """The result of `function`; the first `num_shared` arguments are whole on each device, the others cut."""
-        num_cut = len(arguments) - num_shared
-        specs = (whole_spec,) * num_shared + (cut_spec,) * num_cut
+        """The result of `function`; the first `num_whole_arguments` are whole on each device, the others cut."""
+        num_cut = len(arguments) - num_whole_arguments
+        specs = (whole_spec,) * num_whole_arguments + (cut_spec,) * num_cut
         mapped = jax.shard_map(
             function, mesh=mesh, in_specs=specs, out_specs=whole_spec, axis_names={axis}, check_vma=False
         )

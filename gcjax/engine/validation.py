@@ -142,11 +142,8 @@ def check_residual(run: Run, protocol: Protocol) -> None:
 
     That is more than `MOSTLY_EXACT` times the norm of what should be decoded: the identity L×L of each of N chunks.
     """
-    # A protocol with a code has a specification only if its rounds end as soon as the sum is decodable exactly.
-    code, waits_for_exact_sum = protocol.code, protocol.specification is not None
-    if protocol.local is not None and protocol.local.message_code is not None:
-        code, waits_for_exact_sum = protocol.local.message_code, protocol.local.waits_for_exact_sum
-    if code is None or not waits_for_exact_sum:
+    code = protocol.code if protocol.local is None else protocol.local.message_code
+    if code is None or not protocol.waits_for_exact_sum:
         return
     norm_of_exact_decode = np.sqrt(code.assignment.num_chunks * code.num_blocks)
     bound = MOSTLY_EXACT * norm_of_exact_decode

@@ -110,7 +110,7 @@ def voting_value_and_grad(
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         everywhere = Layout(auto_mesh).replicate((coding.encode, is_wrong))
         padded_encode, padded_is_wrong = pad_leading_axis(everywhere, num_devices)
-        step_on_devices = on_each_device(on_device, auto_mesh, axis, num_shared=4)
+        step_on_devices = on_each_device(on_device, auto_mesh, axis, num_whole_arguments=4)
         has_arrived = code.sent(progress)[:, 0]
         gradient, value, info = step_on_devices(
             params, args, has_arrived, has_enough, batch, padded_encode, padded_is_wrong

@@ -205,7 +205,7 @@ class Coordinator:
             worker,
             begin=min(turn.begin, times[0]),
             compute_start=times[0],
-            first_on_version=header.get("first_on_version"),
+            first_unit_on_version=header.get("first_unit_on_version"),
             unit_ends=tuple(times[1:-1]),
             compute_end=compute_end,
             send_start=send_start,

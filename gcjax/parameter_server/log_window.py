@@ -194,10 +194,10 @@ def _shifted(turn: Turn, commits: int, units: int) -> Turn:
 
     A commit that falls below 0 is -1, none; a version that does is 0, and one that was -1, none, stays so.
     """
-    first_on_version = None if turn.first_on_version is None else turn.first_on_version + units
+    first_unit_on_version = None if turn.first_unit_on_version is None else turn.first_unit_on_version + units
     fields: dict[str, Any] = {
         "first_unit": turn.first_unit + units,
-        "first_on_version": first_on_version,
+        "first_unit_on_version": first_unit_on_version,
         "commit": max(turn.commit + commits, -1),
     }
     return turn._replace(version=max(turn.version + commits, min(turn.version, 0)), **fields)

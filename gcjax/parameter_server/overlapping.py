@@ -97,7 +97,7 @@ def push_message(push: Push, clock_offset: float) -> Message:
     header = {
         "kind": "push",
         "turn": push.turn,
-        "first_on_version": push.first_on_version,
+        "first_unit_on_version": push.first_unit_on_version,
         **losses_header(push.unit_results),
         "num_lost": 0,
     }

@@ -55,7 +55,7 @@ class Push(NamedTuple):
       turn: the number of the turn that ends with it.
       change: of the parameters.
       unit_results: of the units that were computed since the last push.
-      first_on_version: the first unit on the version that was read for this turn; behind the last one if none is.
+      first_unit_on_version: the first unit on the version that was read for this turn; behind the last one if none is.
       compute_start: seconds, when the first unit began.
       unit_ends: seconds, when each unit ended.
     """
@@ -63,7 +63,7 @@ class Push(NamedTuple):
     turn: int
     change: Any
     unit_results: tuple[UnitResult, ...]
-    first_on_version: int
+    first_unit_on_version: int
     compute_start: float
     unit_ends: tuple[float, ...]
 
@@ -92,7 +92,7 @@ class OverlappingProgram:
         self._awaited_order: Any = None  # the order whose push is not sent yet
         self._unit_results: list[UnitResult] = []  # since the last push
         self._unit_ends: list[float] = []  # seconds, of the same units
-        self._first_unit, self._first_on_version, self._compute_start = -1, -1, 0.0  # of the next push
+        self._first_unit, self._first_unit_on_version, self._compute_start = -1, -1, 0.0  # of the next push
         self._job, self.is_going = Job(unit=-1, gradient_params=params, stretch_number=0), False
         self._condition = threading.Condition()
 
@@ -154,7 +154,7 @@ class OverlappingProgram:
                 self._local_at_arrived_push = self._initial_local
             if order.begins_anew or not (has_arrived and self.is_going and order.first_unit == self._first_unit):
                 self._go_back_to_arrived(order)
-            self._awaited_order, self._first_on_version = order, self._first_unit + len(self._unit_results)
+            self._awaited_order, self._first_unit_on_version = order, self._first_unit + len(self._unit_results)
             push = self._new_push() if self._unit_results else None
             local_before = self._local
             if version_params is not None and order.version != local_before.version:
@@ -215,7 +215,7 @@ class OverlappingProgram:
             turn=self._awaited_order.turn,
             change=change,
             unit_results=tuple(self._unit_results),
-            first_on_version=self._first_on_version,
+            first_unit_on_version=self._first_unit_on_version,
             compute_start=self._compute_start,
             unit_ends=tuple(self._unit_ends),
         )

@@ -206,7 +206,17 @@ def _decide(
         progress=jnp.where(begins, 0, view.progress),
     )
     stops_turns, alarm_time = _stop_and_alarm(rule, view)
-    fields = commit.happens, commit.is_taken, is_cut_off, begins, pulls, view.version, num_units, view.alive, view.idle
+    fields = (
+        commit.happens,
+        commit.is_committed,
+        is_cut_off,
+        begins,
+        pulls,
+        view.version,
+        num_units,
+        view.alive,
+        view.idle,
+    )
     # As few arrays as can be, since each that is read by the host costs a transfer of its own.
     integers = jnp.stack(
         [

@@ -35,7 +35,7 @@ class Turn(NamedTuple):
       num_units: of the turn at most; 0 if it has no such number.
       num_lost: the units that were begun and did not end.
       num_counted: the units that the plan of a code takes; None for all that ended, if the message has arrived.
-      first_on_version: the first unit that was computed on the version; None for all.
+      first_unit_on_version: the first unit that was computed on the version; None for all.
       is_ignored: whether the message has arrived, and the rule has ignored it.
     """
 
@@ -52,7 +52,7 @@ class Turn(NamedTuple):
     num_units: int = 0
     num_lost: int = 0
     num_counted: int | None = None
-    first_on_version: int | None = None
+    first_unit_on_version: int | None = None
     is_ignored: bool = False
 
     @property
@@ -173,10 +173,10 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
 def with_room_for_log(rule: Rule, log: TurnLog) -> Rule:
     """The rule with room for as many contributions as the commits of a log have.
 
-    Only where all pushes of a worker to a commit are one contribution (`column_per_worker`) may they be more than the
-    rule says: a turn that was lost as the worker left divides them.
+    Only where all pushes of a worker to a commit are one contribution (`one_contribution_per_worker`) may they be more
+    than the rule says: a turn that was lost as the worker left divides them.
     """
-    if not rule.column_per_worker:
+    if not rule.one_contribution_per_worker:
         return rule
     num_workers = len(log.turns)
     contributions_per_worker = max(map(_num_contributions, log.turns), default=0)
@@ -268,7 +268,7 @@ def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = N
         first_unit=values(lambda turn: turn.first_unit, num_units),
         num_begun=values(lambda turn: turn.num_begun, 0),
         num_sent_units=values(lambda turn: turn.num_sent_units, 0),
-        first_on_version=values(_first_on_version, 0),
+        first_unit_on_version=values(_first_unit_on_version, 0),
         version=values(lambda turn: turn.version, -1),
         commit=values(lambda turn: turn.commit, -1),
         position=values(lambda turn: turn.position, 0),
@@ -280,6 +280,6 @@ def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = N
     )
 
 
-def _first_on_version(turn: Turn) -> int:
+def _first_unit_on_version(turn: Turn) -> int:
     """The first unit of a turn that was computed on its version."""
-    return turn.first_unit if turn.first_on_version is None else turn.first_on_version
+    return turn.first_unit if turn.first_unit_on_version is None else turn.first_unit_on_version

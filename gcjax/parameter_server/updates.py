@@ -46,7 +46,11 @@ class Updates:
         local = protocol.local
         self._optimizer = optimizer if local is None or local.merge is None else local.merge
         self._gradient_sign = 1.0 if local is None else -1.0  # of a change: an optimizer steps against its gradient
-        self._weight, self._joins_pushes_of_worker, self._num_workers = rule.weight, rule.column_per_worker, num_workers
+        self._weight, self._joins_pushes_of_worker, self._num_workers = (
+            rule.weight,
+            rule.one_contribution_per_worker,
+            num_workers,
+        )
         self.params = params
         self.opt_state = jax.jit(self._optimizer.init)(params)
         self.layout = wire.layout_of(params)

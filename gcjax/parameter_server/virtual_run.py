@@ -52,6 +52,24 @@ class Delays(NamedTuple):
     commit: float
 
 
+class _Event(NamedTuple):
+    """What is to happen; events are in order of these, and no two have the same number.
+
+    Attributes:
+      time: seconds, when it happens.
+      arrival: seconds, when it would if the server were free.
+      number: counted as they are noted.
+      is_at_server: whether it waits until the server is free.
+      action: `(now) -> None`.
+    """
+
+    time: float
+    arrival: float
+    number: int
+    is_at_server: bool
+    action: Callable[[float], None]
+
+
 def virtual_schedule(
     protocol: Protocol,
     durations: np.ndarray,
@@ -102,9 +120,7 @@ class _VirtualRun:
         self._now = self._server_free_time = 0.0
         self._clock = EventClock(lambda: self._now)
         self._commits, self._members = Commits(self._setup), Members(self._setup)
-        # Each event: its time, its first time (it may wait for the server), its number, whether it is at the server,
-        # and what happens: `(now) -> None`.
-        self._events: list[tuple[float, float, int, bool, Callable[[float], None]]] = []
+        self._events: list[_Event] = []  # a heap
         self._event_numbers, self._is_over = itertools.count(), False
         self._connections: dict[int, _Connection] = {}
         self._process_numbers = [0] * durations.shape[1]  # the number of the process that each worker is
@@ -127,17 +143,17 @@ class _VirtualRun:
         self._begin(absences)
         while not self._is_over:
             timer_time = max(self._coordinator.next_timer, self._server_free_time)
-            if timer_time < (self._events[0][0] if self._events else math.inf):
+            if timer_time < (self._events[0].time if self._events else math.inf):
                 self._act_at_server(timer_time, lambda now: None, self._delays.report)
                 continue
-            if not self._events or math.isinf(self._events[0][0]):
+            if not self._events or math.isinf(self._events[0].time):
                 break
-            time, arrival, number, is_at_server, action = heapq.heappop(self._events)
-            if is_at_server and time < self._server_free_time:
-                heapq.heappush(self._events, (self._server_free_time, arrival, number, is_at_server, action))
+            event = heapq.heappop(self._events)
+            if event.is_at_server and event.time < self._server_free_time:
+                heapq.heappush(self._events, event._replace(time=self._server_free_time))
             else:
-                self._now = time
-                action(time)
+                self._now = event.time
+                event.action(event.time)
         return jax.device_get(self._commits.schedule(max([self._now, *self._commits.log.commit_times[-1:]])))
 
     def _begin(self, absences: Absences | None) -> None:
@@ -162,7 +178,7 @@ class _VirtualRun:
 
     def _add_event(self, time: float, action: Callable[[float], None], *, is_at_server: bool) -> None:
         """Notes what happens at a time; what happens at the server waits until that is free."""
-        heapq.heappush(self._events, (time, time, next(self._event_numbers), is_at_server, action))
+        heapq.heappush(self._events, _Event(time, time, next(self._event_numbers), is_at_server, action))
 
     def _surroundings(self, worker: int) -> Surroundings:
         """What a worker acts on: the events of this run, after the seconds that its messages take."""

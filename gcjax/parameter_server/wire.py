@@ -166,7 +166,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "push": {
         "compute_start": _is_time,
         "unit_ends": _are_times,
-        "first_on_version": _is_unit,
+        "first_unit_on_version": _is_unit,
         "is_finite": lambda value: isinstance(value, bool),
         "loss": _is_number,
         "num_lost": _is_number,

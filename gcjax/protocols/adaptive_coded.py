@@ -102,16 +102,16 @@ def adaptive_coded(
             num_workers, decodable=[decodable_progress(candidate.code) for candidate in checked_candidates]
         )
 
+    waits_for_exact_sum = all(candidate.stop.waits_for_exact_sum for candidate in checked_candidates)
     return Protocol(
         rounds.schedule,
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
-        specification=specification
-        if all(candidate.stop.waits_for_exact_sum for candidate in checked_candidates)
-        else None,
+        specification=specification if waits_for_exact_sum else None,
         num_workers=rounds.num_workers,
         rule=_not_served,
+        waits_for_exact_sum=waits_for_exact_sum,
     )
 
 

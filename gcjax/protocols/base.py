@@ -100,7 +100,6 @@ class LocalWork(NamedTuple):
         its chunk number n % K. A commit decodes the messages of those with a contribution to it, with the weight of
         this contribution. It needs `gradients_at_version`; the local parameters are then the gradients that are kept,
         [W, K, ...]. None where messages are of their own units only.
-      waits_for_exact_sum: whether a commit waits until messages of `message_code` decode exactly.
       single_steps: whether a contribution is one unit, so that a run needs no loop for its steps.
     """
 
@@ -118,7 +117,6 @@ class LocalWork(NamedTuple):
     servers: GroupServers | None = None
     fragments: Fragments | None = None
     message_code: GradientCode | None = None
-    waits_for_exact_sum: bool = False
     single_steps: bool = False
 
 
@@ -187,6 +185,7 @@ class Protocol(NamedTuple):
       num_workers: W, where the rows of the code are not the workers; None where they are, or any number will do.
       has_group_servers: whether workers send to servers of their groups, and each commit is a message of one of these
         to the central server.
+      waits_for_exact_sum: whether a commit waits until messages of `code`, or of `local`'s, decode exactly.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -202,6 +201,7 @@ class Protocol(NamedTuple):
     rule: Callable[[int], Rule] | None = None
     num_workers: int | None = None
     has_group_servers: bool = False
+    waits_for_exact_sum: bool = False
 
     def __call__(
         self, durations: jax.Array, network: Network | None = None, absences: Absences | None = None

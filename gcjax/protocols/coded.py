@@ -80,6 +80,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         round_units=code.assignment.load,
         specification=specification if stopping_rule.waits_for_exact_sum else None,
         rule=real_clock_rule,
+        waits_for_exact_sum=stopping_rule.waits_for_exact_sum,
     )
 
 

@@ -88,6 +88,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         round_units=load,
         specification=specification,
         rule=_not_served,
+        waits_for_exact_sum=True,
     )
 
 

@@ -199,5 +199,5 @@ def _rule(
         needs_everybody=min_quorum == num_workers,
         weight=share_of_steps,
         num_contributions=_NUM_VERSIONS * num_workers,
-        column_per_worker=True,
+        one_contribution_per_worker=True,
     )

@@ -84,7 +84,7 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
         waits_for_commit=True,
         weight=1.0 / num_workers,
         num_contributions=_NUM_VERSIONS * num_workers,
-        column_per_worker=True,
+        one_contribution_per_worker=True,
     )
 
 

@@ -146,14 +146,16 @@ def _coded_protocol(
 ) -> Protocol:
     """The protocol of groups with codes, one for all or one for each; `stop` is when their rounds stop."""
     coded_groups = checked_coded_groups(groups, code, stop, central_seconds)
+    waits_for_exact_sum = coded_groups.stopping_rule.waits_for_exact_sum
     return Protocol(
         coded_groups.schedule,
         coded_groups.joint_code,
         round_units=coded_groups.joint_code.assignment.load,
-        specification=coded_groups.specification if coded_groups.stopping_rule.waits_for_exact_sum else None,
+        specification=coded_groups.specification if waits_for_exact_sum else None,
         rule=_not_served_with_codes,
         num_workers=coded_groups.num_workers,
         has_group_servers=True,
+        waits_for_exact_sum=waits_for_exact_sum,
     )
 
 

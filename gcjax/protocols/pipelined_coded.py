@@ -109,12 +109,13 @@ def pipelined_coded(code: GradientCode, *, wait_for: int | None = None) -> Proto
         max_staleness=lambda _: load - 1,
         local=LocalWork(
             optimizer=optax.sgd(1.0), merge=None, pull=own_params, gradients_at_version=True,
-            max_contributions=load, message_code=code, waits_for_exact_sum=stopping_rule.waits_for_exact_sum,
+            max_contributions=load, message_code=code,
         ),
         max_weight=max(1.0, num_workers / num_chunks),
         specification=specification,
         rule=_not_served,
         num_workers=num_workers,
+        waits_for_exact_sum=stopping_rule.waits_for_exact_sum,
     )  # fmt: skip
 
 

@@ -149,5 +149,5 @@ def _rule(num_workers: int) -> Rule:
         memory=nothing_yet,
         remember=remember,
         num_contributions=num_workers,
-        column_per_worker=True,
+        one_contribution_per_worker=True,
     )

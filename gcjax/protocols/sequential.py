@@ -120,6 +120,7 @@ def protocol_of_rounds(
         round_units=num_units,
         num_workers=num_workers,
         rule=_not_served,
+        waits_for_exact_sum=True,
     )
 
 

@@ -61,7 +61,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     def rule_with_commit_on_slowest(num_workers: int) -> Rule:
         """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
-        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, column_per_worker=True)
+        rule = _COMMIT_ON_SLOWEST._replace(overlaps=overlap, one_contribution_per_worker=True)
         return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions * num_workers)
 
     def rule(num_workers: int) -> Rule:

@@ -28,14 +28,14 @@ class Exchanges(NamedTuple):
       pending_units: int[W], the steps of each worker since its last push.
       read: int[W], the version that each has read last.
       pushes_of_others: int[W], the pushes of others since then.
-      is_exchanging: int[W], 1 from a worker's read to its push.
+      num_open_exchanges: int[W], 1 from a worker's read to its push.
     """
 
     version: Numbers
     pending_units: Numbers
     read: Numbers
     pushes_of_others: Numbers
-    is_exchanging: Numbers
+    num_open_exchanges: Numbers
 
 
 @comparable
@@ -61,14 +61,14 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
             pending_units=zero,
             read=zero,
             pushes_of_others=zero,
-            is_exchanging=zero,
+            num_open_exchanges=zero,
         ),
         sizes=Exchanges(
             version=2,
             pending_units=zero + steps + 1,
             read=two_values,
             pushes_of_others=one_value,
-            is_exchanging=two_values,
+            num_open_exchanges=two_values,
         ),
         worker=Role(
             actions=(Action("unit", program.unit, event=STEP, matches=adds_one_unit),),
@@ -77,7 +77,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
                 pending_units=is_own_entry(num_workers, worker),
                 read=False,
                 pushes_of_others=False,
-                is_exchanging=False,
+                num_open_exchanges=False,
             ),
             rule=program.unit_rule,
         ),
@@ -85,7 +85,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
         server=Role(
             actions=program.actions(),
             frame=lambda server: Exchanges(
-                version=True, pending_units=True, read=True, pushes_of_others=True, is_exchanging=True
+                version=True, pending_units=True, read=True, pushes_of_others=True, num_open_exchanges=True
             ),
             rule=program.server_rule,
             takes_only_actions=True,
@@ -115,16 +115,16 @@ class _Exchange(NamedTuple):
 
     def unit(self, state: Exchanges, worker: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after a local step of the worker, and whether it may take one: at most H, none in an exchange."""
-        enabled = (state.is_exchanging[worker] == 0) & (state.pending_units[worker] < self.num_local_steps)
+        enabled = (state.num_open_exchanges[worker] == 0) & (state.pending_units[worker] < self.num_local_steps)
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker takes one step, at most H between two exchanges, none while `is_exchanging`."""
+        """bool[]: whether the worker takes one step, at most H between two exchanges, none in an exchange."""
         pending_units = before.pending_units[worker]
         return (
             (after.pending_units[worker] == pending_units + 1)
             & (pending_units < self.num_local_steps)
-            & (before.is_exchanging[worker] == 0)
+            & (before.num_open_exchanges[worker] == 0)
         )
 
     def actions(self) -> tuple[Action, ...]:
@@ -148,7 +148,7 @@ class _Exchange(NamedTuple):
 
     def _is_read_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
         """bool[]: whether the worker has read the version that the event shows, for a push of its own."""
-        has_read = (after.is_exchanging[event.worker] == 1) & (after.read[event.worker] == event.version)
+        has_read = (after.num_open_exchanges[event.worker] == 1) & (after.read[event.worker] == event.version)
         is_alone_in_commit = event.group == event.worker  # the group is the lowest worker of the commit
         return has_read & is_alone_in_commit
 
@@ -160,11 +160,11 @@ class _Exchange(NamedTuple):
         after = state._replace(
             version=version,
             pushes_of_others=pushes_of_others,
-            is_exchanging=state.is_exchanging.at[worker].set(0),
+            num_open_exchanges=state.num_open_exchanges.at[worker].set(0),
             pending_units=state.pending_units.at[worker].set(0),
         )
         did_all_steps = state.pending_units[worker] >= self.num_local_steps
-        return after, did_all_steps & (state.is_exchanging[worker] == 1)
+        return after, did_all_steps & (state.num_open_exchanges[worker] == 1)
 
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after the begin of an exchange, the read of server W + w for worker w, and whether it may begin.
@@ -175,15 +175,16 @@ class _Exchange(NamedTuple):
         after = state._replace(
             read=state.read.at[worker].set(state.version),
             pushes_of_others=state.pushes_of_others.at[worker].set(0),
-            is_exchanging=state.is_exchanging.at[worker].set(1),
+            num_open_exchanges=state.num_open_exchanges.at[worker].set(1),
         )
         did_all_steps = state.pending_units[worker] >= self.num_local_steps
-        return after, did_all_steps & (state.is_exchanging[worker] == 0)
+        return after, did_all_steps & (state.num_open_exchanges[worker] == 0)
 
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
-        """bool[]: whether server W + w reads or pushes, in turn, for worker w; `is_exchanging` is 1 from read to push.
+        """bool[]: whether server W + w reads or pushes, in turn, for worker w.
 
-        `pushes_of_others int[W]` counts the versions that others have made since a worker's read.
+        `num_open_exchanges` is 1 from read to push; `pushes_of_others int[W]` counts the versions that others have made
+        since a worker's read.
         """
         worker = server - self.num_workers
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
@@ -197,12 +198,12 @@ class _Exchange(NamedTuple):
             & (new.read == old.read)
             & (new.pushes_of_others == old.pushes_of_others)
         )
-        may_push = pushes & (old.is_exchanging == 1) & is_complete & (new.pending_units == 0)
+        may_push = pushes & (old.num_open_exchanges == 1) & is_complete & (new.pending_units == 0)
         has_newest = (
             (new.read == before.version) & (new.pushes_of_others == 0) & (new.pending_units == old.pending_units)
         )
-        may_read = (after.version == before.version) & (old.is_exchanging == 0) & has_newest
-        return others_as_expected & (new.is_exchanging == 1 - old.is_exchanging) & (may_push | may_read)
+        may_read = (after.version == before.version) & (old.num_open_exchanges == 0) & has_newest
+        return others_as_expected & (new.num_open_exchanges == 1 - old.num_open_exchanges) & (may_push | may_read)
 
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """bool[]: whether a push by server W + w has H units of worker w, and is stale by at most others' pushes.

@@ -58,7 +58,7 @@ class Groups(NamedTuple):
       pending_units: int[W], the units of each since its group has read.
       read: int[W], the version that each group has read last.
       pushes_of_others: int[W], the pushes of others since then.
-      has_pushed: int[W], 1 from a group's push to its read.
+      num_unread_pushes: int[W], 1 from a group's push to its read.
       level: int[], how often groups have been halved.
     """
 
@@ -67,7 +67,7 @@ class Groups(NamedTuple):
     pending_units: Numbers
     read: Numbers
     pushes_of_others: Numbers
-    has_pushed: Numbers
+    num_unread_pushes: Numbers
     level: Numbers
 
 
@@ -89,7 +89,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
             pending_units=zero_per_worker,
             read=zero_per_worker,
             pushes_of_others=zero_per_worker,
-            has_pushed=zero_per_worker,
+            num_unread_pushes=zero_per_worker,
             level=zero,
         ),
         sizes=Groups(
@@ -98,7 +98,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
             pending_units=zero_per_worker + grouping.loads + 1,
             read=two_values,
             pushes_of_others=one_value,
-            has_pushed=two_values,
+            num_unread_pushes=two_values,
             level=len(grouping.levels),
         ),
         worker=Role(
@@ -155,7 +155,7 @@ class _Program(NamedTuple):
         """
         is_member = state.group == state.group[worker]
         min_pending_units = jnp.min(jnp.where(is_member, state.pending_units, state.pending_units[worker]))
-        group_has_read = state.has_pushed[state.group[worker]] == 0
+        group_has_read = state.num_unread_pushes[state.group[worker]] == 0
         nobody_is_behind = (state.pending_units[worker] == min_pending_units) | bool(self.grouping.codes)
         enabled = group_has_read & nobody_is_behind & self.may_do_another(state.pending_units[worker], worker)
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
@@ -163,11 +163,11 @@ class _Program(NamedTuple):
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read.
 
-        `group int[W]` is the lowest worker of each one's group; `has_pushed` at that worker is 1 from push to read.
+        `group int[W]` is the lowest worker of each one's group; `num_unread_pushes` is 1 there from push to read.
         """
         pending_units = before.pending_units[worker]
         is_behind = (before.group == before.group[worker]) & (before.pending_units < pending_units)
-        group_has_read = before.has_pushed[before.group[worker]] == 0
+        group_has_read = before.num_unread_pushes[before.group[worker]] == 0
         waits_for_nobody = ~is_behind.any() | bool(self.grouping.codes)
         may_do_unit = waits_for_nobody & self.may_do_another(pending_units, worker) & group_has_read
         return (after.pending_units[worker] == pending_units + 1) & may_do_unit
@@ -215,7 +215,7 @@ class _Program(NamedTuple):
         same_group = group == event.group
         if self.grouping.codes:  # who has done nothing is not in the commit, and may be the lowest
             same_size, same_group = event.size <= jnp.sum(after.group == group), after.group[event.group] == group
-        has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
+        has_read = (after.num_unread_pushes[group] == 0) & (after.read[group] == event.version)
         waited_wrongly = event.waited & (not self.grouping.may_wait)
         is_read_of_group = has_read & same_group & same_size
         may_work = self.may_do_another(after.pending_units[event.worker], event.worker)
@@ -241,9 +241,9 @@ class _Program(NamedTuple):
         after = state._replace(
             version=version,
             pushes_of_others=pushes_of_others,
-            has_pushed=jnp.where(is_entry_of_group, 1, state.has_pushed),
+            num_unread_pushes=jnp.where(is_entry_of_group, 1, state.num_unread_pushes),
         )
-        return after, is_member.any() & is_done.all() & (state.has_pushed[lowest_member] == 0)
+        return after, is_member.any() & is_done.all() & (state.num_unread_pushes[lowest_member] == 0)
 
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the group's read, and whether it has pushed; the group is split as the present level says."""
@@ -265,12 +265,12 @@ class _Program(NamedTuple):
             group=jnp.where(is_member, group_at_level, state.group),
             read=jnp.where(is_member, state.version, state.read),
             pushes_of_others=jnp.where(is_member, 0, state.pushes_of_others),
-            has_pushed=jnp.where(is_member, 0, state.has_pushed),
+            num_unread_pushes=jnp.where(is_member, 0, state.num_unread_pushes),
             pending_units=jnp.where(is_member, 0, state.pending_units),
             level=level,
         )
         group_exists, lowest_member = is_member.any(), server - self.num_workers
-        return after, group_exists & (state.has_pushed[lowest_member] == 1)
+        return after, group_exists & (state.num_unread_pushes[lowest_member] == 1)
 
     def _read_and_stay_together(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the read of a group that is not split yet, and whether it may read."""
@@ -280,21 +280,22 @@ class _Program(NamedTuple):
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a server pushes and reads alternately, for its own members, and others count its pushes.
 
-        Nothing else changes. `has_pushed` and `pushes_of_others` count at a group's lowest worker, and are 0 elsewhere.
+        Nothing else changes. `num_unread_pushes` and `pushes_of_others` count at a group's lowest worker; elsewhere
+        they are 0.
         """
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         pushes = after.version == before.version + 1
         others_counted = after.pushes_of_others == before.pushes_of_others + jnp.where(
             self._is_lowest_member(before) & ~is_member & pushes, 1, 0
         )
-        names = ("group", "pending_units", "read", "has_pushed")
+        names = ("group", "pending_units", "read", "num_unread_pushes")
         pairs = [(getattr(before, name), getattr(after, name)) for name in names]
         other_fields_are_same = [old == new for old, new in pairs if old is not new]
         others_as_expected = (jnp.stack([*other_fields_are_same, others_counted]).all(axis=0) | is_member).all()
-        alternates = after.has_pushed[lowest_member] == 1 - before.has_pushed[lowest_member]
+        alternates = after.num_unread_pushes[lowest_member] == 1 - before.num_unread_pushes[lowest_member]
         is_other_member = is_member & ~is_own_entry(self.num_workers, lowest_member)
-        only_at_lowest = ~(is_other_member & (after.has_pushed > 0)).any()
-        may_push = before.has_pushed[lowest_member] == 0
+        only_at_lowest = ~(is_other_member & (after.num_unread_pushes > 0)).any()
+        may_push = before.num_unread_pushes[lowest_member] == 0
         is_push = pushes & may_push & self._is_push(before, after, is_member)
         is_read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
         return is_member.any() & others_as_expected & alternates & only_at_lowest & (is_push | is_read)

@@ -132,7 +132,8 @@ def _single_workers(
     def state_after_join(state: Groups, worker: jax.Array) -> Groups:
         """The state in which the worker must read before it does a unit."""
         return state._replace(
-            has_pushed=state.has_pushed.at[worker].set(1), pending_units=state.pending_units.at[worker].set(0)
+            num_unread_pushes=state.num_unread_pushes.at[worker].set(1),
+            pending_units=state.pending_units.at[worker].set(0),
         )
 
     return specification._replace(members=lambda alive: specification._replace(state_after_join=state_after_join))

@@ -22,14 +22,14 @@ class Multiplexed(NamedTuple):
 
     Attributes:
       num_rounds: int[], the rounds that have ended.
-      has_answered: int[W], who has answered in this round.
+      num_answers: int[W], of each in this round: 1 once it has answered.
       late: int[window - 1, W], who was late in the rounds before, the latest first.
       uncoded_parts: int[window - 1 + burst, W], the uncoded parts that each has done.
       coded_shares: int[window - 1 + burst, burst, W], who has done its share of which coded part.
     """
 
     num_rounds: Numbers
-    has_answered: Numbers
+    num_answers: Numbers
     late: Numbers
     uncoded_parts: Numbers
     coded_shares: Numbers
@@ -100,7 +100,7 @@ class _Multiplex(NamedTuple):
         num_uncoded_parts = self.window - 1
         is_uncoded = (age < num_uncoded_parts) | (state.uncoded_parts < num_uncoded_parts)
         # Jobs older than the first round do not exist.
-        is_done = (age <= state.num_rounds) & (is_uncoded | self.has_coded_parts) & (state.has_answered == 1)[None]
+        is_done = (age <= state.num_rounds) & (is_uncoded | self.has_coded_parts) & (state.num_answers == 1)[None]
         age_of_part, did_share = num_uncoded_parts + coded_part, is_done & ~is_uncoded
         coded_shares = state.coded_shares.at[age_of_part, coded_part].set(
             did_share[num_uncoded_parts:].astype(jnp.int32)
@@ -112,7 +112,7 @@ class _Multiplex(NamedTuple):
         uncoded_parts, coded_shares = self.parts_after_round(state)
         return Multiplexed(
             num_rounds=state.num_rounds + 1,
-            has_answered=jnp.zeros_like(state.has_answered),
+            num_answers=jnp.zeros_like(state.num_answers),
             late=late_after_round(state),
             uncoded_parts=with_new_first_row(uncoded_parts, jnp.zeros_like(uncoded_parts[0])),
             coded_shares=with_new_first_row(coded_shares, jnp.zeros_like(coded_shares[0])),

@@ -46,9 +46,9 @@ class SequentialCode(NamedTuple):
         """The state after the round, and whether it may end: who is late now conforms with the bursty model.
 
         Nobody may be late again `burst` or more rounds after being late in the window, and at most `max_slow` different
-        workers are late in it. `has_answered int[W]` is 0 for the late ones of this round; `server` is the only one.
+        workers are late in it. `num_answers int[W]` is 0 for the late ones of this round; `server` is the only one.
         """
-        is_late, was_late_before = state.has_answered == 0, state.late.any(axis=0)  # in this round, in those before
+        is_late, was_late_before = state.num_answers == 0, state.late.any(axis=0)  # in this round, in those before
         # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
         must_answer = state.late[self.burst - 1 :].any(axis=0)
         num_newly_late = (is_late & ~was_late_before).sum()
@@ -62,7 +62,7 @@ class SequentialCode(NamedTuple):
 
         Late are, in the last window of rounds, at most `max_slow` workers, each within `burst` rounds.
         """
-        late = jnp.concatenate([1 - before.has_answered[None], before.late])  # [window, W], the latest round first
+        late = jnp.concatenate([1 - before.num_answers[None], before.late])  # [window, W], the latest round first
         rounds_ago = jnp.arange(late.shape[0])[:, None]
         last_late = jnp.min(jnp.where(late == 1, rounds_ago, late.shape[0]), axis=0)
         first_late = jnp.max(jnp.where(late == 1, rounds_ago, -1), axis=0)
@@ -80,7 +80,7 @@ class SequentialCode(NamedTuple):
 
         Round r has the units r * load, ..., (r + 1) * load - 1.
         """
-        is_first = (before.has_answered[event.worker] == 0) & (after.has_answered[event.worker] == 1)
+        is_first = (before.num_answers[event.worker] == 0) & (after.num_answers[event.worker] == 1)
         return (event.unit // self.load == before.num_rounds) & is_first
 
     def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
@@ -93,20 +93,20 @@ class SequentialCode(NamedTuple):
         Job j begins in round j, so its first unit is `j * load`; as many units must be done for it as the event shows.
         If a round has just ended, nobody has answered in the new one yet.
         """
-        ends_now = (after.num_rounds == before.num_rounds + 1) & (before.has_answered.sum() > 0)
-        ended_before = (after.num_rounds == before.num_rounds) & (before.has_answered.sum() == 0)
+        ends_now = (after.num_rounds == before.num_rounds + 1) & (before.num_answers.sum() > 0)
+        ended_before = (after.num_rounds == before.num_rounds) & (before.num_answers.sum() == 0)
         job = event.unit // self.load
         same_units_at_end = self.units_of_job(before, job) == event.size
         return (ends_now & same_units_at_end) | (ended_before & (self.units_of_ended_round(before, job) == event.size))
 
 
 def sequential_specification(name: str, initial_state: Any, code: SequentialCode) -> Specification:
-    """The specification of a code; `initial_state` is all zeros, and has `num_rounds` and `has_answered int[W]`.
+    """The specification of a code; `initial_state` is all zeros, and has `num_rounds` and `num_answers int[W]`.
 
     Other fields are taken to be 0 or 1; rounds above `delay` count as `delay`. A round ends with or without a commit:
     the same step, shown by different events.
     """
-    num_workers, state_type, delay = initial_state.has_answered.size, type(initial_state), code.delay
+    num_workers, state_type, delay = initial_state.num_answers.size, type(initial_state), code.delay
     end_without_commit = Action("end round", code.end_round, SEND, code.is_send_after_round)
     end_with_commit = Action("end round and commit", code.end_round, COMMIT, code.is_commit_of_event)
     return Specification(
@@ -117,9 +117,9 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
         worker=Role(
             actions=(Action("answer", _answer, MESSAGE, code.is_first_answer),),
             frame=lambda worker: state_type(*(False,) * len(initial_state))._replace(
-                has_answered=is_own_entry(num_workers, worker)
+                num_answers=is_own_entry(num_workers, worker)
             ),
-            rule=lambda before, after, worker: (before.has_answered[worker] == 0) & (after.has_answered[worker] == 1),
+            rule=lambda before, after, worker: (before.num_answers[worker] == 0) & (after.num_answers[worker] == 1),
         ),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
         server=Role(
@@ -136,12 +136,12 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
 
 def _answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
     """The state in which the worker has answered in this round, and whether it had not."""
-    return state._replace(has_answered=state.has_answered.at[worker].set(1)), state.has_answered[worker] == 0
+    return state._replace(num_answers=state.num_answers.at[worker].set(1)), state.num_answers[worker] == 0
 
 
 def late_after_round(state: Any) -> jax.Array:
     """int[window - 1, W]: who was late in the last rounds, that which now ends first."""
-    return with_new_first_row(state.late, 1 - state.has_answered)
+    return with_new_first_row(state.late, 1 - state.num_answers)
 
 
 def with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:

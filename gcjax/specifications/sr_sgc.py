@@ -22,15 +22,15 @@ class Repeated(NamedTuple):
 
     Attributes:
       num_rounds: int[], the rounds that have ended.
-      has_answered: int[W], who has answered in this round.
+      num_answers: int[W], of each in this round: 1 once it has answered.
       late: int[window - 1, W], who was late in the rounds before.
-      did_task: int[burst, W], who has given the task of a job in its own round.
+      num_tasks_done: int[burst, W], 1 for who has given the task of a job in its own round.
     """
 
     num_rounds: Numbers
-    has_answered: Numbers
+    num_answers: Numbers
     late: Numbers
-    did_task: Numbers
+    num_tasks_done: Numbers
 
 
 @comparable
@@ -77,11 +77,11 @@ class _SelectiveRepeat(NamedTuple):
     load: int
 
     def repeats_old_task(self, state: Repeated) -> jax.Array:
-        """bool[W]: who repeats the task of the job of `burst` rounds ago, the last row of `did_task` (0 or 1).
+        """bool[W]: who repeats the task of the job of `burst` rounds ago, the last row of `num_tasks_done` (0 or 1).
 
         They are the first workers that owe it, as many as are missing from the `num_needed` tasks that decode a job.
         """
-        did_old_task = state.did_task[-1] == 1
+        did_old_task = state.num_tasks_done[-1] == 1
         owes_task = ~did_old_task & (state.num_rounds >= self.burst)  # there is none in the first rounds
         num_owing_so_far = jnp.cumsum(owes_task)
         num_missing = self.num_needed - did_old_task.sum()
@@ -89,20 +89,20 @@ class _SelectiveRepeat(NamedTuple):
 
     def has_answered_own_task(self, state: Repeated) -> jax.Array:
         """bool[W]: who has answered with the task of this round's job."""
-        return (state.has_answered == 1) & ~self.repeats_old_task(state)
+        return (state.num_answers == 1) & ~self.repeats_old_task(state)
 
     def state_of_next_round(self, state: Repeated) -> Repeated:
-        """The state at the beginning of the next round; row 0 of `late` and `did_task` is that which now ends."""
+        """The state at the beginning of the next round; row 0 of `late` and `num_tasks_done` is that which now ends."""
         return Repeated(
             num_rounds=state.num_rounds + 1,
-            has_answered=jnp.zeros_like(state.has_answered),
+            num_answers=jnp.zeros_like(state.num_answers),
             late=late_after_round(state),
-            did_task=with_new_first_row(state.did_task, self.has_answered_own_task(state)),
+            num_tasks_done=with_new_first_row(state.num_tasks_done, self.has_answered_own_task(state)),
         )
 
     def num_tasks(self, state: Repeated) -> jax.Array:
         """int[]: how many tasks there are for the job of `burst` rounds ago, at the end of this round."""
-        return ((state.did_task[-1] == 1) | ((state.has_answered == 1) & self.repeats_old_task(state))).sum()
+        return ((state.num_tasks_done[-1] == 1) | ((state.num_answers == 1) & self.repeats_old_task(state))).sum()
 
     def units_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for this round's job or that of `burst` rounds ago, at its end; others negative."""
@@ -111,7 +111,7 @@ class _SelectiveRepeat(NamedTuple):
 
     def units_of_ended_round(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
-        return jnp.where(job == state.num_rounds - 1, self.load * state.did_task[0].sum(), -1)
+        return jnp.where(job == state.num_rounds - 1, self.load * state.num_tasks_done[0].sum(), -1)
 
     def oldest_is_decodable(self, state: Repeated) -> jax.Array:
         """bool[]: whether the job of `burst` rounds ago, if there is one, can be decoded."""

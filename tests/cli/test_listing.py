@@ -87,7 +87,7 @@ def test_a_name_of_several_things_shows_all(narrow):
 
 def test_a_kind_shows_parameters(narrow):
     text = "\n".join(narrow("protocol"))
-    assert "num_local_steps, inner=None, outer=None" in text
+    assert "num_local_steps, dynamic=False, inner=None, outer=None" in text
     assert "no parameters" in text
 
 

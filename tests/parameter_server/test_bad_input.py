@@ -188,7 +188,7 @@ FLAWS = {
     "no ends": lambda header, body: ({**header, "unit_ends": []}, body),
     "ends in words": lambda header, body: ({**header, "unit_ends": ["soon"]}, body),
     "an end that never comes": lambda header, body: ({**header, "unit_ends": [float("inf")]}, body),
-    "a first fresh unit in words": lambda header, body: ({**header, "first_on_version": "the third"}, body),
+    "a first fresh unit in words": lambda header, body: ({**header, "first_unit_on_version": "the third"}, body),
     "no loss": lambda header, body: ({name: value for name, value in header.items() if name != "loss"}, body),
     "a loss in words": lambda header, body: ({**header, "loss": "none"}, body),
 }

@@ -278,7 +278,7 @@ def test_absences_that_never_begin_change_nothing(name):
     rule = PROTOCOLS[name].rule(W)
     plain = simulation.event_schedule(rule, durations, network)
     with_absences = simulation.event_schedule(rule, durations, network, absences=nobody)
-    if rule.column_per_worker:  # there is room for more contributions
+    if rule.one_contribution_per_worker:  # there is room for more contributions
         plain, with_absences = (x._replace(worker=0, unit=0, work=0, weight=0) for x in (plain, with_absences))
     jax.tree.map(np.testing.assert_array_equal, with_absences, plain)
 

@@ -241,7 +241,7 @@ def test_rounds_that_end_with_too_many_late_are_caught(name):
         silent = changed(found, "send_start", (slice(2 * units, 4 * units), worker), np.inf)
         kept = check(silent, promise(name))  # late in two rounds one after the other; a burst of one is allowed
         assert (kept.violated, kept.actor) == ("guarantee", "server") and kept.before.num_rounds <= 3
-        assert kept.before.has_answered[worker] == 0
+        assert kept.before.num_answers[worker] == 0
 
 
 @pytest.mark.slow("m_sgc")

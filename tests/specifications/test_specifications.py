@@ -321,7 +321,7 @@ def test_a_group_that_does_not_wait_for_its_members_is_caught():
 
     def push(state, server):
         after, _ = whole.server.actions[0].move(state, server)
-        return after, (server == 2) & (state.has_pushed[0] == 0) & state.pending_units.any()
+        return after, (server == 2) & (state.num_unread_pushes[0] == 0) & state.pending_units.any()
 
     result = check(with_move(whole, push, server=True))
     assert failing(result) == {"server", "all"}
@@ -346,7 +346,7 @@ def test_a_server_that_waits_for_nobody_decodes_too_late(name):
     whole = SPECIFICATIONS[name].factory(3)
 
     def impatient(state, server):
-        return whole.server.actions[0].move(state, server)[0], state.has_answered.any()
+        return whole.server.actions[0].move(state, server)[0], state.num_answers.any()
 
     found = explore(with_move(whole, impatient, server=True))
     assert set(found.failures) == {"guarantee", "property"}

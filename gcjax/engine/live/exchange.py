@@ -108,11 +108,13 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         params: Any, opt_state: Any, chunk_gradients: ChunkGradients, progress: jax.Array
     ) -> tuple[Any, Any, jax.Array]:
         """Parameters and optimizer state after the step with the decoded mean gradient, and the mean loss."""
-        mean_gradient, loss = on_each_device(mean_estimate, mesh, AXIS, num_shared=1)(progress, chunk_gradients)
+        mean_gradient, loss = on_each_device(mean_estimate, mesh, AXIS, num_whole_arguments=1)(
+            progress, chunk_gradients
+        )
         updates, opt_state = optimizer.update(gradient_from_blocks(mean_gradient, params), opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
 
-    share_on_devices = on_each_device(share_progress, mesh, AXIS, num_shared=0)
+    share_on_devices = on_each_device(share_progress, mesh, AXIS, num_whole_arguments=0)
     return Exchange(
         mesh,
         share_progress=jax.jit(share_on_devices, out_shardings=everywhere),

@@ -15,10 +15,10 @@ from gcjax.protocols.simulation.rules import Counts, Rule, View, counts_of
 
 
 class Commit(NamedTuple):
-    """Attributes: happens: bool[], whether there is a commit; is_taken: bool[W], whose messages it takes."""
+    """Attributes: happens: bool[], whether there is a commit; is_committed: bool[W], whose messages it takes."""
 
     happens: jax.Array
-    is_taken: jax.Array
+    is_committed: jax.Array
 
 
 def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax.Array) -> View:
@@ -90,13 +90,13 @@ def counts_with_message(view: View, worker: jax.Array, is_accepted: jax.Array) -
 def commit_of(rule: Rule, view: View, worker: jax.Array, asked: jax.Array) -> Commit:
     """The commit that the last event of the worker brings, a message or its leaving; none unless `asked bool[]`."""
     happens = asked & rule.commits(view, worker)
-    is_taken = jnp.ones_like(view.idle) if rule.takes is None else rule.takes(view, worker)
-    return Commit(happens, is_taken & happens)
+    is_committed = jnp.ones_like(view.idle) if rule.takes is None else rule.takes(view, worker)
+    return Commit(happens, is_committed & happens)
 
 
 def with_commit(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, commit: Commit) -> View:
     """The view after the commit, in which the rule has remembered the message, if `arrives bool[]`."""
-    return without_messages(with_memory(rule, view, worker, arrives, commit.happens), commit.is_taken)
+    return without_messages(with_memory(rule, view, worker, arrives, commit.happens), commit.is_committed)
 
 
 def with_memory(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, happens: jax.Array) -> View:
@@ -106,20 +106,20 @@ def with_memory(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, h
     return view._replace(memory=jax.tree.map(lambda new, old: jnp.where(arrives, new, old), remembered, view.memory))
 
 
-def without_messages(view: View, is_taken: jax.Array) -> View:
-    """The view in which the messages of the workers of `is_taken bool[W]` wait for no commit any more."""
-    return _with_counts(view._replace(num_uncommitted=jnp.where(is_taken, 0, view.num_uncommitted)))
+def without_messages(view: View, is_committed: jax.Array) -> View:
+    """The view in which the messages of the workers of `is_committed bool[W]` wait for no commit any more."""
+    return _with_counts(view._replace(num_uncommitted=jnp.where(is_committed, 0, view.num_uncommitted)))
 
 
-def without_own_messages(view: View, worker: jax.Array, is_taken: jax.Array) -> View:
-    """The view in which the messages of the worker wait for no commit any more, if `is_taken bool[]`.
+def without_own_messages(view: View, worker: jax.Array, are_committed: jax.Array) -> View:
+    """The view in which the messages of the worker wait for no commit any more, if they `are_committed bool[]`.
 
     They are the only ones that wait for one, and everybody is alive: then all are silent, that is without messages.
     """
     assert view.counts is not None
-    max_uncommitted = jnp.where(is_taken, 0, jnp.iinfo(jnp.int32).max)
+    max_uncommitted = jnp.where(are_committed, 0, jnp.iinfo(jnp.int32).max)
     all_silent = Counts(jnp.zeros((), jnp.int32), jnp.full((), view.idle.size, jnp.int32))
-    counts = jax.tree.map(lambda after, before: jnp.where(is_taken, after, before), all_silent, view.counts)
+    counts = jax.tree.map(lambda after, before: jnp.where(are_committed, after, before), all_silent, view.counts)
     return view._replace(num_uncommitted=view.num_uncommitted.at[worker].min(max_uncommitted), counts=counts)
 
 

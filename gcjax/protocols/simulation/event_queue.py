@@ -279,26 +279,26 @@ class Queue(TurnQueue):
           view_before: what the rule saw before, where it says whose messages are taken; otherwise None.
         """
         state = self.with_everybody(state)
-        is_taken = jnp.broadcast_to(happens, state.phase.shape)
+        is_committed = jnp.broadcast_to(happens, state.phase.shape)
         if self.rule.takes is not None and view_before is not None:
-            is_taken &= self.rule.takes(view_before, worker)
+            is_committed &= self.rule.takes(view_before, worker)
             num_uncommitted = view_before.num_uncommitted
             has_message = num_uncommitted > 0  # whoever has left need not have one
-            has_taken_message = is_taken if self.changes is None else is_taken & has_message
+            has_taken_message = is_committed if self.changes is None else is_committed & has_message
             state = self._with_commit_of_messages(state, has_taken_message, view_before.num_commits)
-        state = state._replace(view=decisions.without_messages(state.view, is_taken))
+        state = state._replace(view=decisions.without_messages(state.view, is_committed))
         if self.rule.cuts_off is None:
             return state
         return self._with_cut_off_turns(state, happens & self.rule.cuts_off(state.view, worker))
 
-    def _with_commit_of_messages(self, state: State, is_taken: jax.Array, commit_number: jax.Array) -> State:
-        """The state in which the last messages of the workers of `is_taken bool[W]` are part of a commit."""
-        worker = jnp.arange(is_taken.size)
-        position_in_commit = jnp.cumsum(is_taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
+    def _with_commit_of_messages(self, state: State, is_committed: jax.Array, commit_number: jax.Array) -> State:
+        """The state in which the last messages of the workers of `is_committed bool[W]` are part of a commit."""
+        worker = jnp.arange(is_committed.size)
+        position_in_commit = jnp.cumsum(is_committed, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
         last_turn = state.num_turns - 1
         integers = state.ended_turns.integers
         out_of_bounds = integers.shape[0]
-        entry = jnp.where(is_taken, last_turn, out_of_bounds), worker  # out of bounds: dropped
+        entry = jnp.where(is_committed, last_turn, out_of_bounds), worker  # out of bounds: dropped
         integers = integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
         integers = integers.at[(*entry, INTEGERS.index("position"))].set(position_in_commit, mode="drop")
         return state._replace(ended_turns=state.ended_turns._replace(integers=integers))

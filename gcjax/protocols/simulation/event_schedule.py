@@ -63,7 +63,7 @@ def event_schedule(
     # One commit more, to see whether there was room.
     turns, time, horizon = _simulated_turns(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.splits_by_version else 1)
-    is_lossy = jnp.isfinite(time[-1]) | (not rule.column_per_worker and _most_messages(turns) > max_messages)
+    is_lossy = jnp.isfinite(time[-1]) | (not rule.one_contribution_per_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
         _raise_no_room(turns, time, max_messages)
     horizon = jnp.where(is_lossy, jnp.nan, horizon)  # refused by the check of any schedule
@@ -78,7 +78,7 @@ def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -
       num_workers: W.
       num_lost: the most turns that a worker loses since it leaves.
     """
-    if not rule.column_per_worker or rule.num_contributions <= num_workers:
+    if not rule.one_contribution_per_worker or rule.num_contributions <= num_workers:
         return rule
     return rule._replace(num_contributions=rule.num_contributions + num_lost * num_workers)
 
@@ -102,7 +102,7 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
         weight=rule.weight if weight_is_number else 1.0,
         num_contributions=rule.num_contributions,
         splits_by_version=rule.splits_by_version,
-        column_per_worker=rule.column_per_worker,
+        one_contribution_per_worker=rule.one_contribution_per_worker,
     )
     if weight_is_number:
         return record

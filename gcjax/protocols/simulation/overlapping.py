@@ -33,5 +33,9 @@ def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, c
     send_start = jnp.where(jnp.isfinite(stop), planned_send, jnp.inf)
     compute_start = compute_began + work.seconds(unit_0, first_unit)
     return TurnPlan(
-        num_units, compute_start=compute_start, stop=stop, send_start=send_start, first_on_version=first_on_new_params
+        num_units,
+        compute_start=compute_start,
+        stop=stop,
+        send_start=send_start,
+        first_unit_on_version=first_on_new_params,
     )

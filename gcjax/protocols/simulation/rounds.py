@@ -67,7 +67,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
             first_unit=jnp.where(happens, first_unit, work.num_units),
             num_begun=jnp.where(happens, this_round.num_begun, 0),
             num_sent_units=jnp.where(happens, this_round.num_units, 0),
-            first_on_version=first_unit,
+            first_unit_on_version=first_unit,
             version=jnp.broadcast_to(round_number, first_unit.shape),
             commit=jnp.broadcast_to(round_number, first_unit.shape),
             position=jnp.arange(first_unit.size, dtype=jnp.int32),

@@ -75,14 +75,14 @@ class TurnPlan(NamedTuple):
       compute_start: float seconds, when the first one begins.
       stop: float, when the last one ends; inf if it never does.
       send_start: float, when sending begins, or receiving where parameters are exchanged.
-      first_on_version: int32, the first unit that is computed on the parameters just received.
+      first_unit_on_version: int32, the first unit that is computed on the parameters just received.
     """
 
     num_units: jax.Array
     compute_start: jax.Array
     stop: jax.Array
     send_start: jax.Array
-    first_on_version: jax.Array
+    first_unit_on_version: jax.Array
 
 
 def turn_of(work: Work, first_unit: jax.Array, ready_time: jax.Array, num_units: jax.Array | int) -> TurnPlan:
@@ -90,7 +90,7 @@ def turn_of(work: Work, first_unit: jax.Array, ready_time: jax.Array, num_units:
     stop = ready_time + work.seconds(first_unit, num_units)
     units_of_each = jnp.broadcast_to(jnp.asarray(num_units, first_unit.dtype), first_unit.shape)
     return TurnPlan(
-        num_units=units_of_each, compute_start=ready_time, stop=stop, send_start=stop, first_on_version=first_unit
+        num_units=units_of_each, compute_start=ready_time, stop=stop, send_start=stop, first_unit_on_version=first_unit
     )
 
 
@@ -165,7 +165,7 @@ class Rule(NamedTuple):
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       accepts: `(view, worker) -> bool[]`, whether the message of this worker, which has arrived and is not counted yet,
         counts for a commit; one that does not is ignored, and its worker goes on. Each does if it is not said. It is
-        not for rules that say `column_per_worker`, `splits_by_version` or `stop`.
+        not for rules that say `one_contribution_per_worker`, `splits_by_version` or `stop`.
       postpones: `(view, worker) -> int32[]`, how many commits the message of this worker, counted already, lets pass
         before the one that it is in; none if it is not said. It is not for rules that say `takes`, and a server on the
         real clock does not know it.
@@ -185,8 +185,8 @@ class Rule(NamedTuple):
       num_contributions: C, the most messages that a commit can take.
       splits_by_version: whether what a message has of the version before the one just read is a contribution of its
         own; C is then twice the messages.
-      column_per_worker: whether all messages of a worker to a commit are one contribution, for each version that
-        they are based on, in the columns w, W + w, ...; C is then W times the versions.
+      one_contribution_per_worker: whether all messages of a worker to a commit are one contribution, for each version
+        that they are based on, in the columns w, W + w, ...; C is then W times the versions.
       alarm: `(view) -> float[]` seconds, when to look again, although nothing has happened: `commits` is then asked, if
         there is a message in no commit; inf for never. A time that is over is no alarm.
       stop: `(view) -> float[]` seconds, when the server stops all turns under way, as far as is known by now; inf if
@@ -196,7 +196,8 @@ class Rule(NamedTuple):
       turn_seconds: `(view) -> float[W]`, if a turn is as many units as fill so many seconds, one at least; instead of
         `num_units`.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
-        parameters have come (`TurnPlan.first_on_version`), one at least, and the server's `num_units` says nothing.
+        parameters have come (`TurnPlan.first_unit_on_version`), one at least, and the server's `num_units` says
+        nothing.
       skips_undone_units: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is
         skipped.
       waits_for_commit: whether whoever may not begin once its own message has been dealt with may do so after a commit
@@ -220,7 +221,7 @@ class Rule(NamedTuple):
     weight: Any = 1.0
     num_contributions: int = 1
     splits_by_version: bool = False
-    column_per_worker: bool = False
+    one_contribution_per_worker: bool = False
     alarm: Callable[[View], jax.Array] | None = None
     stop: Callable[[View], jax.Array] | None = None
     remember_unit: Callable[[View, jax.Array], Any] = _unchanged_memory
@@ -252,7 +253,7 @@ def round_rule(num_workers: int, num_units: int) -> Rule:
         needs_everybody=True,
         weight=1.0 / num_workers,
         num_contributions=num_workers,
-        column_per_worker=True,
+        one_contribution_per_worker=True,
     )
 
 
@@ -281,7 +282,7 @@ def stopped_rule(stop: Callable[[View], jax.Array], num_workers: int, num_units:
         num_units=num_units,
         cuts_off=all_under_way,
         num_contributions=num_workers,
-        column_per_worker=True,
+        one_contribution_per_worker=True,
         stop=stop,
     )
 

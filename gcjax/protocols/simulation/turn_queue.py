@@ -190,7 +190,7 @@ class TurnQueue(NamedTuple):
         phase, phase_end, arrive = self.phase_until_sent(selection, plan.stop, send_start)
         turn = replace_where(
             turn, computes, num_begun=plan.num_units, num_sent_units=plan.num_units,
-            first_on_version=jnp.where(pulled, plan.first_on_version, turn.first_unit),
+            first_unit_on_version=jnp.where(pulled, plan.first_unit_on_version, turn.first_unit),
             begin=jnp.minimum(turn.begin, plan.compute_start),
             compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip

@@ -22,7 +22,7 @@ class Turns(NamedTuple):
       first_unit: int32, the first unit; T where there is no such turn.
       num_begun: int32, how many units were begun in it.
       num_sent_units: int32, how many of them the message stands for.
-      first_on_version: int32, the first unit on the version read in this turn; earlier ones are on the one before.
+      first_unit_on_version: int32, the first unit on the version read in this turn; earlier ones are on the one before.
       version: int32, the version read.
       commit: int32, the commit that the message belongs to; -1 if none.
       position: int32, the message's place among those of the commit.
@@ -36,7 +36,7 @@ class Turns(NamedTuple):
     first_unit: jax.Array
     num_begun: jax.Array
     num_sent_units: jax.Array
-    first_on_version: jax.Array
+    first_unit_on_version: jax.Array
     version: jax.Array
     commit: jax.Array
     position: jax.Array
@@ -161,7 +161,7 @@ def turns_record(
     weight: jax.Array | float,
     num_contributions: int,
     splits_by_version: bool = False,
-    column_per_worker: bool = False,
+    one_contribution_per_worker: bool = False,
 ) -> Schedule:
     """The record of turns: all units that are in one commit at the same place are one contribution.
 
@@ -176,8 +176,8 @@ def turns_record(
       num_contributions: C, the places that there are.
       splits_by_version: whether units on the version before the one just read are a contribution of their own; those
         on the new one are then C / 2 places further on.
-      column_per_worker: whether all messages of a worker to a commit are one contribution for each stretch of units
-        that are based on one version, at the places w, W + w, ...
+      one_contribution_per_worker: whether all messages of a worker to a commit are one contribution for each stretch of
+        units that are based on one version, at the places w, W + w, ...
     """
     timeline, read, turn = units_of(turns, work, horizon)
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
@@ -186,11 +186,11 @@ def turns_record(
     is_sent = (unit >= turn.first_unit) & (unit < turn.first_unit + turn.num_sent_units)
     is_in_commit = is_sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, num_commits)])
     commit = jnp.where(is_in_commit, turn.commit, -1)
-    if column_per_worker:
+    if one_contribution_per_worker:
         max_stretches = num_contributions // work.num_workers
         column = jnp.minimum(_stretch_in_commit(commit, read), max_stretches - 1) * work.num_workers + worker
     elif splits_by_version:
-        column = turn.position + jnp.where(unit < turn.first_on_version, 0, num_contributions // 2)
+        column = turn.position + jnp.where(unit < turn.first_unit_on_version, 0, num_contributions // 2)
     else:
         column = turn.position
     shape = num_commits, num_contributions
@@ -245,7 +245,7 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     )
     timeline = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), timeline)._replace(horizon=horizon)
     version_read = jnp.where(
-        is_begun, jnp.where(all_units[:, None] < turn.first_on_version, version_before, turn.version), -1
+        is_begun, jnp.where(all_units[:, None] < turn.first_unit_on_version, version_before, turn.version), -1
     )
     return timeline, version_read, turn
 

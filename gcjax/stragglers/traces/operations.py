@@ -64,18 +64,18 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
     Raises:
       ValueError: if it has values that no trace has.
     """
-    num_rows, sums_of_parts = 0, []
+    num_rows, cell_sums_of_parts = 0, []
     stages: set[int] = set()
     for part in parts:
-        sums_of_parts.append(_part_sums(path, part, num_rows_before=num_rows))
+        cell_sums_of_parts.append(_cell_sums_of_part(path, part, num_rows_before=num_rows))
         if STAGE in part.column_names:
             stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows)).tolist())
         num_rows += part.num_rows
     num_stages = max(1, len(stages))
-    return _trace_of_sums(path, _sums_of_all_parts(sums_of_parts), num_rows, num_stages)
+    return _trace_of_cell_sums(path, _cell_sums_of_all_parts(cell_sums_of_parts), num_rows, num_stages)
 
 
-def _trace_of_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:
+def _trace_of_cell_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:
     """The trace of a file with `num_rows` operations, by their sums for each rank and step: compute, communication."""
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
@@ -87,7 +87,7 @@ def _trace_of_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
-def _part_sums(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
+def _cell_sums_of_part(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
     """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
     rank, step = (whole_numbers(path, part, name, num_rows_before=num_rows_before) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
@@ -97,11 +97,11 @@ def _part_sums(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
     return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 
 
-def _sums_of_all_parts(sums_of_parts: list[_CellSums]) -> _CellSums:
+def _cell_sums_of_all_parts(cell_sums_of_parts: list[_CellSums]) -> _CellSums:
     """The sums over all parts, for each cell, that is each rank in each step."""
-    if len(sums_of_parts) == 1:
-        return sums_of_parts[0]
-    rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*sums_of_parts, strict=True))
+    if len(cell_sums_of_parts) == 1:
+        return cell_sums_of_parts[0]
+    rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*cell_sums_of_parts, strict=True))
     cells = _cells(rank, step)
     num_cells = len(cells.rank)
     seconds_by_kind = [np.bincount(cells.cell_of_row, weights=of_kind, minlength=num_cells) for of_kind in seconds.T]
