@@ -19,7 +19,8 @@ def schedule_of(
 ) -> Schedule:
     """The record of a run that has ended at `end` seconds: commit r takes the progress of everybody in round r.
 
-    Round r has the units r K, ..., r K + K - 1 of every worker. Every contribution has the factor `weight`. There is
+    Round r has the units r K, ..., r K + K - 1 of every worker. A commit has a column for each row of the code, W or a
+    multiple of it: row p W + w is of worker w. Every contribution has the factor `weight`. There is
     room for `size` commits (default: those of the log); commits that do not happen have the time inf.
     """
     dtype, load = jnp.result_type(float), assignment.load
@@ -29,13 +30,14 @@ def schedule_of(
     work = Work.of(jnp.asarray(unit_seconds(log, num_units), dtype))
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
     timeline, read, _ = units_of(turns, work, horizon)
-    progress = _progress(log, num_commits)
+    num_rows = assignment.num_workers
+    progress = _progress(log, num_commits, num_rows)
     times = np.full(num_commits, np.inf)
     times[: len(log.commit_times)] = log.commit_times
     return record(
         timeline,
         time=jnp.asarray(times, dtype),
-        worker=jnp.asarray(np.where(progress >= 0, np.arange(assignment.num_workers), -1)),
+        worker=jnp.asarray(np.where(progress >= 0, np.arange(num_rows) % len(log.turns), -1)),
         unit=jnp.arange(num_commits, dtype=jnp.int32)[:, None] * load,
         work=jnp.asarray(progress),
         weight=weight,
@@ -43,11 +45,11 @@ def schedule_of(
     )
 
 
-def _progress(log: TurnLog, num_commits: int) -> Any:
-    """int32[E, W]: the units of each worker in each commit; -1 where it was not in the round."""
-    progress = np.full((num_commits, len(log.turns)), -1, np.int32)
-    for worker, turns in enumerate(log.turns):
+def _progress(log: TurnLog, num_commits: int, num_rows: int) -> Any:
+    """int32[E, rows of the code]: the units done in each commit by the worker of each row; -1 if none had the row."""
+    progress = np.full((num_commits, num_rows), -1, np.int32)
+    for turns in log.turns:
         for turn in turns:
             if turn.version < len(log.commit_times):
-                progress[turn.version, worker] = turn.num_counted or 0
+                progress[turn.version, turn.code_row] = turn.num_counted or 0
     return progress

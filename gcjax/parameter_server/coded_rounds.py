@@ -1,5 +1,8 @@
 """Rounds of a gradient code at the server: what workers are asked for, and what their messages decode to.
 
+A worker has a row of the code in a round. The code may have rows for several codes of the same workers, of which a
+round uses one (`gcjax.codes.alternatives`); what is said of workers here is that of their rows.
+
 Letters: W workers, K chunks of a worker, L blocks of a gradient with d numbers, M messages of a worker.
 """
 
@@ -23,35 +26,69 @@ class Plan(NamedTuple):
       progress: int32[W], the chunks of each worker that count.
       encode: float[W, M, K, L].
       decode: float[W, M, L].
+      is_sent: bool[W, M], which messages each worker sends, if it sends any.
       is_needed: bool[W], whose messages the estimate needs.
     """
 
     progress: np.ndarray
     encode: np.ndarray
     decode: np.ndarray
+    is_sent: np.ndarray
     is_needed: np.ndarray
 
 
 class CodedRounds:
     """The rounds of a code, one after the other."""
 
-    def __init__(self, code: GradientCode, params: Any) -> None:
-        """`params`: of the model, or their shapes."""
+    def __init__(self, code: GradientCode, num_workers: int, params: Any) -> None:
+        """`num_workers`: W; `params`: of the model, or their shapes."""
         self._code = code
-        shape, dtype = message_shape(code, params)
-        self.layout = wire.layout_of(jax.ShapeDtypeStruct(shape, dtype))  # of what a worker sends
-        self._zeros = np.zeros((code.num_blocks, shape[1]), dtype)  # [L, ceil(d / L)], no gradient
-        self._losses = np.zeros((code.assignment.num_workers, code.assignment.load))  # [W, K], of the chunks
+        self._message_shape, dtype = message_shape(code, params)
+        self.layout = wire.layout_of(jax.ShapeDtypeStruct(self._message_shape, dtype))  # of all M messages of a worker
+        self._zeros = np.zeros((code.num_blocks, self._message_shape[1]), dtype)  # [L, ceil(d / L)], no gradient
+        self._losses = np.zeros((num_workers, code.assignment.load))  # [W, K], of the chunks
+        self._rows = np.arange(num_workers)
         self._coefficients = jax.jit(self._encode_and_decode)
         self._add_decoded = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
         self._gradient_from_blocks = jax.jit(gradient_from_blocks)
-        self.plan = self.make_plan(np.zeros(code.assignment.num_workers, np.int32))
+        self.plan = self.make_plan(np.zeros(num_workers, np.int32))
+
+    @property
+    def push_sizes(self) -> range:
+        """The bytes that a push may have: of one message, ..., of M."""
+        num_bytes = self.layout.num_bytes
+        bytes_of_message = num_bytes // self._code.num_messages
+        return range(bytes_of_message, num_bytes + 1, bytes_of_message)
+
+    def set_row(self, worker: int, row: int) -> None:
+        """Notes the row of the code that a worker has in the turn that it begins."""
+        self._rows[worker] = row
 
     def make_plan(self, progress: np.ndarray) -> Plan:
         """Plans a round by the chunks `int32[W]` that are done."""
-        encode, decode = jax.device_get(self._coefficients(jnp.asarray(progress, jnp.int32)))
-        self.plan = Plan(np.asarray(progress), encode, decode, is_needed=(decode != 0).any(axis=(1, 2)))
+        progress_of_rows = np.zeros(self._code.assignment.num_workers, np.int32)
+        progress_of_rows[self._rows] = progress
+        coefficients = jax.device_get(self._coefficients(progress_of_rows))
+        encode, decode, is_sent = (values[self._rows] for values in coefficients)
+        self.plan = Plan(
+            np.asarray(progress), encode, decode, is_sent=is_sent, is_needed=(decode != 0).any(axis=(1, 2))
+        )
         return self.plan
+
+    def messages(self, worker: int, body: np.ndarray) -> np.ndarray | None:
+        """float[M, ceil(d / L)]: the messages in a push, 0 for those that are not sent; None if it is not as planned.
+
+        `body uint8[n]`: the bytes of those that the plan has the worker send.
+        """
+        is_sent, dtype = self.plan.is_sent[worker], self._zeros.dtype
+        if body.size != self.push_sizes.step * int(is_sent.sum()):
+            return None
+        sent = body.view(dtype).reshape(-1, self._message_shape[1])
+        if is_sent.all():
+            return sent
+        messages = np.zeros(self._message_shape, dtype)
+        messages[is_sent] = sent
+        return messages
 
     def note_loss(self, worker: int, slot: int, loss: float) -> None:
         """Remembers the loss of a worker's chunk number `slot`, 0, ..., K - 1, in this round."""
@@ -76,11 +113,10 @@ class CodedRounds:
         total = self._add_decoded(total, self.plan.decode[0], message)  # once more: now `total` is on the device
         jax.block_until_ready(self._gradient_from_blocks(total, params))
 
-    def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The coefficients of the code's plan; those of workers that send nothing are 0."""
-        coding = self._code.plan(progress)
-        sent = self._code.sent(progress)[:, :, None]
-        return coding.encode, jnp.where(sent, coding.decode, 0)
+    def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The coefficients of the code's plan, 0 for messages that are not sent; and bool[rows, M], which are sent."""
+        coding, is_sent = self._code.plan(progress), self._code.sent(progress)
+        return coding.encode, jnp.where(is_sent[:, :, None], coding.decode, 0), is_sent
 
 
 def message_shape(code: GradientCode, params: Any) -> tuple[tuple[int, int], Any]:

@@ -35,7 +35,7 @@ class Commits:
         self._setup, self._rule = setup, setup.rule()
         self.updates = Updates(setup.protocol, setup.optimizer, self._rule, setup.num_workers, setup.initial_params())
         code = setup.protocol.code
-        self.coded_rounds = None if code is None else CodedRounds(code, self.updates.params)
+        self.coded_rounds = None if code is None else CodedRounds(code, setup.num_workers, self.updates.params)
         self.log = TurnLog(setup.num_workers)
         self._pending: list[Contribution] = []
         self._checkpoints: Checkpoints | None = None
@@ -48,9 +48,20 @@ class Commits:
         return len(self.log.commit_times)
 
     @property
-    def layout(self) -> wire.Layout:
-        """Of the arrays of a push."""
-        return self.updates.layout if self.coded_rounds is None else self.coded_rounds.layout
+    def push_sizes(self) -> range:
+        """The bytes that a push may have."""
+        if self.coded_rounds is not None:
+            return self.coded_rounds.push_sizes
+        return range(self.updates.layout.num_bytes, self.updates.layout.num_bytes + 1)
+
+    def pushed_tree(self, worker: int, body: np.ndarray) -> Any:
+        """What the bytes `uint8[n]` of a push are: a gradient, a change, or the messages of a code.
+
+        None if they are not the messages of a code that the worker was asked for.
+        """
+        if self.coded_rounds is not None:
+            return self.coded_rounds.messages(worker, body)
+        return wire.from_bytes(body, self.updates.layout)
 
     @property
     def parameters(self) -> Parameters:

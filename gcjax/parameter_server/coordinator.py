@@ -83,7 +83,7 @@ class Coordinator:
             self._join(worker)
         elif not self.rule_state.alive[worker] and worker not in self._workers_before_begin:
             self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
-        elif not wire.is_complete(message, self._commits.layout.num_bytes):
+        elif not wire.is_complete(message, self._commits.push_sizes):
             self._members.num_refused += 1
         elif message.kind == "unit" and self._is_report_that_counts(worker, message):
             self._note_unit(worker, message)
@@ -179,10 +179,14 @@ class Coordinator:
         if not header["is_finite"]:
             self._handle_non_finite_push(worker)
             return
+        assert message.body is not None
+        tree = self._commits.pushed_tree(worker, message.body)
+        if tree is None:
+            self._members.num_refused += 1
+            return
         now = self._clock.next_event_time()
         self._note_push(worker, header, now)
         self._note_stop(worker, header)
-        tree = wire.from_bytes(message.body, self._commits.layout)
         self._commits.add_push(worker, float(header["loss"]), tree)
         decision = self._decide(MESSAGE, worker, now)
         if not decision.is_accepted:
@@ -295,13 +299,23 @@ class Coordinator:
             else log.next_unit(worker)
         )
         log.add_turn(
-            worker, Turn(first_unit=first_unit, version=int(decision.version[worker]), begin=now, num_units=num_units)
+            worker,
+            Turn(
+                first_unit=first_unit,
+                version=int(decision.version[worker]),
+                begin=now,
+                num_units=num_units,
+                code_row=int(decision.code_row[worker]),
+            ),
         )
+        if self._commits.coded_rounds is not None:
+            self._commits.coded_rounds.set_row(worker, int(decision.code_row[worker]))
         header = {
             "kind": "begin",
             "turn": log.last_turn_number(worker),
             "first_unit": first_unit,
             "num_units": num_units,
+            "code_row": int(decision.code_row[worker]),
             "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
             "pulls_before_push": self._rule.pulls_before_push,
             "can_be_cut_off": self._rule.cuts_off is not None,

@@ -28,6 +28,7 @@ class Decision(NamedTuple):
       pulls: bool[W], who of these gets the parameters first.
       version: int32[W], the version that each has read last, or reads now.
       num_units: int32[W], the units of a turn that begins.
+      code_row: int32[W], the row of its code that each has in a turn that begins; its number if there is no code.
       alive: bool[W], who takes part now.
       idle: bool[W], who is between two turns now.
       progress: int32[W], the units done of each one's last turn; 0 where it has left.
@@ -44,6 +45,7 @@ class Decision(NamedTuple):
     pulls: np.ndarray
     version: np.ndarray
     num_units: np.ndarray
+    code_row: np.ndarray
     alive: np.ndarray
     idle: np.ndarray
     progress: np.ndarray
@@ -198,6 +200,7 @@ def _decide(
     begins = decisions.may_begin(rule, view)
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
+    code_row = jnp.arange(begins.size, dtype=jnp.int32) if rule.code_row is None else rule.code_row(view)
     turn_seconds = jnp.zeros_like(view.begin_time) if rule.turn_seconds is None else rule.turn_seconds(view)
     view = view._replace(
         idle=view.idle & ~begins,
@@ -214,6 +217,7 @@ def _decide(
         pulls,
         view.version,
         num_units,
+        code_row,
         view.alive,
         view.idle,
     )

@@ -129,7 +129,7 @@ class Server:
         self._check = OnlineCheck(setup, self._commits.log) if check else None
         self._coordinator.rule_state.warm_up()
         self._commits.warm_up()
-        num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.layout.num_bytes)
+        num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.push_sizes[-1])
         self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
         self.address = self._listener.address
 

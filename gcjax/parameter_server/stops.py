@@ -50,10 +50,14 @@ class Stops:
         self._request_time = self._last_answer_time = math.inf
 
     def header(self, worker: int) -> dict[str, Any]:
-        """The header of the message that asks a worker for its push: how many units, which coefficients of a code."""
+        """The header of the message that asks a worker for its push: how many units, which coefficients of a code.
+
+        Those are of the messages that it is to send.
+        """
         header = {"kind": "stop", "stop_number": self._stop_number, "num_units": int(self._progress[worker])}
         if self._coded_rounds is not None:
-            header["encode"] = self._coded_rounds.plan.encode[worker].tolist()
+            plan = self._coded_rounds.plan
+            header["encode"] = plan.encode[worker][plan.is_sent[worker]].tolist()
         return header
 
     def accept_answer(self, header: Any, now: float) -> bool:

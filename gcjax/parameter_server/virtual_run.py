@@ -124,14 +124,13 @@ class _VirtualRun:
         self._event_numbers, self._is_over = itertools.count(), False
         self._connections: dict[int, _Connection] = {}
         self._process_numbers = [0] * durations.shape[1]  # the number of the process that each worker is
-        code = protocol.code
-        # The bytes of a push over those of a full gradient.
-        self._push_share = 1.0 if code is None else code.num_messages / code.num_blocks
+        code, message_bytes = protocol.code, self._commits.push_sizes.start
+        self._gradient_bytes = message_bytes * (1 if code is None else code.num_blocks)
         self._workers = [
             VirtualWorker(
                 durations[:, w],
                 held_up_seconds[:, w],
-                self._commits.layout.num_bytes,
+                message_bytes,
                 code is not None,
                 self._surroundings(w),
             )
@@ -183,12 +182,15 @@ class _VirtualRun:
     def _surroundings(self, worker: int) -> Surroundings:
         """What a worker acts on: the events of this run, after the seconds that its messages take."""
         latency = float(self._delays.latency[worker])
-        transfer = max(float(self._delays.send[worker]) - latency, 0.0) * self._push_share
+        transfer = max(float(self._delays.send[worker]) - latency, 0.0)
         return Surroundings(
             call_at=lambda time, action: self._add_event(time, action, is_at_server=False),
             send_report=lambda now, message: self._send_to_server(worker, now + latency, message, self._delays.report),
             send_push=lambda now, message: self._send_to_server(
-                worker, now + latency + transfer, message, self._delays.push
+                worker,
+                now + latency + transfer * (0 if message.body is None else message.body.size / self._gradient_bytes),
+                message,
+                self._delays.push,
             ),
             end_run=self._end_run,
         )

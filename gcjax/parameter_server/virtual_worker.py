@@ -34,7 +34,7 @@ class VirtualWorker:
         self,
         durations: np.ndarray,
         held_up_seconds: np.ndarray,
-        num_push_bytes: int,
+        message_bytes: int,
         goes_on_after_stop: bool,
         surroundings: Surroundings,
     ) -> None:
@@ -43,13 +43,13 @@ class VirtualWorker:
         Args:
           durations: float64[T] seconds of the units.
           held_up_seconds: float64[T] seconds, from the begin of each unit, in which the worker is held up.
-          num_push_bytes: the bytes of a push.
+          message_bytes: the bytes of a push, or of each message in it under a code.
           goes_on_after_stop: whether the worker goes on with its turn when it has answered a stop.
           surroundings: how it sends messages, has itself called later, and ends the run.
         """
         self._durations, self._held_up_seconds, self._surroundings = durations, held_up_seconds, surroundings
         self._goes_on_after_stop = goes_on_after_stop
-        self._push_body = np.zeros(num_push_bytes, np.uint8)
+        self._message_bytes = message_bytes
         self._held_up_until = 0.0
         self._num_begun = 0  # units: the end of one is ignored if another was begun after it, as it was broken off
         self._order: Any = None  # the header of the server's message for the turn; None between turns
@@ -119,4 +119,5 @@ class VirtualWorker:
         if not self._goes_on_after_stop:
             self._num_begun += 1
             self._order = None
-        self._surroundings.send_push(now, Message(header, self._push_body))
+        num_messages = len(stop["encode"]) if "encode" in stop else 1
+        self._surroundings.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))

@@ -6,7 +6,7 @@ has their bytes only, and its size is known before it comes.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-FORMAT = 2
+FORMAT = 3
 """The version of the messages; both sides must have the same."""
 
 
@@ -130,11 +130,11 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
     return header
 
 
-def is_complete(message: Message, num_bytes: int) -> bool:
-    """Whether a message of a worker says all that one of its kind must, and a push has as many bytes as it must."""
+def is_complete(message: Message, push_sizes: Container[int]) -> bool:
+    """Whether a message of a worker says all that one of its kind must; the bytes of a push are in `push_sizes`."""
     fields = _FIELDS.get(message.kind, {})
     has_fields = all(is_valid(message.header.get(name)) for name, is_valid in fields.items())
-    return has_fields and (message.kind != "push" or (message.body is not None and message.body.size == num_bytes))
+    return has_fields and (message.kind != "push" or (message.body is not None and message.body.size in push_sizes))
 
 
 def _is_number(value: Any) -> bool:

@@ -19,7 +19,7 @@ from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
 from gcjax.parameter_server.wire import Message
-from gcjax.parameter_server.worker_program import LocalProgram, worker_program
+from gcjax.parameter_server.worker_program import CodedProgram, LocalProgram, worker_program
 from gcjax.parameter_server.worker_turns import Order, WorkerTurns, next_message
 
 NUM_PINGS = 5
@@ -203,6 +203,8 @@ class _Worker:
             self._program.give_up_turn()  # what was pushed came too late, and is in no commit
         if order.begins_anew and isinstance(self._program, LocalProgram):
             self._program.begin_anew()
+        if isinstance(self._program, CodedProgram):
+            self._program.set_row(order.code_row)
         turns.begin(message)
         if order.lasts_until_stopped:
             num_units, num_pushes = turns.run_until_stopped(order, partial(self._throttle, self._worker))

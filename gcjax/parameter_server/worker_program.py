@@ -138,12 +138,16 @@ class CodedProgram:
         """`worker`: its number."""
         self._task, self._code, self._batch_key = setup.task, code, setup.batch_key
         self._worker = worker
-        self._chunks = code.assignment.chunks[worker]
+        self.set_row(worker)
         self._loss_and_blocks_of_chunk, self._combine = jax.jit(self._loss_and_blocks), jax.jit(_combined)
         shape, dtype = message_shape(code, jax.eval_shape(setup.task.init, setup.init_key))
         self._zeros = jnp.zeros((code.num_blocks, shape[1]), dtype)
         self._params: Any = None
         self._blocks = [self._zeros] * code.assignment.load
+
+    def set_row(self, row: int) -> None:
+        """Takes the chunks of this row of the code from now on."""
+        self._chunks = self._code.assignment.chunks[row]
 
     def begin(self, version_params: Any) -> None:
         """Begins a round, at new parameters if there are any."""
@@ -162,15 +166,20 @@ class CodedProgram:
         result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, round_inputs, chunk)
         return result
 
-    def coded_messages(self, num_chunks: int, encode: Any) -> jax.Array:
-        """float[M, ceil(d / L)]: the messages from the first chunks, with the coefficients `encode float[M, K, L]`."""
-        blocks = [x if k < num_chunks else self._zeros for k, x in enumerate(self._blocks)]
-        return self._combine(blocks, np.asarray(encode, self._zeros.dtype))
+    def coded_messages(self, num_chunks: int, encode: Any) -> np.ndarray:
+        """float[messages, ceil(d / L)]: the messages from the first chunks.
 
-    def warm_up_push(self) -> jax.Array:
-        """A message of zeros, to compile it."""
+        `encode float[messages, K, L]`: the coefficients of as many messages as are to be sent, M at most.
+        """
         code = self._code
-        return self.coded_messages(0, np.zeros((code.num_messages, code.assignment.load, code.num_blocks)))
+        blocks = [x if k < num_chunks else self._zeros for k, x in enumerate(self._blocks)]
+        rows = np.zeros((code.num_messages, code.assignment.load, code.num_blocks), self._zeros.dtype)
+        rows[: len(encode)] = encode  # those behind are of no message: one shape, one program
+        return np.asarray(self._combine(blocks, rows))[: len(encode)]
+
+    def warm_up_push(self) -> np.ndarray:
+        """No message, to compile them."""
+        return self.coded_messages(0, np.zeros((0, self._code.assignment.load, self._code.num_blocks)))
 
     def give_up_turn(self) -> None:
         """Gives up the round: nothing is kept of it."""

@@ -26,6 +26,7 @@ class Order(NamedTuple):
       turn: its number, which goes back with everything that belongs to it.
       first_unit: the first of its units, counted from the worker's first one.
       num_units: how many.
+      code_row: the row of its code that the worker has; its number if there is no code.
       weight: of the contribution where the worker needs it.
       pulls_before_push: whether the parameters are asked for before the push.
       can_be_cut_off: whether the server may end it early.
@@ -39,6 +40,7 @@ class Order(NamedTuple):
     turn: int
     first_unit: int
     num_units: int
+    code_row: int
     weight: float
     pulls_before_push: bool
     can_be_cut_off: bool

@@ -20,27 +20,30 @@ from gcjax.codes.alternatives import alternatives
 from gcjax.codes.base import GradientCode
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
+from gcjax.protocols.adaptive_coded_rule import adaptive_coded_rule
 from gcjax.protocols.base import Protocol
-from gcjax.protocols.coded import CodedRound, check_code_and_rule, check_durations, coded_round, decodable_progress
-from gcjax.protocols.not_served import not_served
+from gcjax.protocols.coded import (
+    CodedRound,
+    check_code_and_rule,
+    check_durations,
+    check_num_workers,
+    coded_round,
+    decodable_progress,
+)
 from gcjax.protocols.observed_rounds import (
     Candidate,
     Estimates,
     ObservedRound,
     Window,
+    chosen_candidate,
     empty_window,
     least_mean_seconds,
     with_round,
 )
 from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
-
-_not_served = not_served(
-    "adaptive_coded cannot be served: a worker of the server gets one order of its chunks and one shape of its "
-    "messages with the protocol, and there is no message that tells it the code of a round. Simulate it, and serve "
-    "coded(...) with the code that it uses most."
-)
 
 
 @comparable
@@ -56,8 +59,8 @@ def adaptive_coded(
     the first candidate. Round r chooses from what was seen of the rounds r - window, ..., r - 1, whichever codes they
     had: for each of them and each candidate, how long it would have taken. What was not seen, because a worker was cut
     off or had nothing left to do, is filled in (see `gcjax.protocols.observed_rounds`), so nothing is ever tried out.
-    The times of messages, which depend on L, are those of the network. All of this happens inside of the program of the
-    schedule: a choice compiles nothing.
+    The times of messages, which depend on L, are those of the network; a server on the real clock measures them. All of
+    this happens inside of the program of the schedule: a choice compiles nothing.
 
     Round r of worker w takes the units r·K, ..., r·K + K-1, with the largest load K of all candidates: the units that
     its code does not need are skipped. E = T // K, and C = P·W: column p·W + w of a commit is worker w under candidate
@@ -102,6 +105,11 @@ def adaptive_coded(
             num_workers, decodable=[decodable_progress(candidate.code) for candidate in checked_candidates]
         )
 
+    def real_clock_rule(num_workers: int) -> Rule:
+        """The rule on the real clock: each round as in `coded`; a worker has a row of the code that the round uses."""
+        check_num_workers(num_workers, rounds.num_workers)
+        return adaptive_coded_rule(checked_candidates, window, choose)
+
     waits_for_exact_sum = all(candidate.stop.waits_for_exact_sum for candidate in checked_candidates)
     return Protocol(
         rounds.schedule,
@@ -110,7 +118,7 @@ def adaptive_coded(
         round_units=code.assignment.load,
         specification=specification if waits_for_exact_sum else None,
         num_workers=rounds.num_workers,
-        rule=_not_served,
+        rule=real_clock_rule,
         waits_for_exact_sum=waits_for_exact_sum,
     )
 
@@ -169,7 +177,7 @@ class _Rounds(NamedTuple):
 
         The window has the estimates from the last rounds, by which the code is chosen; candidate 0 is the first.
         """
-        candidate_index = jnp.where(window.num_rounds > 0, self._chosen_candidate(window.estimates), 0)
+        candidate_index = jnp.where(window.num_rounds > 0, chosen_candidate(self.choose, window.estimates), 0)
         receive_time = network.arrivals_at_workers(jnp.zeros(self.num_workers, units.dtype))
         branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
         this_round = jax.lax.switch(candidate_index, branches, units, receive_time)
@@ -180,20 +188,6 @@ class _Rounds(NamedTuple):
             work_end=jnp.maximum(jnp.minimum(load_end, this_round.stop), receive_time),
         )
         return with_round(window, observed, candidate_index, self.candidates, network), (candidate_index, this_round)
-
-    def _chosen_candidate(self, estimates: Estimates) -> jax.Array:
-        """int32[]: the candidate that `choose(estimates)` names; the nearest one if there is none and it is traced.
-
-        Raises:
-          ValueError: if it names none, as far as that can be seen while it is traced.
-        """
-        choice, num_candidates = self.choose(estimates), len(self.candidates)
-        is_index = jnp.issubdtype(jnp.result_type(choice), jnp.integer) and jnp.shape(choice) == ()
-        if not is_index or not (_validate.is_traced(choice) or 0 <= choice < num_candidates):
-            raise ValueError(
-                f"choose must return the number of a candidate, int32[] from 0 to {num_candidates - 1}; got {choice!r}."
-            )
-        return jnp.asarray(choice, jnp.int32).clip(0, num_candidates - 1)
 
 
 def _checked_candidates(candidates: Any) -> tuple[Candidate, ...]:

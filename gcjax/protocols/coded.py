@@ -67,10 +67,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
 
     def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round when the stopping rule holds; the code then decodes."""
-        if num_workers != code.assignment.num_workers:
-            raise ValueError(
-                f"the workers must be those of the code, {code.assignment.num_workers}; got {num_workers}."
-            )
+        check_num_workers(num_workers, code.assignment.num_workers)
         return _stopped_round_rule(code, stopping_rule)
 
     return Protocol(
@@ -134,33 +131,18 @@ def message_size(code: GradientCode, progress: jax.Array, dtype: jnp.dtype) -> j
 
 
 def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule:
-    """The rule by which a server stops the rounds of a code.
-
-    It keeps in mind when each worker has done each of its chunks. A rule that does not wait for an exact decode also
-    stops the round when all who take part have done everything.
-    """
-    has_unit = jnp.asarray(code.assignment.chunks >= 0)
+    """The rule by which a server stops the rounds of a code; it keeps in mind when each chunk was done."""
     loads = jnp.asarray(code.assignment.loads)
-    chunk_position = jnp.arange(code.assignment.load)
 
     def remember_unit(view: View, worker: jax.Array) -> jax.Array:
         """float[W, K] seconds, when each chunk was done: now, the last that the worker has done, counted already."""
         return view.memory.at[worker, view.progress[worker] - 1].set(view.now)
 
-    def stop(view: View) -> jax.Array:
-        """float[] seconds, when the round stops: now, or later if nothing more is done; inf where that is not known."""
-        begin_time = round_begin(view)
-        is_done = chunk_position < view.progress[:, None]
-        done_seconds = jnp.where(has_unit, jnp.where(is_done, view.memory - begin_time, jnp.inf), 0)
-        seconds_to_stop = stopping_rule.time(code, jax.lax.cummax(done_seconds, axis=1))
-        rule_holds = seconds_to_stop <= view.now - begin_time
-        if stopping_rule.waits_for_exact_sum:
-            return jnp.where(rule_holds & decodable_progress(code).is_decodable(view.progress), view.now, jnp.inf)
-        all_done = ((view.progress == loads) | ~view.alive).all()
-        rule_holds |= all_done
-        return jnp.where(rule_holds, view.now, begin_time + seconds_to_stop)
-
-    return stopped_rule(stop, code.assignment.num_workers, num_units=lambda view: loads)._replace(
+    return stopped_rule(
+        lambda view: stop_time(code, stopping_rule, view, view.memory),
+        code.assignment.num_workers,
+        num_units=lambda view: loads,
+    )._replace(
         memory=lambda num_workers, dtype: jnp.zeros(code.assignment.chunks.shape, dtype),
         remember_unit=remember_unit,
         weight=1.0 / code.assignment.num_chunks,
@@ -168,11 +150,49 @@ def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule
     )
 
 
+def stop_time(code: GradientCode, stopping_rule: StoppingRule, view: View, unit_end: jax.Array) -> jax.Array:
+    """float[] seconds, when a server stops the round of a code: now, or later if nothing more is done; inf if unknown.
+
+    A rule that does not wait for an exact decode also stops the round when all who take part have done everything.
+
+    Args:
+      code: of the round.
+      stopping_rule: when it stops.
+      view: what the server knows.
+      unit_end: float[W, K or more] seconds, when each chunk that is done was done.
+    """
+    begin_time = round_begin(view)
+    seconds_to_stop = stopping_rule.time(code, done_seconds(code, view, unit_end, begin_time))
+    rule_holds = seconds_to_stop <= view.now - begin_time
+    if stopping_rule.waits_for_exact_sum:
+        return jnp.where(rule_holds & decodable_progress(code).is_decodable(view.progress), view.now, jnp.inf)
+    all_done = ((view.progress == jnp.asarray(code.assignment.loads)) | ~view.alive).all()
+    rule_holds |= all_done
+    return jnp.where(rule_holds, view.now, begin_time + seconds_to_stop)
+
+
+def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time: jax.Array) -> jax.Array:
+    """float[W, K] seconds from `begin_time`, when each chunk of the code was done; inf for one that is not yet.
+
+    Where a worker holds fewer chunks, the entries behind them are the time of its last one, or 0 if it holds none.
+    """
+    has_unit = jnp.asarray(code.assignment.chunks >= 0)
+    is_done = jnp.arange(code.assignment.load) < view.progress[:, None]
+    seconds = jnp.where(is_done, unit_end[:, : code.assignment.load] - begin_time, jnp.inf)
+    return jax.lax.cummax(jnp.where(has_unit, seconds, 0), axis=1)
+
+
 @comparable
 def decodable_progress(code: GradientCode) -> specifications.Decodable:
     """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding."""
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
     return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
+
+
+def check_num_workers(num_workers: int, workers_of_code: int) -> None:
+    """Checks that a code is served to its own workers."""
+    if num_workers != workers_of_code:
+        raise ValueError(f"the workers must be those of the code, {workers_of_code}; got {num_workers}.")
 
 
 def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:

@@ -15,12 +15,13 @@ in this round.
 Letters: P codes, W workers, K chunks a worker holds at most, L blocks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.codes.stopping import StoppingRule
 from gcjax.protocols.coded import message_size
@@ -42,11 +43,13 @@ class ObservedRound(NamedTuple):
       finish: float[W, K], when each worker finished each of its chunks; inf for what it did not finish.
       work_begin: float[W], when each worker began.
       work_end: float[W], until when each was at work: its last finish if it has done its load, otherwise the stop.
+      is_present: bool[W], who has taken part; the others would not have finished anything. All if None.
     """
 
     finish: jax.Array
     work_begin: jax.Array
     work_end: jax.Array
+    is_present: jax.Array | None = None
 
 
 class Estimates(NamedTuple):
@@ -144,10 +147,15 @@ def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
 
 
 def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
-    """float[W, K] seconds: when each chunk was finished, or (it is inf) would have been, `pace float[W]` apart."""
+    """float[W, K] seconds: when each chunk was finished, or (it is inf) would have been, `pace float[W]` apart.
+
+    It stays inf for who has not taken part.
+    """
     num_done = jnp.isfinite(observed.finish).sum(axis=1, keepdims=True)
     num_chunks_after_last_done = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done
     later = observed.work_end[:, None] + num_chunks_after_last_done.astype(pace.dtype) * pace[:, None]
+    if observed.is_present is not None:
+        later = jnp.where(observed.is_present[:, None], later, jnp.inf)
     return jnp.where(jnp.isfinite(observed.finish), observed.finish, later)
 
 
@@ -167,6 +175,21 @@ def _estimated_round(candidate: Candidate, finish: jax.Array, network: Network) 
     norm_of_sum = code.assignment.num_chunks * code.num_blocks
     decoded_share = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
     return seconds, decoded_share.astype(seconds.dtype)
+
+
+def chosen_candidate(choose: Callable[[Estimates], jax.Array], estimates: Estimates) -> jax.Array:
+    """int32[]: the candidate that `choose(estimates)` names; the nearest one if there is none and it is traced.
+
+    Raises:
+      ValueError: if it names none, as far as that can be seen while it is traced.
+    """
+    choice, num_candidates = choose(estimates), estimates.seconds.shape[1]
+    is_index = jnp.issubdtype(jnp.result_type(choice), jnp.integer) and jnp.shape(choice) == ()
+    if not is_index or not (_validate.is_traced(choice) or 0 <= choice < num_candidates):
+        raise ValueError(
+            f"choose must return the number of a candidate, int32[] from 0 to {num_candidates - 1}; got {choice!r}."
+        )
+    return jnp.asarray(choice, jnp.int32).clip(0, num_candidates - 1)
 
 
 def least_mean_seconds(estimates: Estimates) -> jax.Array:

@@ -28,9 +28,15 @@ from gcjax.protocols.simulation.turns import FLOATS, Work
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
 from tests.protocols.test_rules import PROTOCOLS as RULES
 
+CYCLIC = assignments.cyclic(NUM_WORKERS, load=2)
+IN_BLOCKS = codes.partial(assignments.cyclic(NUM_WORKERS, load=3), num_blocks=2, rows="harmonic")
 PROTOCOLS = {
     **RULES,
-    "coded": protocols.coded(codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
+    "adaptive_coded": protocols.adaptive_coded(
+        {"L=1": codes.partial(CYCLIC), "L=2": IN_BLOCKS},
+        choose=lambda estimates: 1 - estimates.last_candidate,
+    ),
+    "coded": protocols.coded(codes.partial(CYCLIC)),
     "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
     "stsyn of three": protocols.stsyn(num_local_steps=1, num_waited=3),
 }
@@ -234,6 +240,8 @@ class Driven:
             ):
                 self.programs[worker].give_up_turn()  # what it pushed was dropped, or its turn was cut off
             params = orders[-1].body
+            if self.setup.protocol.code is not None:
+                self.programs[worker].set_row(order["code_row"])
             self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
             done[:] = order["turn"], 0
         if done[1] == order["num_units"]:

@@ -17,7 +17,17 @@ from tests.parameter_server.runs import assert_kept_and_replayed, live_run, setu
 
 CYCLIC = codes.partial(assignments.cyclic(4, load=2))
 BLOCKS = codes.partial(assignments.cyclic(4, load=3), num_blocks=2, rng_key=jax.random.key(2))
+ONE_TO_THREE = {"L=1": CYCLIC, "L=2": BLOCKS, "uncoded": codes.uncoded(4)}
+
+
+def in_turn(estimates):
+    """Each candidate once, and again."""
+    return (estimates.last_candidate + 1) % 3
+
+
 PROTOCOLS = {
+    "adaptive_coded": protocols.adaptive_coded(ONE_TO_THREE),
+    "adaptive_coded in turn": protocols.adaptive_coded(ONE_TO_THREE, choose=in_turn),
     "anytime_minibatch": protocols.anytime_minibatch(seconds=0.01),
     "coded": protocols.coded(CYCLIC),
     "coded all workers": protocols.coded(CYCLIC, stop=stopping.all_workers()),
@@ -122,6 +132,28 @@ def test_a_plan_asks_only_those_whose_messages_are_needed():
     assert server._coordinator._stops.header(0)["num_units"] == 2 and np.shape(
         server._coordinator._stops.header(0)["encode"]
     ) == (1, 2, 1)
+
+
+def test_only_the_messages_that_are_sent_are_asked_for_and_others_are_refused():
+    """Candidate L = 2 sends one message of half a gradient; of L = 1 it would be two of them."""
+    server = parameter_server.Server(setup(PROTOCOLS["adaptive_coded"]), parameter_server.Limits(1))
+    server.close()
+    rounds, progress = server._coordinator._commits.coded_rounds, np.array([2, 2, 2, 2], np.int32)
+    sizes = []
+    for candidate in range(2):
+        for worker in range(4):
+            rounds.set_row(worker, 4 * candidate + worker)
+        stops_of_turns = server._coordinator._stops
+        stops_of_turns.request_pushes(progress, np.ones(4, bool), now=1.0)
+        plan = rounds.plan
+        worker = int(np.flatnonzero(plan.is_needed)[0])
+        sizes.append(int(plan.is_sent[worker].sum()))
+        body = np.ones(sizes[-1] * rounds.push_sizes.step, np.uint8)
+        assert len(stops_of_turns.header(worker)["encode"]) == sizes[-1]
+        messages = rounds.messages(worker, body)
+        assert messages.shape[0] == 2 and [bool(row.any()) for row in messages] == [n < sizes[-1] for n in range(2)]
+        assert rounds.messages(worker, body[rounds.push_sizes.step :]) is None
+    assert sizes == [2, 1] and list(rounds.push_sizes) == [rounds.push_sizes.step, 2 * rounds.push_sizes.step]
 
 
 def test_nothing_of_a_coded_round_can_be_skipped():

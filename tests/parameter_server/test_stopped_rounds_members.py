@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gcjax.parameter_server import stops
+from gcjax.protocols import used_candidate
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.runs import NUM_WORKERS
 
@@ -19,7 +20,7 @@ ROUND = [("unit", worker) for worker in (0, 1, 2, 3, 0, 1, 2)] + [("answer", wor
 
 def driven(name, events, monkeypatch):
     """The run in which these events happen, and then a round of everybody."""
-    non_finite = "stop" if name == "coded" else "skip"  # nothing of a code's round can be skipped
+    non_finite = "stop" if "coded" in name else "skip"  # nothing of a code's round can be skipped
     run = Driven(name, monkeypatch, min_workers=NUM_WORKERS, non_finite=non_finite)
     for worker in range(NUM_WORKERS):
         run.join(worker)
@@ -76,13 +77,23 @@ def test_an_answer_to_a_stop_that_was_taken_back_is_none(monkeypatch):
         assert problems("coded", driven("coded", changes, monkeypatch)) == {}
 
 
+def test_a_round_has_the_code_that_its_begin_has_named_whoever_leaves_and_joins(monkeypatch):
+    """Rounds take turns with L = 1 and L = 2, and a code of either does without one worker."""
+    a_round = [*[("unit", worker) for worker in range(4)] * 3, *[("answer", worker) for worker in range(4)]]
+    with jax.enable_x64(True):
+        run = driven("adaptive_coded", [*a_round, ("leave", 3), *a_round * 3, ("join", 3), *a_round * 2], monkeypatch)
+        assert problems("adaptive_coded", run) == {}
+    used = used_candidate(run.schedule).tolist()
+    assert len(used) > 6 and used == [commit % 2 for commit in range(len(used))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["coded", "stsyn", "stsyn of three"])
+@pytest.mark.parametrize("name", ["adaptive_coded", "coded", "stsyn", "stsyn of three"])
 def test_whatever_happens_a_round_is_what_was_promised(name):
     @settings(max_examples=10 * TIMES, suppress_health_check=list(HealthCheck))
     @given(EVENTS)
     def holds(events):
-        events = [event for event in events if name != "coded" or event[0] != "bad"]
+        events = [event for event in events if "coded" not in name or event[0] != "bad"]
         with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
             assert problems(name, driven(name, events, patch)) == {}
 

@@ -21,8 +21,8 @@ def names(cases):
 def test_no_protocol_of_the_table_is_left_out():
     assert names(SERVED) | names(REFUSED) == set(protocols.TABLE)
     cannot = {
-        "adaptive_coded", "coded_reduce", "halos", "m_sgc", "pipelined_coded", "ringleader", "sr_sgc",
-        "streaming_diloco", *WITHOUT_SERVER,
+        "coded_reduce", "halos", "m_sgc", "pipelined_coded", "ringleader", "sr_sgc", "streaming_diloco",
+        *WITHOUT_SERVER,
     }  # fmt: skip
     assert names(REFUSED) - names(SERVED) == cannot
 

@@ -9,6 +9,7 @@ from gcjax.codes import assignments, stopping
 from gcjax.parameter_server import Calibration, predicted_schedule, predicted_times, prediction, sampled_durations
 from gcjax.parameter_server.virtual_run import Delays, virtual_schedule
 from gcjax.stragglers import Network, absences
+from tests.protocols.test_adaptive_coded import CANDIDATES, WINDOW, W, markov
 
 ORDERS = protocols.coded(codes.partial(assignments.cyclic(2, load=2)))
 """Worker 0 does chunk 0 first, worker 1 chunk 1."""
@@ -119,6 +120,25 @@ def test_without_reports_and_service_it_is_the_simulated_schedule(name, x64):
     assert count >= 5
     np.testing.assert_allclose(times[:count], simulated[:count], rtol=1e-9)
     np.testing.assert_array_equal(schedule.work[:count], expected.work[:count])
+
+
+@pytest.mark.slow("3.0-1", "0.0-2")
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("upload", [0.0, 3.0, 40.0])
+def test_a_server_chooses_the_codes_that_the_simulation_chooses(upload, seed, x64):
+    """The simulation is told what messages take, and the server finds it out; workers leave the choice as it is."""
+    rounds, zeros = 16, np.zeros(W)
+    durations, protocol = markov(seed, rounds), protocols.adaptive_coded(CANDIDATES, window=WINDOW)
+    seconds = Delays(send=zeros + upload, receive=zeros, latency=zeros, report=0.0, push=0.0, commit=0.0)
+    simulated = protocol(durations, Network(upload=upload))
+    schedule = virtual_schedule(protocol, durations, np.zeros(durations.shape), seconds)
+    np.testing.assert_allclose(finite_times(schedule)[:rounds], simulated.time, rtol=1e-9)
+    np.testing.assert_array_equal(schedule.work[:rounds], simulated.work)
+    used = protocols.used_candidate(simulated)
+    np.testing.assert_array_equal(protocols.used_candidate(schedule)[:rounds], used)
+    assert len(set(used.tolist())) > 1
+    kept = protocols.check(schedule, protocol.specification(W))
+    assert kept, str(kept)
 
 
 @pytest.mark.slow

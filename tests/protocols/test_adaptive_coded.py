@@ -10,6 +10,7 @@ import pytest
 
 from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
+from gcjax.protocols.adaptive_coded_rule import MessageSums, measured_network, with_messages
 from gcjax.protocols.base import workers_of
 from gcjax.protocols.observed_rounds import Estimates, ObservedRound, likely_finish, mean_seconds
 from tests.parameters import some
@@ -137,6 +138,36 @@ def test_what_was_not_seen_is_filled_in_at_the_pace_of_the_worker():
     np.testing.assert_allclose(found, [[1, 2, 3], [3, 6, 8], [9, 14, 19]])
     busy, done = jnp.asarray([[2.0, 4.0, 0.0], [4.0, 4.0, 0.0]]), jnp.asarray([[2, 0, 0], [1, 0, 0]])
     np.testing.assert_allclose(mean_seconds(busy, done), [2.0, 8.0, 5.0])
+
+
+def test_who_has_not_taken_part_would_not_have_finished_anything():
+    observed = ObservedRound(
+        finish=jnp.asarray([[1.0, math.inf], [math.inf, math.inf]]),
+        work_begin=jnp.zeros(2),
+        work_end=jnp.asarray([1.5, 0.0]),
+        is_present=jnp.asarray([True, False]),
+    )
+    assert likely_finish(observed, jnp.asarray([1.0, 1.0])).tolist() == [[1.0, 2.5], [math.inf, math.inf]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "latency", "upload"),
+    [
+        ([0.5, 0.5], [2.0, 4.0], 0.0, 6.0),  # one size: in proportion
+        ([0.5, 1.0], [2.0, 3.0], 1.0, 2.0),  # two points: the line through them
+        ([0.5, 1.0, 1.0], [2.0, 2.5, 3.5], 1.0, 2.0),  # more: least squares
+        ([0.5, 1.0], [1.0, 4.0], 0.0, 3.6),  # no latency below 0: least squares through it
+        ([0.5, 1.0], [3.0, 1.0], 2.0, 0.0),  # no bandwidth below 0: the mean
+        ([], [], 0.0, 0.0),
+    ],
+)
+def test_what_messages_take_is_the_line_of_least_squares(sizes, seconds, latency, upload, x64):
+    zero = jnp.zeros(())
+    sums = MessageSums(zero, zero, zero, zero, zero)
+    for size, time in zip(sizes, seconds, strict=True):
+        sums = with_messages(sums, size, time)
+    network = measured_network(sums)
+    assert float(network.latency) == pytest.approx(latency) and float(network.upload) == pytest.approx(upload)
 
 
 def test_the_least_mean_seconds_count_what_is_decoded():
@@ -330,7 +361,7 @@ def test_the_first_round_has_the_first_code():
         ),
         (lambda: protocols.adaptive_coded({"a": ONE})(jnp.ones((2, W))), "Sample at least 3"),
         (lambda: protocols.adaptive_coded({"a": ONE})(jnp.ones((6, 4))), "got 4 columns for 5 workers"),
-        (lambda: protocols.adaptive_coded({"a": ONE}).rule(W), "cannot be served.*no message that tells it the code"),
+        (lambda: protocols.adaptive_coded({"a": ONE}).rule(W - 1), "workers must be those of the code, 5; got 4"),
     ],
 )  # fmt: skip
 def test_bad_input(make, message):

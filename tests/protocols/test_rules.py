@@ -92,10 +92,6 @@ REFUSED = {
     "hop": (protocols.hop(), "there is no server in this protocol"),
     "prague": (protocols.prague(group_size=2, rng_key=jax.random.key(1)), "there is no server in this protocol"),
     "sgp": (protocols.sgp(), "there is no server in this protocol"),
-    "adaptive_coded": (
-        protocols.adaptive_coded({"uncoded": codes.uncoded(W)}),
-        "no message that tells it the code of a round",
-    ),
     "coded_reduce": (protocols.coded_reduce(codes.uncoded(W), num_layers=1), "a server hears those below it only"),
     "grouped coded": (
         protocols.grouped(groups=GROUPS, code=codes.uncoded(2)),

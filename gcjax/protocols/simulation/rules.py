@@ -198,6 +198,8 @@ class Rule(NamedTuple):
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_unit_on_version`), one at least, and the server's `num_units` says
         nothing.
+      code_row: `(view) -> int32[W]`, the row of its code that each worker has in a turn that begins now; that of its
+        own number if None.
       skips_undone_units: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is
         skipped.
       waits_for_commit: whether whoever may not begin once its own message has been dealt with may do so after a commit
@@ -227,6 +229,7 @@ class Rule(NamedTuple):
     remember_unit: Callable[[View, jax.Array], Any] = _unchanged_memory
     turn_seconds: Callable[[View], jax.Array] | None = None
     overlaps: bool = False
+    code_row: Callable[[View], jax.Array] | None = None
     skips_undone_units: bool = False
     waits_for_commit: bool = False
 
