@@ -66,8 +66,8 @@ def alternatives(*codes: GradientCode) -> GradientCode:
         residuals = jnp.stack([plan.residual for plan in plans])
         used_code = jnp.argmin(jnp.where(has_progress, residuals, jnp.inf))
         shape = num_workers, num_messages, load, num_blocks
-        encode = jnp.stack([_padded_with_zeros(plan.encode, shape) for plan in plans])
-        decode = jnp.stack([_padded_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
+        encode = jnp.stack([padded_with_zeros(plan.encode, shape) for plan in plans])
+        decode = jnp.stack([padded_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
         is_used = (jnp.arange(len(codes)) == used_code)[:, None, None, None]
         return Coding(
             encode=jnp.where(is_used[..., None], encode, 0).reshape(-1, *shape[1:]),
@@ -91,7 +91,7 @@ def alternatives(*codes: GradientCode) -> GradientCode:
             jnp.repeat(code.sent(code_progress[: code.assignment.num_workers]), num_blocks // code.num_blocks, axis=1)
             for code, code_progress in zip(codes, progress_by_code, strict=True)
         ]
-        return jnp.concatenate([_padded_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
+        return jnp.concatenate([padded_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
 
     return GradientCode(
         assignment=assignment,
@@ -166,7 +166,7 @@ def _with_split_blocks(code: GradientCode, coding: Coding, num_blocks: int) -> C
     )
 
 
-def _padded_with_zeros(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def padded_with_zeros(values: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The array with zeros behind it along all axes, up to the shape."""
     return jnp.pad(values, [(0, size - length) for size, length in zip(shape, values.shape, strict=True)])
 

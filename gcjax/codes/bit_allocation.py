@@ -46,7 +46,8 @@ def bit_allocation(
     """
     _validate.integer("num_bits", num_bits)
     probabilities = valid_probabilities(straggler_probabilities, above_zero=True)
-    precisions = _precisions(probabilities, _valid_noise(noise, probabilities.size))  # [W, B + 1]
+    variances = probabilities[:, None] + _valid_noise(noise, probabilities.size)
+    precisions = (1 - probabilities[:, None]) / variances  # [W, B + 1]: of messages of length 1, with 0 to B bits
     most_bits = precisions.shape[1] - 1
     num_totals = num_bits + 1
     best_sum = np.zeros(num_totals)  # with at most so many bits
@@ -79,11 +80,6 @@ def quantisation_noise(max_bits: int, *, scale: float) -> np.ndarray:
     _validate.single_number("scale", scale, above=True, finite=True)
     num_levels = 2.0 ** np.arange(1, max_bits + 1) - 1
     return np.append(np.inf, scale / num_levels**2)
-
-
-def _precisions(probabilities: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """float64[W, B + 1]: one over the variance of a worker's message of length 1, with each number of bits."""
-    return (1 - probabilities[:, None]) / (probabilities[:, None] + noise)
 
 
 def _valid_noise(noise: Sequence[float] | np.ndarray, num_workers: int) -> np.ndarray:

@@ -24,15 +24,12 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
     """
     sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
 
-    def decodes_exactly_at(time: jax.Array) -> jax.Array:
-        """Whether what is finished by that time decodes exactly."""
-        return is_exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
-
     def bisection_step(_: int, num_chunks: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Numbers of chunks half as far apart, by one plan: too few of the earliest ones, and enough of them."""
         too_few, enough = num_chunks
         middle = (too_few + enough) // 2
-        is_enough = decodes_exactly_at(sorted_times[(middle - 1).clip(0)])
+        progress = progress_at(assignment, finish, sorted_times[(middle - 1).clip(0)])
+        is_enough = is_exact_enough(assignment, num_blocks, plan(progress).residual)
         return jnp.where(is_enough, too_few, middle), jnp.where(is_enough, middle, enough)
 
     num_steps = int(np.ceil(np.log2(sorted_times.size + 1)))
@@ -88,16 +85,7 @@ def joint_code(
         time_if_exact = jnp.where(is_exact_enough(assignment, num_blocks, residual), time, jnp.inf)
         return jnp.minimum(time_if_exact, bisection(assignment, num_blocks, plan, finish))
 
-    return GradientCode(
-        assignment=assignment,
-        num_blocks=num_blocks,
-        num_messages=num_messages,
-        plan=plan,
-        completion=completion,
-        sent=sent,
-        only_whole_loads=only_whole_loads,
-        stays_exact=stays_exact,
-    )
+    return GradientCode(assignment, num_blocks, num_messages, plan, completion, sent, only_whole_loads, stays_exact)
 
 
 def progress_at(assignment: Assignment, finish: jax.Array, time: jax.Array) -> jax.Array:

@@ -61,7 +61,8 @@ def fixed_code(
     if num_chunks_needed is None:
         num_chunks_needed = np.broadcast_to(whole_loads, (num_workers, num_messages))
     num_chunks_needed = _valid_num_chunks_needed(num_chunks_needed, num_workers)
-    weigh_messages = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
+    least_squares_weights = least_squares(assignment, num_messages, num_blocks)
+    weigh_messages = decode or (lambda progress, encode: least_squares_weights(encode))
 
     def sent(progress: jax.Array) -> jax.Array:
         """bool[W, M]: which messages are sent: those whose `num_chunks_needed int[W, M]` chunks are finished."""
@@ -109,11 +110,6 @@ def _can_grow(coefficients: np.ndarray, num_chunks_needed: np.ndarray) -> bool:
     num_chunks = np.arange(1, coefficients.shape[2] + 1)  # up to each slot
     num_combined = np.where((coefficients != 0).any(axis=3), num_chunks, 0).max(axis=2)  # int[W, M]
     return bool((num_chunks_needed < num_combined).any())
-
-
-def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
-    """The function `encode -> decode` with a first argument, the progress, that it does not use."""
-    return lambda progress, encode: solve(encode)
 
 
 def completion_by_fastest(count: int) -> Completion:

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.codes.alternatives import padded_with_zeros
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
 from gcjax.codes.completion import joint_code
 from gcjax.equality import comparable
-
-MESSAGE_AXIS, SLOT_AXIS = 1, 2  # of arrays [W, M, ...] and [W, M, K, L]
 
 
 @comparable
@@ -29,15 +28,15 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
             f"side_by_side needs codes with the same number of blocks; got {sorted(nums_blocks) or 'no code'}."
         )
     assignment = _joint_assignment([code.assignment for code in codes])
+    num_blocks = nums_blocks.pop()
     num_messages = max(code.num_messages for code in codes)
 
     def plan(progress: jax.Array) -> Coding:
         """The plans of all codes, of their workers one after the other; their squared residuals add up."""
         codes_with_progress = _codes_with_rows(codes, check_progress(assignment, progress))
         plans = [code.plan(code_progress) for code, code_progress in codes_with_progress]
-        encode_lengths = {MESSAGE_AXIS: num_messages, SLOT_AXIS: assignment.load}
-        encode = jnp.concatenate([_padded_with_zeros(plan.encode, encode_lengths) for plan in plans])
-        decode = jnp.concatenate([_padded_with_zeros(plan.decode, {MESSAGE_AXIS: num_messages}) for plan in plans])
+        encode = _all_rows([plan.encode for plan in plans], num_messages, assignment.load, num_blocks)
+        decode = _all_rows([plan.decode for plan in plans], num_messages, num_blocks)
         squared_residual = sum((plan.residual**2 for plan in plans[1:]), plans[0].residual ** 2)
         return Coding(encode, decode, jnp.sqrt(squared_residual))
 
@@ -50,11 +49,10 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
     def sent(progress: jax.Array) -> jax.Array:
         """bool[W, M]: which messages the codes send; False for those that a code with fewer messages lacks."""
         codes_with_progress = _codes_with_rows(codes, check_progress(assignment, progress))
-        sent_by_code = [code.sent(code_progress) for code, code_progress in codes_with_progress]
-        return jnp.concatenate([_padded_with_zeros(is_sent, {MESSAGE_AXIS: num_messages}) for is_sent in sent_by_code])
+        return _all_rows([code.sent(code_progress) for code, code_progress in codes_with_progress], num_messages)
 
     return joint_code(
-        assignment, nums_blocks.pop(), num_messages, plan, last_part_completion=last_part_completion, sent=sent,
+        assignment, num_blocks, num_messages, plan, last_part_completion=last_part_completion, sent=sent,
         only_whole_loads=all(code.only_whole_loads for code in codes),
         stays_exact=all(code.stays_exact for code in codes),
     )  # fmt: skip
@@ -66,10 +64,9 @@ def _codes_with_rows(codes: tuple[GradientCode, ...], values: jax.Array) -> list
     return list(zip(codes, jnp.split(values, ends[:-1]), strict=True))
 
 
-def _padded_with_zeros(values: jax.Array, lengths: dict[int, int]) -> jax.Array:
-    """The array with zeros behind it along some axes; `lengths`: axis -> its new length."""
-    num_zeros = [lengths.get(axis, length) - length for axis, length in enumerate(values.shape)]
-    return jnp.pad(values, [(0, num_behind) for num_behind in num_zeros])
+def _all_rows(values_by_code: list[jax.Array], *shape: int) -> jax.Array:
+    """[W, *shape]: the arrays of the codes one after the other, each with zeros behind what it lacks."""
+    return jnp.concatenate([padded_with_zeros(values, (len(values), *shape)) for values in values_by_code])
 
 
 def _joint_assignment(assignments: list[Assignment]) -> Assignment:

@@ -111,11 +111,6 @@ def check_share(share: float) -> None:
     _validate.single_number("share", share, above=True, maximum=1.0)
 
 
-def uncompressed_bytes(message: Any) -> int:
-    """The bytes of a message that is not compressed; arrays, or their shapes and dtypes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
-
-
 def blocks_of(flat: jax.Array, block_size: int) -> jax.Array:
     """float[blocks, block_size]: the blocks of float[d], the last one padded with zeros."""
     return jax.numpy.pad(flat, (0, -flat.size % block_size)).reshape(-1, block_size)

@@ -259,13 +259,8 @@ def _restore_target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
     saved_leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     if _is_key(leaf):
         saved_leaf = jax.eval_shape(jax.random.key_data, saved_leaf)
-    _check_can_be_cut(saved_leaf.shape, sharding)
+    sharding.shard_shape(saved_leaf.shape)  # raises JAX's error if the array cannot be cut like that
     return jax.ShapeDtypeStruct(saved_leaf.shape, saved_leaf.dtype, sharding=sharding)
-
-
-def _check_can_be_cut(shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> None:
-    """Raises JAX's error if an array of this shape cannot be cut as the sharding says."""
-    sharding.shard_shape(shape)
 
 
 def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None:

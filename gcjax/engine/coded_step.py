@@ -105,10 +105,8 @@ def coded_value_and_grad(
         `progress`: int32[W], the chunks that each worker has finished, or bool[W]; `args` go to the loss.
         """
         coding = code.plan(progress)
-        mean_coding = coding._replace(
-            decode=coding.decode / code.assignment.num_chunks
-        )  # decodes the mean, not the sum
-        gradient, (value, aux) = estimate(params, batch, mean_coding, *args)
+        decode_mean = coding.decode / code.assignment.num_chunks  # instead of the sum
+        gradient, (value, aux) = estimate(params, batch, coding._replace(decode=decode_mean), *args)
         is_in_gradient = jnp.any(coding.decode != 0, axis=(1, 2))  # decode: [W, M, L]
         info = CodedInfo(residual=coding.residual, contributed=is_in_gradient)
         return (value, aux) if has_aux else value, gradient, info
@@ -142,7 +140,10 @@ def estimate_on_mesh(
 
         `batch` [U, K, ...], `encode` [U, M, K, L] and `decode` [U, M, L] are those of this device's U workers.
         """
-        losses_with_args = _losses_with_args(losses, args)
+        losses_with_args = Losses(
+            chunk_loss_and_aux=lambda *values: losses.chunk_loss_and_aux(*values, *args),
+            weighted_loss_and_aux=lambda *values: losses.weighted_loss_and_aux(*values, *args),
+        )
         gradient, own_loss_and_aux_sums, own_weight_sum = estimate_sums(
             losses_with_args, params, batch, encode, decode, axis, message_dtype
         )
@@ -280,16 +281,6 @@ def _streamed_sums(
     estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)
     weights = chunk_weights(encode, decode).astype(loss.dtype)
     return gradient_from_blocks(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()
-
-
-def _losses_with_args(losses: Losses, args: tuple[Any, ...]) -> Losses:
-    """The losses, with these further arguments filled in."""
-    return Losses(
-        chunk_loss_and_aux=lambda params, chunk: losses.chunk_loss_and_aux(params, chunk, *args),
-        weighted_loss_and_aux=lambda params, chunks, weights: losses.weighted_loss_and_aux(
-            params, chunks, weights, *args
-        ),
-    )
 
 
 def check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:

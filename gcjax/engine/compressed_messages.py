@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from gcjax import memory
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode
-from gcjax.compression.base import Compression, uncompressed_bytes, validated
+from gcjax.compression.base import Compression, validated
 from gcjax.engine.base import State
 from gcjax.engine.fragments import compression_of_fragments
 from gcjax.engine.gradients import (
@@ -161,12 +162,12 @@ def sum_of_estimates(
         states = jax.tree.map(
             lambda x, new, old: x.at[sender].set(jnp.where(is_sent, new, old)), states, new_state, state
         )
-
-        def add_leaf(sum_of_leaf: jax.Array, x: jax.Array) -> jax.Array:
-            """[L, ...]: the sums of one leaf with its estimate."""
-            return sum_of_leaf + message.weight.astype(x.dtype).reshape(-1, *(1,) * x.ndim) * x[None]
-
-        return (jax.tree.map(add_leaf, sums, estimate), states), None
+        sums = jax.tree.map(
+            lambda total, x: total + message.weight.astype(x.dtype).reshape(-1, *(1,) * x.ndim) * x[None],
+            sums,
+            estimate,
+        )
+        return (sums, states), None
 
     num_blocks = messages.weight.shape[1]
     zero_sums = jax.tree.map(lambda x: jnp.zeros((num_blocks, *x.shape[1:]), x.dtype), messages.values)
@@ -291,7 +292,7 @@ def sized_network(network: Network, compression: Compression | None, params: Any
         return network
     shapes = message_shapes(params, protocol.code)
     num_bytes = compression_of_fragments(validated(compression), protocol).num_bytes(shapes)  # of a message; or [W]
-    return network.with_smaller_messages(num_bytes / uncompressed_bytes(shapes))
+    return network.with_smaller_messages(num_bytes / memory.bytes_of_arrays(shapes))
 
 
 def network_of_run(

@@ -61,12 +61,10 @@ def advance_by_windows(
     advance = partial(
         _advance_to_evaluation_or_window_end, program, make_commits, evaluate, num_evals, durations_and_network
     )
-
-    def any_is_unfinished(run: Run) -> jax.Array:
-        """bool[]: whether the run has commits and evaluations to come; under vmap, whether one of the runs has."""
-        return max_over_runs(_is_unfinished(loss_feedback, num_evals, run).astype(jnp.int32)) > 0
-
-    return jax.lax.while_loop(any_is_unfinished, advance, run)
+    # Under vmap, as long as any of the runs is unfinished.
+    return jax.lax.while_loop(
+        lambda run: max_over_runs(_is_unfinished(loss_feedback, num_evals, run).astype(jnp.int32)) > 0, advance, run
+    )
 
 
 def _advance_to_evaluation_or_window_end(

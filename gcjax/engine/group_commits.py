@@ -17,6 +17,7 @@ from gcjax.engine.gradients import Contribution, Inputs
 from gcjax.engine.local_state import LocalState, repeated
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
 from gcjax.engine.local_work import LocalCommit, LocalProgram, change_of_contribution, contribution_of_changes
+from gcjax.engine.version_ring import read_slot
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Commits, Schedule
@@ -158,30 +159,25 @@ def _changes_in_order(
     def push(
         i: jax.Array, carry: tuple[Any, LocalState, Servers, jax.Array]
     ) -> tuple[Any, LocalState, Servers, jax.Array]:
-        """The sum of the weighted changes, all workers, the group's server and the losses [C] after the i-th push."""
+        """The sum of the weighted changes, all workers, the group's server and the losses [C] after the i-th push.
+
+        A run of a vmap that has fewer pushes stays as it is.
+        """
         change_sum, workers, server, losses = carry
         merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)
         server, workers = _merged(servers, merges, last_commit_of_group.reader, server, workers)
         steps_of_one = jax.tree.map(lambda x: x[i], steps)
         worker = steps_of_one.worker[0].clip(0)
-        change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, _entry(workers, worker))
+        change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, read_slot(workers, worker))
         workers = jax.tree.map(lambda x, value: x.at[worker].set(value), workers, of_worker)
-        return jax.tree.map(jnp.add, change_sum, change), workers, server, losses.at[i].set(loss)
-
-    def push_if_any(i: jax.Array, carry: tuple[Any, LocalState, Servers, jax.Array]) -> Any:
-        """As `push`; a run of a vmap that has fewer pushes stays as it is."""
-        return select_active(i < num_contributions, push(i, carry), carry)
+        after = jax.tree.map(jnp.add, change_sum, change), workers, server, losses.at[i].set(loss)
+        return select_active(i < num_contributions, after, carry)
 
     zero_change = jax.tree.map(jnp.zeros_like, server.params)
     carry = zero_change, workers, server, jnp.zeros(steps.weight.size, steps.weight.dtype)
-    change_sum, workers, server, losses = jax.lax.fori_loop(0, max_over_runs(num_contributions), push_if_any, carry)
+    change_sum, workers, server, losses = jax.lax.fori_loop(0, max_over_runs(num_contributions), push, carry)
     all_servers = jax.tree.map(lambda x, value: x.at[group].set(value), local_states.servers, server)
     return change_sum, workers._replace(servers=all_servers), losses
-
-
-def _entry(workers: LocalState, worker: jax.Array) -> LocalState:
-    """The local parameters of one worker."""
-    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, worker, keepdims=False), workers)
 
 
 def _merged(

@@ -60,7 +60,9 @@ class Layout(NamedTuple):
     def specs(self, params: Any, num_leading_axes: int = 0) -> Any:
         """A `PartitionSpec` for each parameter; given are arrays or shapes with so many more axes in front."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[num_leading_axes:], x.dtype), params)
-        return (self.param_specs or self._default_specs)(shapes)
+        if self.param_specs:
+            return self.param_specs(shapes)
+        return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
 
     def constrain_opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
         """The optimizer's state, with what belongs to a parameter sharded like it, the rest on every device."""
@@ -99,10 +101,6 @@ class Layout(NamedTuple):
     def put_on_devices(self, tree: Any) -> Any:
         """Puts concrete arrays, which are the same in all processes, on every device of the mesh, if there is one."""
         return tree if self.mesh is None else replicate(tree, self.mesh)
-
-    def _default_specs(self, shapes: Any) -> Any:
-        """The specs of parameters of these shapes if the user gives none: see `_over_largest_dimension`."""
-        return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
 
 
 def layout(mesh: Mesh | MeshOptions | None) -> Layout:

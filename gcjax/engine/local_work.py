@@ -24,6 +24,7 @@ from gcjax.engine.local_steps import LocalSteps, steps_of_commit
 from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
 from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.spread import Spread
+from gcjax.engine.version_ring import read_slot, write_slot
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule
 from gcjax.tasks.base import Task
@@ -156,20 +157,14 @@ def _changes_one_by_one(
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
         owner = program.owner_of_worker[any_member]
 
-        def old_state_of(local_states: LocalState) -> LocalState:
-            """The state of the owner, of those of all owners."""
-            return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), local_states)
-
         def begin(local_states: LocalState) -> Beginning:
             """What the steps begin with, from the states of all owners."""
-            return beginning_of_contribution(program, inputs, old_state_of(local_states), steps_of_one)
+            return beginning_of_contribution(program, inputs, read_slot(local_states, owner), steps_of_one)
 
         beginning = read_first(steps_of_one.num_steps, begin, local_states)
         change, new_state, loss = change_after_beginning(program, inputs, beginning, steps_of_one)
-        new_state = select_active(i < num_contributions, new_state, old_state_of(local_states))
-        local_states = jax.tree.map(
-            lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), local_states, new_state
-        )
+        new_state = select_active(i < num_contributions, new_state, read_slot(local_states, owner))
+        local_states = write_slot(local_states, owner, new_state)
         losses = losses.at[order_with_padding_last[i]].set(loss)
         return jax.tree.map(jnp.add, change_sum, change), local_states, losses
 
@@ -304,10 +299,8 @@ def change_after_beginning(
     )
     change, params = program.local.push(params_after_steps, params_before_steps, version_params, steps.weight)
     if program.compression is not None and program.local.fragments is None:
-        owner, first_unit = (
-            program.owner_of_worker[steps.worker.max().clip(0)],
-            steps.unit.max().clip(0),
-        )  # the max, as -1 pads
+        owner = program.owner_of_worker[steps.worker.max().clip(0)]  # the max, as -1 pads; so below
+        first_unit = steps.unit.max().clip(0)
         change, state = estimate_and_new_state(
             program.compression,
             change,

@@ -1,7 +1,5 @@
 """What the state of a run takes in memory, said before anything of it is allocated."""
 
-from typing import Any
-
 import jax
 
 from gcjax import memory
@@ -40,7 +38,7 @@ def _advice(state: State, num_bytes: int) -> str:
     if state.ring is None:
         return smaller
     version_bytes = memory.bytes_of_arrays(state.params)
-    num_versions = _num_versions(state.ring)
+    num_versions = int(jax.tree.leaves(state.ring)[0].shape[0])  # the slots of the ring
     num_fitting = int((memory.available_bytes() - (num_bytes - num_versions * version_bytes)) // max(version_bytes, 1))
     if num_fitting < 2:  # one slot of the ring is for what nobody reads
         return smaller
@@ -49,8 +47,3 @@ def _advice(state: State, num_bytes: int) -> str:
         f"{num_fitting - 1} would fit: pass ring_size={num_fitting - 1} if the schedule never needs more at once. "
         f"{smaller}"
     )
-
-
-def _num_versions(ring: Any) -> int:
-    """The slots of a ring, every leaf [ring_size + 1, ...]."""
-    return int(jax.tree.leaves(ring)[0].shape[0])

@@ -115,7 +115,7 @@ def new_ring(params: Any, size: int, slot: jax.Array) -> Any:
 
 
 def read_slot(ring: Any, slot: jax.Array) -> Any:
-    """The parameters in a slot, int32[]; every leaf of the ring is [slots, ...]."""
+    """The parameters in a slot, int32[]; or an entry of any tree whose leaves have a common first axis."""
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), ring)
 
 
@@ -128,9 +128,6 @@ def write_slot(ring: Any, slot: jax.Array, params: Any) -> Any:
 
 def nan_if(condition: jax.Array, params: Any) -> Any:
     """The parameters, with NaN for every float if the condition (bool[]) holds: an invalid run must show it."""
-
-    def nan_leaf(x: jax.Array) -> jax.Array:
-        """NaN instead of a float array, if the condition holds; integers stay."""
-        return jnp.where(condition, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
-
-    return jax.tree.map(nan_leaf, params)
+    return jax.tree.map(
+        lambda x: jnp.where(condition, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x, params
+    )

@@ -63,22 +63,19 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
         return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
+    def mean_of_two(schedule: Schedule, commit: jax.Array) -> jax.Array:
+        """float[2, 2]: both get the mean."""
+        return jnp.full((2, 2), 0.5, schedule.time.dtype)
+
+    def two_copies(schedule: Schedule) -> jax.Array:
+        """float[T, W]: what a worker and its neighbour send each other."""
+        return jnp.full_like(schedule.start, 2.0)
+
     return Protocol(
         schedule,
         local=LocalWork(
-            pull=own_params, mixing=Mixing(_mean_of_two, _two_copies, members, overlaps=True), single_steps=True
+            pull=own_params, mixing=Mixing(mean_of_two, two_copies, members, overlaps=True), single_steps=True
         ),
         rule=no_rule,
         specification=specifications.ad_psgd,
     )
-
-
-def _mean_of_two(schedule: Schedule, commit: jax.Array) -> jax.Array:
-    """float[2, 2]: both get the mean."""
-    del commit
-    return jnp.full((2, 2), 0.5, schedule.time.dtype)
-
-
-def _two_copies(schedule: Schedule) -> jax.Array:
-    """float[T, W]: what a worker and its neighbour send each other."""
-    return jnp.full_like(schedule.start, 2.0)

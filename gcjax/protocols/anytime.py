@@ -74,16 +74,10 @@ def gradient_sums(max_contributions: int = 1) -> LocalWork:
     return LocalWork(
         optimizer=optax.sgd(1.0),
         merge=None,
-        pull=_zeros_like,
+        pull=lambda params, version_params: jax.tree.map(jnp.zeros_like, version_params),
         gradients_at_version=True,
         max_contributions=max_contributions,
     )
-
-
-def _zeros_like(params: Any, version_params: Any) -> Any:
-    """Zeros like the parameters, from which the sum of the gradients begins."""
-    del params
-    return jax.tree.map(jnp.zeros_like, version_params)
 
 
 def _one_over_num_units(staleness: Any, work: Any) -> Any:

@@ -24,7 +24,7 @@ from gcjax.protocols.coded import (
     coded_round,
     decodable_progress,
 )
-from gcjax.protocols.groups import network_of_servers
+from gcjax.protocols.groups import group_arrays, network_of_servers
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
 from gcjax.protocols.simulation.stopped_rounds import by_unit, message_seconds, stopped_rounds, units_of_rounds
@@ -82,26 +82,12 @@ class CodedGroups(NamedTuple):
             unit=central_commits.unit * load,
             work=work,
             weight=self._weights(durations.dtype)[None],
-            read=version[:, self._group_of_worker()],
+            read=version[:, group_arrays(self.groups)[1]],
         )
-
-    def _group_of_worker(self) -> np.ndarray:
-        """int32[W]: the number of each worker's group."""
-        group_of_worker = np.zeros(self.num_workers, np.int32)
-        for group_index, group in enumerate(self.groups):
-            group_of_worker[list(group)] = group_index
-        return group_of_worker
-
-    def _member_of_column(self) -> np.ndarray:
-        """int32[G, C/G]: the worker of each column; -1 where a group has fewer."""
-        members = np.full((len(self.groups), max(map(len, self.groups))), -1, np.int32)
-        for group_index, group in enumerate(self.groups):
-            members[group_index, : len(group)] = group
-        return members
 
     def _contributions(self, rounds: Sequence[CodedRound], central_commits: Schedule) -> tuple[jax.Array, jax.Array]:
         """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server."""
-        members = jnp.asarray(self._member_of_column())
+        members = jnp.asarray(group_arrays(self.groups)[0])
         is_of_group = central_commits.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
         worker = jnp.where(is_of_group[:, :, None], members[None], -1)
         # Of each group [num_rounds, members].
@@ -113,9 +99,10 @@ class CodedGroups(NamedTuple):
 
     def _weights(self, dtype: jnp.dtype) -> jax.Array:
         """float[C]: a group's part of the workers, over the N chunks."""
-        size = (self._member_of_column() >= 0).sum(axis=1, keepdims=True)
+        members_of_group, _ = group_arrays(self.groups)
+        size = (members_of_group >= 0).sum(axis=1, keepdims=True)
         weight = size / self.num_workers / self.joint_code.assignment.num_chunks
-        return jnp.asarray(np.broadcast_to(weight, self._member_of_column().shape).ravel(), dtype)
+        return jnp.asarray(np.broadcast_to(weight, members_of_group.shape).ravel(), dtype)
 
     def _timeline(
         self, rounds: Sequence[CodedRound], networks: Sequence[Network], pushes: Timeline, num_units: int

@@ -56,8 +56,8 @@ def eager_sgd(*, collective: str = "solo", rng_key: jax.Array | None = None) -> 
         return event_schedule(rule(num_workers), durations, network, num_commits=num_units)
 
     def rule(num_workers: int) -> Rule:
-        """The rule of the collective."""
-        return _rule(num_workers, _sender_as_initiator if rng_key is None else _random_initiator(rng_key))
+        """The rule of the collective; with solo, whoever comes first is the initiator."""
+        return _rule(num_workers, _random_initiator(rng_key) if rng_key is not None else lambda view, worker: worker)
 
     return Protocol(
         schedule,
@@ -86,12 +86,6 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
         num_contributions=_NUM_VERSIONS * num_workers,
         one_contribution_per_worker=True,
     )
-
-
-def _sender_as_initiator(view: View, worker: jax.Array) -> jax.Array:
-    """int32[]: whoever has come; the first one makes the commit."""
-    del view
-    return worker
 
 
 def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Array]:

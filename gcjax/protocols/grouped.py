@@ -100,13 +100,7 @@ def grouped(
         weight = moving_rate / len(groups) / group_size
     else:
         weight = np.full((len(groups), 1), 1 / group_of_worker.size)
-    arrays = _Groups(
-        members_of_group=members_of_group,
-        group_of_worker=group_of_worker,
-        weight=weight,
-        num_local_steps=num_local_steps,
-        central_seconds=central_seconds,
-    )
+    arrays = _Groups(members_of_group, group_of_worker, weight, num_local_steps, central_seconds)
 
     def specification(num_workers: int) -> specifications.Specification:
         """The specification of these groups, which push after `num_local_steps` rounds."""
@@ -297,12 +291,7 @@ def _timeline_of_units(
         for x in (rounds.compute_start, rounds.compute_end, rounds.finish)
     )
     return Timeline(
-        start=padded_to_all_units(start),
-        compute_start=compute_start,
-        compute_end=compute_end,
-        send_start=compute_end,
-        finish=finish,
-        horizon=horizon,
+        padded_to_all_units(start), compute_start, compute_end, send_start=compute_end, finish=finish, horizon=horizon
     )
 
 

@@ -6,7 +6,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View, num_messages
+from gcjax.protocols.simulation.rules import Rule, num_messages
 from gcjax.stragglers.network import Network
 
 
@@ -33,7 +33,7 @@ def rennala(*, num_contributions: int) -> Protocol:
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
     waiting_rule = Rule(
-        accepts=_has_newest_version,
+        accepts=lambda view, worker: view.version[worker] == view.num_commits,  # it is of the newest version
         commits=lambda view, worker: num_messages(view) >= num_contributions,
         weight=1.0 / num_contributions,
         num_contributions=num_contributions,
@@ -50,8 +50,3 @@ def rennala(*, num_contributions: int) -> Protocol:
         rule=lambda num_workers: waiting_rule,
         specification=lambda num_workers: specifications.rennala(num_workers, num_contributions=num_contributions),
     )
-
-
-def _has_newest_version(view: View, worker: jax.Array) -> jax.Array:
-    """bool[]: whether the worker's gradient is of the newest version."""
-    return view.version[worker] == view.num_commits

@@ -17,16 +17,7 @@ from gcjax import short_repr
 
 
 class Timeline(NamedTuple):
-    """The times of all units, as in `Schedule`.
-
-    Attributes:
-      start: float[T, W] seconds.
-      compute_start: float[T, W].
-      compute_end: float[T, W].
-      send_start: float[T, W].
-      finish: float[T, W].
-      horizon: float[].
-    """
+    """The times of all units, float[T, W] seconds each, and the horizon, float[], as in `Schedule`."""
 
     start: jax.Array
     compute_start: jax.Array

@@ -16,7 +16,7 @@ Letters: W workers, D entries of a state.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -40,9 +40,9 @@ MAX_KEYS = 2**62
 """The most keys of states: they must fit into an int64."""
 
 
-def _any_event(before: State, after: State, event: Event) -> jax.Array:
-    """bool[], True: every step is what the event shows."""
-    del before, after, event
+def any_step(before: State, after: State, component_or_event: Any) -> jax.Array:
+    """bool[], True: holds for every step, and every step is what an event shows."""
+    del before, after, component_or_event
     return jnp.ones((), bool)
 
 
@@ -61,7 +61,7 @@ class Action(NamedTuple):
     name: str
     move: Callable[[State, jax.Array], tuple[State, jax.Array]]
     event: str = ""
-    matches: Callable[[State, State, Event], jax.Array] = _any_event
+    matches: Callable[[State, State, Event], jax.Array] = any_step
     actor: Callable[[State, Event], jax.Array] | None = None
     enabled_at: str = ""
 
@@ -82,6 +82,31 @@ class Role(NamedTuple):
     rule: Relation
     takes_only_actions: bool = False
 
+    @classmethod
+    def of_workers(
+        cls,
+        state_type: Any,
+        num_workers: int,
+        own: Sequence[str],
+        actions: Sequence[Action],
+        rule: Relation,
+        shared: Sequence[str] = (),
+    ) -> "Role":
+        """The role of workers, each of which may change its entry of the arrays `own`, and all of `shared`."""
+
+        def frame(worker: Numbers) -> State:
+            """Of the arrays in `own` the worker's entry, of those in `shared` every entry, of all others none."""
+            may_change = {**dict.fromkeys(own, is_own_entry(num_workers, worker)), **dict.fromkeys(shared, True)}
+            return state_type(**{name: may_change.get(name, False) for name in state_type._fields})
+
+        return cls(tuple(actions), frame, rule)
+
+    @classmethod
+    def of_servers(cls, state_type: Any, changed: Sequence[str], actions: Sequence[Action], rule: Relation) -> "Role":
+        """The role of servers, each of which may change all of the fields `changed`, and takes its actions only."""
+        entries = state_type(*(name in changed for name in state_type._fields))
+        return cls(tuple(actions), lambda server: entries, rule, takes_only_actions=True)
+
     def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a component's step is in its guarantee: its frame (true: may change) and its rule."""
         frame_and_arrays = zip(self.frame(component), before, after, strict=True)
@@ -97,12 +122,6 @@ class Role(NamedTuple):
 def always(state: State) -> jax.Array:
     """Holds in every state."""
     del state
-    return jnp.ones((), bool)
-
-
-def any_step(before: State, after: State, component: jax.Array) -> jax.Array:
-    """Holds for every step."""
-    del before, after, component
     return jnp.ones((), bool)
 
 

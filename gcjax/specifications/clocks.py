@@ -79,6 +79,18 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
 
+def pushing_workers(
+    num_workers: int,
+    push: Callable[[Clocks, jax.Array], tuple[Clocks, jax.Array]],
+    guarantee: Callable[[Clocks, Clocks, jax.Array], jax.Array],
+    *,
+    num_commits_of: NumCommits,
+) -> Role:
+    """Workers whose only action is the move `push`, which makes their clock grow by one; see `push_event_arguments`."""
+    action = Action("push", push, **push_event_arguments(num_commits_of=num_commits_of))
+    return Role.of_workers(Clocks, num_workers, ("clock",), (action,), guarantee)
+
+
 def replay_clocks(state: Any, events: Event, rows: np.ndarray) -> Any:
     """The states before the events `rows`, as arrays [rows, ...]: clocks count the UNIT events, other fields stay."""
     clock = state.clock + num_before(rows, np.flatnonzero(events.kind == KINDS.index(UNIT)), events, state.clock.size)
@@ -145,11 +157,7 @@ def bounded_staleness(
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, max(program_staleness, promised_staleness) + 2)),  # clocks 0, ..., s + 1
-        worker=Role(
-            actions=(Action("push", push, **push_event_arguments(num_commits_of=num_commits_of)),),
-            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
-            rule=guarantee,
-        ),
+        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=num_commits_of),
         claim=f"nobody is more than {promised_staleness + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= promised_staleness + 1,
         rely=rely,
@@ -204,21 +212,13 @@ def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) ->
         least_clock = jnp.where(jnp.any(alive), slowest_of_alive(state.clock), state.clock.max())
         return state._replace(clock=state.clock.at[worker].max(least_clock))
 
-    def own_entries(worker: Any) -> MemberClocks:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return MemberClocks(clock=is_own, pushed=is_own, version=True)
-
+    action = Action("push", push, event=UNIT, matches=matches, enabled_at=BEGIN)
     return Specification(
         f"ssp({num_workers} workers, staleness {staleness})",
         num_workers,
         initial=MemberClocks(clock=zeros(num_workers), pushed=zeros(num_workers), version=np.int32(0)),
         sizes=MemberClocks(clock=zeros(num_workers) + staleness + 2, pushed=zeros(num_workers) + 1, version=1),
-        worker=Role(
-            actions=(Action("push", push, event=UNIT, matches=matches, enabled_at=BEGIN),),
-            frame=own_entries,
-            rule=guarantee,
-        ),
+        worker=Role.of_workers(MemberClocks, num_workers, ("clock", "pushed"), (action,), guarantee, ("version",)),
         claim=f"nobody is more than {staleness + 1} ahead of anybody",
         invariant=lambda state: (~alive | (state.clock - slowest_of_alive(state.clock) <= staleness + 1)).all(),
         state_after_join=state_after_join,
@@ -264,11 +264,6 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         reads = (clock_after == clock_before) & (seen_after > seen_before) & (seen_after <= before.clock.min())
         return ((clock_after == clock_before + 1) & may_push) | reads
 
-    def own_entries(worker: Numbers) -> Cached:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Cached(clock=is_own, seen_clock=is_own)
-
     def invariant(state: Cached) -> jax.Array:
         """bool[]: whether reads are at most s + 1 units old, and none is newer than the slowest."""
         is_new_enough = state.clock - state.seen_clock <= staleness + 1
@@ -284,10 +279,8 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         num_workers,
         initial=Cached(clock=zeros(num_workers), seen_clock=zeros(num_workers)),
         sizes=Cached(clock=np.full(num_workers, 2 * staleness + 3), seen_clock=np.full(num_workers, staleness + 2)),
-        worker=Role(
-            actions=(Action("push", push), Action("read", refresh)),
-            frame=own_entries,
-            rule=guarantee,
+        worker=Role.of_workers(
+            Cached, num_workers, Cached._fields, (Action("push", push), Action("read", refresh)), guarantee
         ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",
         invariant=invariant,

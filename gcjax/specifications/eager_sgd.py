@@ -4,7 +4,7 @@ Times are left open: anybody may push next. Whether a push is the worker's next 
 or a late one, is left open, too, and shows in a run by the number of its unit.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,16 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, has_read
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
+from gcjax.specifications.events import COMMIT, UNIT, Event
+from gcjax.specifications.rounds import (
+    adds_one_unit,
+    after_commit,
+    begin_action,
+    commits_all_messages_unless_last,
+    counted_from_newest,
+    is_commit,
+)
 
 
 class Eager(NamedTuple):
@@ -51,28 +58,23 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
     program, zero = _Program(collective == "solo"), zeros(num_workers)
     two_values = zero + 2
     actions = (
-        Action("begin", program.begin, event=BEGIN, matches=program.begins),
+        begin_action("begin", program.begin, may_wait=not program.is_solo),
         Action("push", program.push_ahead, event=UNIT, matches=_is_push_ahead),
         Action("push, late", program.push_late, event=UNIT, matches=_is_late_push),
     )
-
-    def own_entries(worker: Any) -> Eager:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Eager(False, read=is_own, busy=is_own, pending_units=is_own, is_ahead=is_own)
 
     return Specification(
         f"eager_sgd({num_workers} workers, {collective})",
         num_workers,
         initial=Eager(np.int32(0), read=zero - 1, busy=zero, pending_units=zero, is_ahead=zero),
         sizes=Eager(version=2, read=two_values, busy=two_values, pending_units=two_values, is_ahead=two_values),
-        worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
+        worker=Role.of_workers(Eager, num_workers, Eager._fields[1:], actions, program.worker_rule),
         claim="a commit takes all gradients that have come, when a worker has made one more than there are commits",
-        server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_all_messages_unless_last),),
-            frame=lambda server: Eager(True, read=False, busy=False, pending_units=True, is_ahead=True),
-            rule=program.server_rule,
-            takes_only_actions=True,
+        server=Role.of_servers(
+            Eager,
+            ("version", "pending_units", "is_ahead"),
+            (Action("commit", program.commit, event=COMMIT, matches=commits_all_messages_unless_last),),
+            program.server_rule,
         ),
         num_servers=1,
         invariant=program.invariant,
@@ -92,11 +94,8 @@ def _is_late_push(before: Eager, after: Eager, event: Event) -> jax.Array:
 
 
 def _canonicalise(state: Eager) -> Eager:
-    """The state with version 1, reads as newest (1) or older (0), and the gradients of a worker as one."""
-    read = (state.read >= state.version).astype(jnp.int32)
-    return state._replace(
-        version=jnp.ones_like(state.version), read=read, pending_units=jnp.minimum(state.pending_units, 1)
-    )
+    """The state as `counted_from_newest`, with the gradients of a worker as one."""
+    return counted_from_newest(state)._replace(pending_units=jnp.minimum(state.pending_units, 1))
 
 
 class _Program(NamedTuple):
@@ -140,15 +139,11 @@ class _Program(NamedTuple):
 
     def commit(self, state: Eager, server: jax.Array) -> tuple[Eager, jax.Array]:
         """The state after a commit of all gradients, and whether somebody has made more than there are commits."""
-        nothing = jnp.zeros_like(state.pending_units)
-        return state._replace(version=state.version + 1, pending_units=nothing, is_ahead=nothing), (
-            state.is_ahead == 1
-        ).any()
+        return after_commit(state, is_ahead=jnp.zeros_like(state.is_ahead)), (state.is_ahead == 1).any()
 
     def server_rule(self, before: Eager, after: Eager, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits all, and somebody is ahead."""
-        takes_all = (after.pending_units == 0).all() & (after.is_ahead == 0).all()
-        return (after.version == before.version + 1) & takes_all & (before.is_ahead.sum() > 0)
+        return is_commit(before, after) & (after.is_ahead == 0).all() & (before.is_ahead.sum() > 0)
 
     def invariant(self, state: Eager) -> jax.Array:
         """bool[]: whether who is ahead (has made more than there are commits) waits; with solo one at most is."""
@@ -164,8 +159,3 @@ class _Program(NamedTuple):
         takes_all = (before.pending_units > 0).any() & (before.is_ahead > 0).any() & (after.pending_units == 0).all()
         begins = after.busy > before.busy
         return (~is_commit | takes_all) & (~begins | (after.read == before.version)).all()
-
-    def begins(self, before: Eager, after: Eager, event: Event) -> jax.Array:
-        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
-        return reads & (~np.bool_(self.is_solo) | ~event.waited)

@@ -53,16 +53,11 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     zero, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
     one_value, two_values = zero + 1, zero + 2
     program = _Exchange(num_workers, steps)
+    unit = Action("unit", program.unit, event=STEP, matches=adds_one_unit)
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
-        initial=Exchanges(
-            version=np.int32(0),
-            pending_units=zero,
-            read=zero,
-            pushes_of_others=zero,
-            num_open_exchanges=zero,
-        ),
+        initial=Exchanges(np.int32(0), zero, zero, zero, zero),
         sizes=Exchanges(
             version=2,
             pending_units=zero + steps + 1,
@@ -70,26 +65,9 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
             pushes_of_others=one_value,
             num_open_exchanges=two_values,
         ),
-        worker=Role(
-            actions=(Action("unit", program.unit, event=STEP, matches=adds_one_unit),),
-            frame=lambda worker: Exchanges(
-                version=False,
-                pending_units=is_own_entry(num_workers, worker),
-                read=False,
-                pushes_of_others=False,
-                num_open_exchanges=False,
-            ),
-            rule=program.unit_rule,
-        ),
+        worker=Role.of_workers(Exchanges, num_workers, ("pending_units",), (unit,), program.unit_rule),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
-        server=Role(
-            actions=program.actions(),
-            frame=lambda server: Exchanges(
-                version=True, pending_units=True, read=True, pushes_of_others=True, num_open_exchanges=True
-            ),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Exchanges, Exchanges._fields, program.actions(), program.server_rule),
         num_servers=num_workers,
         step_property=program.push_property,
         canonicalise=_canonical_state,

@@ -16,10 +16,18 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.base import Action, Numbers, Role, Specification, zeros
+from gcjax.specifications.events import COMMIT, UNIT, Event
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
-from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, commits_pending_units, has_read
+from gcjax.specifications.rounds import (
+    adds_one_unit,
+    after_commit,
+    begin_action,
+    commits_all_messages_unless_last,
+    commits_pending_units,
+    counted_from_newest,
+    is_commit,
+)
 
 
 class Arrivals(NamedTuple):
@@ -118,13 +126,7 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
-    program = _QuorumProgram(
-        num_contributions=min_quorum,
-        one_push_per_worker=False,
-        may_wait=False,
-        units_per_push=num_local_steps,
-        alive=None,
-    )
+    program = _QuorumProgram(min_quorum, one_push_per_worker=False, may_wait=False, units_per_push=num_local_steps)
     claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"
     return _with_all_members(name, num_workers, program, claim, commit_matches=commits_all_messages_unless_last)
 
@@ -144,13 +146,8 @@ def _specification_without_cancelling(
     `units_per_push`: the units of each push.
     """
     check_num_contributions(num_workers, num_contributions, one_push_per_worker)
-    program = _Program(
-        num_contributions=num_contributions,
-        one_push_per_worker=one_push_per_worker,
-        may_wait=may_wait or one_push_per_worker,
-        units_per_push=units_per_push,
-        alive=None,
-    )
+    may_wait = may_wait or one_push_per_worker
+    program = _Program(num_contributions, one_push_per_worker, may_wait, units_per_push)
     contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
     if one_push_per_worker:
         contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
@@ -190,14 +187,10 @@ def _not_cancelling_with_members(
     """
     program = program._replace(alive=alive)
     zero, two_values = zeros(num_workers), zeros(num_workers) + 2
-    begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
+    units_per_push, may_wait = program.units_per_push, program.may_wait
+    begin = begin_action("begin", program.begin, "remaining_units", units_per_push, may_wait=may_wait)
     push = Action("push", program.add_unit, event=UNIT, matches=adds_one_unit)
-
-    def own_entries(worker: Any) -> Arrivals:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Arrivals(version=False, read=is_own, remaining_units=is_own, pending_units=is_own)
-
+    commit = Action("commit", program.commit, event=COMMIT, matches=commit_matches)
     return Specification(
         name,
         num_workers,
@@ -205,17 +198,12 @@ def _not_cancelling_with_members(
         sizes=Arrivals(
             version=2,
             read=two_values,
-            remaining_units=zero + program.units_per_push + 1,
+            remaining_units=zero + units_per_push + 1,
             pending_units=zero + program.num_pending_values,
         ),
-        worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
+        worker=Role.of_workers(Arrivals, num_workers, Arrivals._fields[1:], (begin, push), program.worker_rule),
         claim=claim,
-        server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
-            frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Arrivals, ("version", "pending_units"), (commit,), program.server_rule),
         num_servers=1,
         invariant=lambda state: program.fits_into_commit(state) & (state.read <= state.version).all(),
         step_property=program.step_property,
@@ -234,7 +222,7 @@ class _Program(NamedTuple):
     one_push_per_worker: bool
     may_wait: bool
     units_per_push: int
-    alive: Any
+    alive: Any = None
 
     def may_commit(self, state: Arrivals) -> jax.Array:
         """bool[]: whether there are as many pushes as a commit takes."""
@@ -302,12 +290,11 @@ class _Program(NamedTuple):
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of all pushes, and whether there are K."""
-        after = state._replace(version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units))
-        return after, self.may_commit(state)
+        return after_commit(state), self.may_commit(state)
 
     def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits exactly K pushes."""
-        return (after.version == before.version + 1) & (after.pending_units == 0).all() & self.may_commit(before)
+        return is_commit(before, after) & self.may_commit(before)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes K pushes; with one per worker, too, whether who begins reads a newer one."""
@@ -320,14 +307,8 @@ class _Program(NamedTuple):
         return commits_k & begins_on_newer_version.all()
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
-        """The state with version 1, and each worker's read as newest (1) or older (0)."""
-        read = (state.read >= state.version).astype(jnp.int32)
-        return state._replace(version=jnp.ones_like(state.version), read=read)
-
-    def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
-        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == self.units_per_push)
-        return reads & (np.bool_(self.may_wait) | ~event.waited)
+        """The state as `counted_from_newest`."""
+        return counted_from_newest(state)
 
 
 class _QuorumProgram(_Program):

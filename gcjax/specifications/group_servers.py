@@ -77,21 +77,13 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
     zero_per_worker, zero = zeros(num_workers), np.int32(0)
     one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
-    nothing, everything = (Groups(*(may_change,) * len(Groups._fields)) for may_change in (False, True))
+    unit = Action("unit", program.unit, event=UNIT, matches=adds_one_unit)
     contents = "work" if grouping.any_num_steps else f"{steps} unit{'s' * (steps > 1)} of each member"
     contents = "what its group's code decodes" if grouping.codes else contents
     return Specification(
         name,
         num_workers,
-        initial=Groups(
-            version=zero,
-            group=grouping.levels[0].astype(np.int32),
-            pending_units=zero_per_worker,
-            read=zero_per_worker,
-            pushes_of_others=zero_per_worker,
-            num_unread_pushes=zero_per_worker,
-            level=zero,
-        ),
+        initial=Groups(zero, grouping.levels[0].astype(np.int32), *(zero_per_worker,) * 4, level=zero),
         sizes=Groups(
             version=2,
             group=zero_per_worker + num_workers,
@@ -101,18 +93,9 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
             num_unread_pushes=two_values,
             level=len(grouping.levels),
         ),
-        worker=Role(
-            actions=(Action("unit", program.unit, event=UNIT, matches=adds_one_unit),),
-            frame=lambda worker: nothing._replace(pending_units=is_own_entry(num_workers, worker)),
-            rule=program.unit_rule,
-        ),
+        worker=Role.of_workers(Groups, num_workers, ("pending_units",), (unit,), program.unit_rule),
         claim=f"a push has {contents} in it, and is stale by at most the others' pushes since its read",
-        server=Role(
-            actions=program.actions(),
-            frame=lambda server: everything,
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Groups, Groups._fields, program.actions(), program.server_rule),
         num_servers=num_workers,
         invariant=program.invariant,
         step_property=program.push_property,

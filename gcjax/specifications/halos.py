@@ -15,9 +15,9 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.events import COMMIT, UNIT, Event
 from gcjax.specifications.groups import contiguous_groups
-from gcjax.specifications.rounds import adds_one_unit, has_read
+from gcjax.specifications.rounds import adds_one_unit, begin_action
 
 
 class GroupVersions(NamedTuple):
@@ -72,6 +72,14 @@ def halos(
     group_of_worker = _group_of_worker(groups, num_workers)
     program = _Program(group_of_worker, num_local_steps, num_contributions, dynamic)
     zero, zero_per_group = zeros(num_workers), zeros(program.num_groups)
+    remaining_units_at_begin = "remaining_units", program.remaining_units_at_begin
+    actions = (
+        begin_action("begin", program.begin, *remaining_units_at_begin),
+        begin_action("begin, with an answer", program.begin_with_answer, *remaining_units_at_begin),
+        Action("unit", program.unit, event=UNIT, matches=adds_one_unit),
+    )
+    commit = Action("commit", program.commit, COMMIT, program.commits_units_of_group, actor=program.server_of_event)
+    changed_by_commits = ("version", "made_version", "merged_version", "pending_units")
     steps = "a step or more" if dynamic else f"{num_local_steps} step{'s' * (num_local_steps > 1)}"
     return Specification(
         f"halos({num_workers} workers, {program.num_groups} groups, {steps}, K={num_contributions})",
@@ -84,30 +92,9 @@ def halos(
             remaining_units=zero + program.remaining_units_at_begin + 1,
             pending_units=zero + program.max_pending_units + 1,
         ),
-        worker=Role(
-            actions=(
-                Action("begin", program.begin, event=BEGIN, matches=program.begins),
-                Action("begin, with an answer", program.begin_with_answer, event=BEGIN, matches=program.begins),
-                Action("unit", program.unit, event=UNIT, matches=adds_one_unit),
-            ),
-            frame=program.own_entries,
-            rule=program.worker_rule,
-        ),
+        worker=Role(actions, frame=program.own_entries, rule=program.worker_rule),
         claim=f"a commit takes all pushes of one group since its last one, {num_contributions} at least; nobody waits",
-        server=Role(
-            actions=(
-                Action(
-                    "commit",
-                    program.commit,
-                    event=COMMIT,
-                    matches=program.commits_units_of_group,
-                    actor=program.server_of_event,
-                ),
-            ),
-            frame=lambda server: GroupVersions(True, True, True, read=False, remaining_units=False, pending_units=True),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(GroupVersions, changed_by_commits, (commit,), program.server_rule),
         num_servers=program.num_groups,
         invariant=program.invariant,
         step_property=program.step_property,
@@ -185,14 +172,6 @@ class _Program(NamedTuple):
         state = state._replace(merged_version=state.merged_version.at[group].set(state.made_version[group]))
         after, enabled = self.begin(state, worker)
         return after, enabled & has_answer
-
-    def begins(self, before: GroupVersions, after: GroupVersions, event: Event) -> jax.Array:
-        """bool[]: whether the worker begins, at once, with the version that the event shows."""
-        return (
-            has_read(before, after, event)
-            & (after.remaining_units[event.worker] == self.remaining_units_at_begin)
-            & ~event.waited
-        )
 
     def unit(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
         """The state in which one unit more of the worker has arrived, and whether there is one under way.
@@ -317,10 +296,8 @@ class _Program(NamedTuple):
 
         0 stands for older ones, and many pushes of a worker for K.
         """
-        made_version, merged_version = (
-            jnp.full_like(state.made_version, 2),
-            jnp.where(state.merged_version == state.made_version, 2, 1),
-        )
+        made_version = jnp.full_like(state.made_version, 2)
+        merged_version = jnp.where(state.merged_version == state.made_version, 2, 1)
         group = jnp.asarray(self.group_of_worker)
         is_merged = state.read == state.merged_version[group]
         read = jnp.where(is_merged, merged_version[group], 0)

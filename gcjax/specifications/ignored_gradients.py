@@ -4,7 +4,7 @@ A gradient that is ignored, or cut off, leaves no trace but that its worker begi
 may be next. Of the delays of Ringmaster only those up to R matter, so that its states are kept with version R.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,17 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.base import Action, Role, Specification, check_num_workers, zeros
+from gcjax.specifications.events import COMMIT, UNIT
 from gcjax.specifications.first_pushes import Arrivals
-from gcjax.specifications.rounds import adds_one_unit, commits_pending_units, has_read, specification_of_rounds
+from gcjax.specifications.rounds import (
+    adds_one_unit,
+    after_commit,
+    begin_action,
+    commits_pending_units,
+    is_commit,
+    specification_of_rounds,
+)
 
 
 @comparable
@@ -50,15 +57,10 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
     """
     check_num_workers(num_workers)
     _validate.integer("delay_threshold", delay_threshold, minimum=1)
-    program, zero = _Program(delay_threshold, may_wait=cuts_off), zeros(num_workers)
-    begin = Action("begin", program.begin, event=BEGIN, matches=program.begins)
+    program, zero = _Program(delay_threshold), zeros(num_workers)
+    begin = begin_action("begin", program.begin, "remaining_units", may_wait=cuts_off)
     push = Action("push", program.push, event=UNIT, matches=adds_one_unit)
-
-    def own_entries(worker: Any) -> Arrivals:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Arrivals(version=False, read=is_own, remaining_units=is_own, pending_units=is_own)
-
+    commit = Action("commit", program.commit, event=COMMIT, matches=commits_pending_units)
     specification = Specification(
         f"ringmaster({num_workers} workers, R = {delay_threshold}{', cuts off' * cuts_off})",
         num_workers,
@@ -69,14 +71,9 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
             remaining_units=zero + 2,
             pending_units=zero + 2,
         ),
-        worker=Role(actions=(begin, push), frame=own_entries, rule=program.worker_rule),
+        worker=Role.of_workers(Arrivals, num_workers, Arrivals._fields[1:], (begin, push), program.worker_rule),
         claim=f"a commit takes one gradient, of a version that fewer than {delay_threshold} commits have replaced",
-        server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_pending_units),),
-            frame=lambda server: Arrivals(version=True, read=False, remaining_units=False, pending_units=True),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Arrivals, ("version", "pending_units"), (commit,), program.server_rule),
         num_servers=1,
         invariant=lambda state: (state.pending_units.sum() <= 1) & (state.read <= state.version).all(),
         step_property=program.step_property,
@@ -86,13 +83,9 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
 
 
 class _Program(NamedTuple):
-    """Workers, and a server that commits each push, whose delay is below `delay_threshold`.
-
-    `may_wait`: whether a worker may begin later than with its last message.
-    """
+    """Workers, and a server that commits each push, whose delay is below `delay_threshold`."""
 
     delay_threshold: int
-    may_wait: bool
 
     def is_too_old(self, state: Arrivals) -> jax.Array:
         """bool[W]: whose version is R commits old, or more."""
@@ -139,14 +132,11 @@ class _Program(NamedTuple):
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of the push, and whether there is one."""
-        after = state._replace(version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units))
-        return after, state.pending_units.sum() == 1
+        return after_commit(state), state.pending_units.sum() == 1
 
     def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits one push."""
-        return (
-            (after.version == before.version + 1) & (after.pending_units == 0).all() & (before.pending_units.sum() == 1)
-        )
+        return is_commit(before, after) & (before.pending_units.sum() == 1)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes delays (in commits) below R only, and nobody drops such a gradient."""
@@ -162,8 +152,3 @@ class _Program(NamedTuple):
         delay = jnp.minimum(state.version - state.read, self.delay_threshold)
         newest = jnp.full_like(state.version, self.delay_threshold)
         return state._replace(version=newest, read=newest - delay)
-
-    def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
-        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
-        reads = has_read(before, after, event) & (after.remaining_units[event.worker] == 1)
-        return reads & (np.bool_(self.may_wait) | ~event.waited)

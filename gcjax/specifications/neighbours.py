@@ -13,8 +13,8 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.mixing_matrices import UNBOUNDED, iterations_ahead, mixing_matrices, undirected_neighbours
-from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.clocks import Clocks, counted_from_slowest, push_event_arguments, replay_clocks
+from gcjax.specifications.base import Specification, check_num_workers, zeros
+from gcjax.specifications.clocks import Clocks, counted_from_slowest, pushing_workers, replay_clocks
 from gcjax.specifications.thresholds import near_others
 
 
@@ -105,11 +105,7 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 2)),
-        worker=Role(
-            actions=(Action("push", push, **push_event_arguments(num_commits_of=jnp.min)),),
-            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
-            rule=guarantee,
-        ),
+        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=jnp.min),
         claim=f"nobody is more than {max_gap + 1} iterations ahead of a neighbour",
         invariant=lambda state: (state.clock[:, None] - state.clock[None] <= jnp.asarray(allowed)).all(),
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
@@ -156,11 +152,7 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + num_turns + 1)),
-        worker=Role(
-            actions=(Action("push", push, **push_event_arguments(num_commits_of=jnp.min)),),
-            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
-            rule=guarantee,
-        ),
+        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=jnp.min),
         claim="nobody is further ahead of anybody than there are hops between them",
         invariant=invariant,
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,

@@ -12,9 +12,10 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.decodable_rounds import Decodable
 from gcjax.specifications.events import COMMIT, MESSAGE, Event
+from gcjax.specifications.rounds import enough_at_commits
 
 
 class Pipeline(NamedTuple):
@@ -56,29 +57,22 @@ def pipelined_coded(
     if wait_for is not None:
         _validate.integer("wait_for", wait_for, minimum=1, maximum=num_workers)
     program = _Program(load, wait_for, decodable)
+    send = Action("message", program.send, event=MESSAGE, matches=_sends_round_of_event)
+    commit = Action("commit", program.commit, event=COMMIT, matches=_commits_new_units)
     return Specification(
         f"pipelined_coded({num_workers} workers, load {load})",
         num_workers,
         initial=Pipeline(version=np.int32(0), clock=zeros(num_workers), num_new=zeros(num_workers) + load),
         sizes=Pipeline(version=2, clock=zeros(num_workers) + 3, num_new=zeros(num_workers) + load + 1),
-        worker=Role(
-            actions=(Action("message", program.send, event=MESSAGE, matches=_sends_round_of_event),),
-            frame=lambda worker: Pipeline(version=False, clock=is_own_entry(num_workers, worker), num_new=False),
-            rule=program.worker_rule,
-        ),
+        worker=Role.of_workers(Pipeline, num_workers, ("clock",), (send,), program.worker_rule),
         claim=(
             "a commit takes enough messages of the version that it replaces; no gradient in them is more than "
             f"{load - 1} commits old"
         ),
-        server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=_commits_new_units),),
-            frame=lambda server: Pipeline(version=True, clock=False, num_new=True),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Pipeline, ("version", "num_new"), (commit,), program.server_rule),
         num_servers=1,
         invariant=program.invariant,
-        step_property=program.step_property,
+        step_property=enough_at_commits(program.has_enough),
         canonicalise=_counted_from_version_1,
     )
 
@@ -152,7 +146,3 @@ class _Program(NamedTuple):
         """bool[]: whether nobody is ahead, and messages have from 1 to K new gradients."""
         is_new = (state.num_new >= 1) & (state.num_new <= self.load)
         return (state.clock <= state.version + 1).all() & is_new.all()
-
-    def step_property(self, before: Pipeline, after: Pipeline, component: jax.Array) -> jax.Array:
-        """bool[]: whether there is enough at a commit."""
-        return (after.version == before.version) | self.has_enough(before)

@@ -5,16 +5,16 @@ has brought it shows when that worker begins, as it reads the newest version. Se
 count as one, and delays are kept up to one above the bound that is promised, as no rule asks for more.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
-from gcjax.specifications.rounds import commits_pending_units, has_read
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
+from gcjax.specifications.events import COMMIT, UNIT, Event
+from gcjax.specifications.rounds import begin_action, commits_pending_units
 
 
 class Table(NamedTuple):
@@ -55,16 +55,13 @@ def ringleader(num_workers: int = 3) -> Specification:
     program, zero = _Program(num_workers), zeros(num_workers)
     two_values, no_version = zero + 2, zero - 1
     actions = (
-        Action("begin", program.begin, event=BEGIN, matches=_begins),
-        Action("begin, with the newest version", program.begin_with_newest, event=BEGIN, matches=_begins),
+        begin_action("begin", program.begin),
+        begin_action("begin, with the newest version", program.begin_with_newest),
         Action("push", program.push, event=UNIT, matches=_pushes),
     )
-
-    def own_entries(worker: Any) -> Table:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Table(False, is_own, is_own, is_own, is_own, is_own, is_own, first_bringer_unknown=True)
-
+    commit = Action("commit", program.commit, event=COMMIT, matches=commits_pending_units)
+    entries_of_workers, shared = Table._fields[1:-1], Table._fields[-1:]
+    changed_by_commits = [name for name in Table._fields if name not in ("read", "busy")]
     return Specification(
         f"ringleader({num_workers} workers)",
         num_workers,
@@ -76,27 +73,14 @@ def ringleader(num_workers: int = 3) -> Specification:
             version=program.max_delay + 2, read=zero + program.max_delay + 2, busy=two_values, pending_units=two_values,
             next_round_units=two_values, brought_commit=two_values, must_read=two_values, first_bringer_unknown=2,
         ),
-        worker=Role(actions=actions, frame=own_entries, rule=program.worker_rule),
+        worker=Role.of_workers(Table, num_workers, entries_of_workers, actions, program.worker_rule, shared),
         claim=f"each worker brings one commit in a round; no gradient has a delay above {program.max_delay}",
-        server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commits_pending_units),),
-            frame=lambda server: Table(
-                version=True, read=False, busy=False, pending_units=True, next_round_units=True, brought_commit=True,
-                must_read=True, first_bringer_unknown=True,
-            ),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Table, changed_by_commits, (commit,), program.server_rule),
         num_servers=1,
         invariant=program.invariant,
         step_property=program.step_property,
         canonicalise=program.canonicalise,
     )  # fmt: skip
-
-
-def _begins(before: Table, after: Table, event: Event) -> jax.Array:
-    """bool[]: whether the worker begins, at once, with the version that the event shows."""
-    return has_read(before, after, event) & (after.busy[event.worker] == 1) & ~event.waited
 
 
 def _pushes(before: Table, after: Table, event: Event) -> jax.Array:

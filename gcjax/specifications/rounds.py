@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.base import Action, Numbers, Relation, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 
 
@@ -34,14 +34,7 @@ class Rounds(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """The state of `Rounds` with rounds of changing length.
-
-    Attributes:
-      version: int[], the commits so far.
-      read: int[W], the version that each worker has read last; -1 at first.
-      pending_units: int[W], the units of each in this round.
-      round_units: int[], the units of each worker in a whole round.
-    """
+    """As `Rounds`, of changing length; `round_units`: int[], the units of each worker in a whole round."""
 
     version: Numbers
     read: Numbers
@@ -145,66 +138,19 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
       num_local_steps: H[0].
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
-
-    def server_rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
-        """bool[]: whether the server commits a whole round, and the next one has 1 to H[0] steps."""
-        round_units_in_range = (after.round_units >= 1) & (after.round_units <= num_local_steps)
-        return is_commit(before, after) & round_units_in_range & (before.pending_units == before.round_units).all()
-
-    def may_do_unit(state: Periods, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker has not done all units of this round."""
-        return state.pending_units[worker] < state.round_units
-
-    actions = tuple(_commit_action(num_units) for num_units in range(1, num_local_steps + 1))
-    specification = specification_of_rounds(
+    return rounds_with_choice(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
-        max_pending_units=num_local_steps,
+        Periods,
+        choices=range(1, num_local_steps + 1),
+        first_choice=num_local_steps,
+        max_units_of_round=lambda state: state.round_units,
         has_enough_to_commit=lambda state: (state.pending_units == state.round_units).all(),
-        further_invariant=lambda state: (state.pending_units <= state.round_units).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
+        action="commit, next",
+        shows=lambda event, units: event.is_last_commit | (event.max_units_in_next_commit == units),
+        max_pending_units=num_local_steps,
     )
-    return specification._replace(
-        initial=Periods(**specification.initial._asdict(), round_units=np.int32(num_local_steps)),
-        sizes=Periods(**specification.sizes._asdict(), round_units=num_local_steps + 1),
-        server=Role(
-            actions=actions,
-            frame=lambda server: Periods(version=True, read=False, pending_units=True, round_units=True),
-            rule=server_rule,
-            takes_only_actions=True,
-        ),
-        worker=specification.worker._replace(
-            actions=(_READ, unit_action(may_do_unit)),
-            frame=lambda worker: Periods(
-                version=False,
-                read=is_own_entry(num_workers, worker),
-                pending_units=is_own_entry(num_workers, worker),
-                round_units=False,
-            ),
-            rule=worker_rule(may_do_unit),
-        ),
-    )
-
-
-def _commit_action(units_of_next_round: int) -> Action:
-    """The commit after which a whole round is `units_of_next_round`, one int, units of each worker."""
-
-    def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
-        """The state after the commit, and whether all have done the units of this round; `server` is the only one."""
-        after = state._replace(
-            version=state.version + 1,
-            pending_units=jnp.zeros_like(state.pending_units),
-            round_units=units_of_next_round,
-        )
-        return after, (state.pending_units == state.round_units).all()
-
-    def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
-        """bool[]: whether the step is the event's commit, with the same number of units in the next round."""
-        is_commit = commits_pending_units(before, after, event)
-        shows_same_units = event.max_units_in_next_commit == units_of_next_round
-        return is_commit & (event.is_last_commit | shows_same_units)
-
-    return Action(f"commit, next {units_of_next_round}", move, COMMIT, matches)
 
 
 def specification_of_rounds(
@@ -234,41 +180,20 @@ def specification_of_rounds(
     """
     check_num_workers(num_workers)
     max_pending_units = np.broadcast_to(np.asarray(max_pending_units, np.int32), (num_workers,))
-
     two_values = zeros(num_workers) + 2
-
-    def own_entries(worker: Numbers) -> Rounds:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Rounds(version=False, read=is_own, pending_units=is_own)
-
-    program = _Program(
-        max_pending_units=max_pending_units,
-        has_enough_to_commit=has_enough_to_commit,
-        has_room=has_room,
-        further_invariant=further_invariant,
-        goes_on_beyond_max=goes_on_beyond_max,
-    )
+    program = _Program(max_pending_units, has_enough_to_commit, has_room, further_invariant, goes_on_beyond_max)
+    commit = Action("commit", program.commit, event=COMMIT, matches=commit_matches)
     return Specification(
         name,
         num_workers,
         initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, pending_units=zeros(num_workers)),
         sizes=Rounds(version=2, read=two_values, pending_units=max_pending_units + 1),
-        worker=Role(
-            actions=(_READ, unit_action(program.may_do_unit)),
-            frame=own_entries,
-            rule=worker_rule(program.may_do_unit),
-        ),
+        worker=reading_workers(Rounds, num_workers, program.may_do_unit),
         claim=claim,
-        server=Role(
-            actions=(Action("commit", program.commit, event=COMMIT, matches=commit_matches),),
-            frame=lambda server: Rounds(version=True, read=False, pending_units=True),
-            rule=program.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Rounds, ("version", "pending_units"), (commit,), program.server_rule),
         num_servers=1,
         invariant=program.invariant,
-        step_property=program.step_property,
+        step_property=enough_at_commits(has_enough_to_commit),
         canonicalise=program.canonicalise,
     )
 
@@ -292,9 +217,7 @@ class _Program(NamedTuple):
 
     def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after a commit of all work, and whether there is enough for one."""
-        return state._replace(
-            version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units)
-        ), self.has_enough_to_commit(state)
+        return after_commit(state), self.has_enough_to_commit(state)
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
@@ -304,19 +227,11 @@ class _Program(NamedTuple):
         """bool[]: whether all work is on the newest version."""
         return ((state.pending_units == 0) | (state.read == state.version)).all() & self.further_invariant(state)
 
-    def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
-        """bool[]: whether there is enough at a commit."""
-        return (after.version == before.version) | self.has_enough_to_commit(before)
-
     def canonicalise(self, state: Any) -> Any:
-        """The state with version 1, reads as newest (1) or older (0), and work up to `max_pending_units`."""
-        read = (state.read >= state.version).astype(jnp.int32)
-        pending_units = (
-            jnp.minimum(state.pending_units, jnp.asarray(self.max_pending_units))
-            if self.goes_on_beyond_max
-            else state.pending_units
-        )
-        return state._replace(version=jnp.ones_like(state.version), read=read, pending_units=pending_units)
+        """The state as `counted_from_newest`, with work up to `max_pending_units`."""
+        if self.goes_on_beyond_max:
+            state = state._replace(pending_units=jnp.minimum(state.pending_units, jnp.asarray(self.max_pending_units)))
+        return counted_from_newest(state)
 
 
 def read_newest(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
@@ -330,27 +245,47 @@ def has_read(before: Any, after: Any, event: Event) -> jax.Array:
     return after.read[event.worker] == event.version
 
 
+def begin_action(
+    name: str,
+    move: Callable[[Any, jax.Array], tuple[Any, jax.Array]],
+    field: str = "busy",
+    value_at_begin: int = 1,
+    *,
+    may_wait: bool = False,
+) -> Action:
+    """The action with which a worker begins, shown by what it reads; its entry of `field` is then `value_at_begin`.
+
+    It begins at once, with the arrival of its last message, unless it `may_wait`.
+    """
+
+    def matches(before: Any, after: Any, event: Event) -> jax.Array:
+        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
+        begins = has_read(before, after, event) & (getattr(after, field)[event.worker] == value_at_begin)
+        return begins & (np.bool_(may_wait) | ~event.waited)
+
+    return Action(name, move, BEGIN, matches)
+
+
 def adds_one_unit(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: whether the step gives the worker one unit more in `pending_units`, the units that are in no commit."""
     return after.pending_units[event.worker] == before.pending_units[event.worker] + 1
 
 
-_READ = Action("read", read_newest, BEGIN, has_read)
+def reading_workers(
+    state_type: Any,
+    num_workers: int,
+    may_do_unit: WorkerCondition,
+    matches_read: Callable[[Any, Any, Event], jax.Array] = has_read,
+) -> Role:
+    """Workers that read the newest version, and do units on it while `may_do_unit(state, worker) -> bool[]` lets them.
 
+    `matches_read(before, after, event) -> bool[]`: whether a read is the one that an event shows.
+    """
 
-def unit_action(may_do_unit: WorkerCondition) -> Action:
-    """A unit on the newest version, for workers that have read it and `may_do_unit(state, worker) -> bool[]` lets."""
-
-    def move(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+    def unit(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
         """The state with one unit more of the worker, and whether it may do it."""
         enabled = (state.read[worker] == state.version) & may_do_unit(state, worker)
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
-
-    return Action("unit", move, UNIT, adds_one_unit)
-
-
-def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array], jax.Array]:
-    """The rule: a worker reads the newest version, or does a unit on it if `may_do_unit(state, worker) -> bool[]`."""
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
@@ -360,7 +295,94 @@ def worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array],
         only_reads = num_new_units == 0
         return has_newest & (only_reads | does_unit)
 
-    return rule
+    actions = Action("read", read_newest, BEGIN, matches_read), Action("unit", unit, UNIT, adds_one_unit)
+    return Role.of_workers(state_type, num_workers, ("read", "pending_units"), actions, rule)
+
+
+def rounds_with_choice(
+    name: str,
+    num_workers: int,
+    state_type: Any,
+    *,
+    choices: range,
+    first_choice: int,
+    max_units_of_round: Callable[[Any], jax.Array],
+    has_enough_to_commit: Condition,
+    claim: str,
+    action: str,
+    shows: Callable[[Event, int], jax.Array],
+    max_pending_units: int,
+    matches_read: Callable[[Any, Any, Event], jax.Array] = has_read,
+) -> Specification:
+    """A protocol of rounds of several sorts: the server chooses the next one as it commits.
+
+    Args:
+      name: of the protocol.
+      num_workers: W.
+      state_type: of its states: `Rounds`, and behind its fields int[], the choice for this round.
+      choices: what the server can choose.
+      first_choice: that of the first round.
+      max_units_of_round: `state -> int[]`, the most units of a worker in this round.
+      has_enough_to_commit: whether there is enough for a commit.
+      claim: the property, in words.
+      action: what commits are called, before the choice.
+      shows: `(event, choice) -> bool[]`, whether a commit of a run, the event, can have made this choice.
+      max_pending_units: the most units of a worker in any round.
+      matches_read: `(before, after, event) -> bool[]`, whether a read is the one that an event shows.
+    """
+    choice_field = state_type._fields[-1]
+
+    def commit(choice: int) -> Action:
+        """The commit with this choice for the next round."""
+        return Action(
+            f"{action} {choice}",
+            lambda state, server: (after_commit(state, **{choice_field: choice}), has_enough_to_commit(state)),
+            COMMIT,
+            lambda before, after, event: commits_pending_units(before, after, event) & shows(event, choice),
+        )
+
+    def server_rule(before: Any, after: Any, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits when there is enough, and chooses what it can."""
+        choice = getattr(after, choice_field)
+        is_choice = (choice >= choices.start) & (choice < choices.stop)
+        return is_commit(before, after) & is_choice & has_enough_to_commit(before)
+
+    specification = specification_of_rounds(
+        name,
+        num_workers,
+        max_pending_units=max_pending_units,
+        has_enough_to_commit=has_enough_to_commit,
+        further_invariant=lambda state: (state.pending_units <= max_units_of_round(state)).all(),
+        claim=claim,
+    )
+    commits, changed = [commit(choice) for choice in choices], ("version", "pending_units", choice_field)
+    return specification._replace(
+        initial=state_type(*specification.initial, np.int32(first_choice)),
+        sizes=state_type(*specification.sizes, choices.stop),
+        server=Role.of_servers(state_type, changed, commits, server_rule),
+        worker=reading_workers(
+            state_type,
+            num_workers,
+            lambda state, worker: state.pending_units[worker] < max_units_of_round(state),
+            matches_read,
+        ),
+    )
+
+
+def after_commit(state: Any, **choices: Any) -> Any:
+    """The state with the next version and nothing pending; `choices` are fields that the server sets besides."""
+    return state._replace(version=state.version + 1, pending_units=jnp.zeros_like(state.pending_units), **choices)
+
+
+def counted_from_newest(state: Any) -> Any:
+    """The state with version 1, and what workers have read as newest (1) or older (0)."""
+    read = (state.read >= state.version).astype(jnp.int32)
+    return state._replace(version=jnp.ones_like(state.version), read=read)
+
+
+def enough_at_commits(has_enough_to_commit: Condition) -> Relation:
+    """The property of steps that there is enough before each commit."""
+    return lambda before, after, component: (after.version == before.version) | has_enough_to_commit(before)
 
 
 def is_commit(before: Any, after: Any) -> jax.Array:

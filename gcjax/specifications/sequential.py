@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry
+from gcjax.specifications.base import Action, Role, Specification, check_num_workers
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
 
 
@@ -107,6 +107,7 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
     the same step, shown by different events.
     """
     num_workers, state_type, delay = initial_state.num_answers.size, type(initial_state), code.delay
+    answer = Action("answer", _answer, MESSAGE, code.is_first_answer)
     end_without_commit = Action("end round", code.end_round, SEND, code.is_send_after_round)
     end_with_commit = Action("end round and commit", code.end_round, COMMIT, code.is_commit_of_event)
     return Specification(
@@ -114,20 +115,15 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
         num_workers,
         initial=initial_state,
         sizes=state_type(*(np.full(np.shape(x), 2) for x in initial_state))._replace(num_rounds=delay + 1),
-        worker=Role(
-            actions=(Action("answer", _answer, MESSAGE, code.is_first_answer),),
-            frame=lambda worker: state_type(*(False,) * len(initial_state))._replace(
-                num_answers=is_own_entry(num_workers, worker)
-            ),
+        worker=Role.of_workers(
+            state_type,
+            num_workers,
+            ("num_answers",),
+            (answer,),
             rule=lambda before, after, worker: (before.num_answers[worker] == 0) & (after.num_answers[worker] == 1),
         ),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
-        server=Role(
-            actions=(end_without_commit, end_with_commit),
-            frame=lambda server: state_type(*(True,) * len(initial_state)),
-            rule=code.server_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(state_type, state_type._fields, (end_without_commit, end_with_commit), code.server_rule),
         num_servers=1,
         step_property=code.step_property,
         canonicalise=lambda state: state._replace(num_rounds=jnp.minimum(state.num_rounds, delay)),

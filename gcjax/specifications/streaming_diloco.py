@@ -11,8 +11,9 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.events import COMMIT, STEP, Event
+from gcjax.specifications.rounds import enough_at_commits
 
 
 class Streams(NamedTuple):
@@ -48,27 +49,20 @@ def streaming_diloco(
     _validate.integer("overlap_steps", overlap_steps, maximum=num_local_steps - 1)
     program = _Streaming(num_workers, num_local_steps // num_fragments, overlap_steps)
     farthest = program.num_steps + overlap_steps
+    step = Action("step", program.step, STEP, program.is_step)
+    commit = Action("commit", program.commit, COMMIT, program.is_commit)
     return Specification(
         f"streaming_diloco({num_workers} workers, {num_local_steps} steps, {num_fragments} fragments, "
         f"overlap {overlap_steps})",
         num_workers,
         initial=Streams(version=np.int32(0), clock=zeros(num_workers)),
         sizes=Streams(version=1, clock=zeros(num_workers) + farthest + 1),
-        worker=Role(
-            actions=(Action("step", program.step, STEP, program.is_step),),
-            frame=lambda worker: Streams(version=False, clock=is_own_entry(num_workers, worker)),
-            rule=program.step_rule,
-        ),
+        worker=Role.of_workers(Streams, num_workers, ("clock",), (step,), program.step_rule),
         claim=f"a commit takes {program.num_steps} steps of everybody; nobody is more than {farthest} ahead of anybody",
-        server=Role(
-            actions=(Action("commit", program.commit, COMMIT, program.is_commit),),
-            frame=lambda server: Streams(version=True, clock=False),
-            rule=program.commit_rule,
-            takes_only_actions=True,
-        ),
+        server=Role.of_servers(Streams, ("version",), (commit,), program.commit_rule),
         num_servers=1,
         invariant=lambda state: state.clock.max() - state.clock.min() <= farthest,
-        step_property=program.commit_property,
+        step_property=enough_at_commits(program.has_enough),
         canonicalise=lambda state: Streams(0 * state.version, state.clock - program.num_steps * state.version),
     )
 
@@ -104,9 +98,9 @@ class _Streaming(NamedTuple):
 
     def commit(self, state: Streams, server: jax.Array) -> tuple[Streams, jax.Array]:
         """The state after a commit, and whether everybody has taken the steps for it."""
-        return state._replace(version=state.version + 1), self._has_enough(state)
+        return state._replace(version=state.version + 1), self.has_enough(state)
 
-    def _has_enough(self, state: Streams) -> jax.Array:
+    def has_enough(self, state: Streams) -> jax.Array:
         """bool[]: whether everybody has taken the steps of the next commit."""
         return (state.clock >= self.num_steps * (state.version + 1)).all()
 
@@ -116,8 +110,4 @@ class _Streaming(NamedTuple):
 
     def commit_rule(self, before: Streams, after: Streams, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough."""
-        return (after.version == before.version + 1) & self._has_enough(before)
-
-    def commit_property(self, before: Streams, after: Streams, component: jax.Array) -> jax.Array:
-        """bool[]: whether there is enough at a commit."""
-        return (after.version == before.version) | self._has_enough(before)
+        return (after.version == before.version + 1) & self.has_enough(before)

@@ -18,6 +18,7 @@ from gcjax.specifications.clocks import (
     NumCommits,
     counted_from_slowest,
     push_event_arguments,
+    pushing_workers,
     replay_clocks,
 )
 
@@ -60,6 +61,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         return pushes & is_granted_in_range & is_0_or_1
 
     zero_per_worker = zeros(num_workers)
+    actions = [_push_action(grant, lower, upper_threshold) for grant in range(span + 1)]
     return Specification(
         f"dssp({num_workers} workers, thresholds {lower} to {upper_threshold})",
         num_workers,
@@ -69,11 +71,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
             num_granted_left=zero_per_worker + max(span, 1),
             is_next_granted=zero_per_worker + 2,
         ),
-        worker=Role(
-            actions=tuple(_push_action(grant, lower, upper_threshold) for grant in range(span + 1)),
-            frame=lambda worker: Granted(*(is_own_entry(num_workers, worker),) * len(Granted._fields)),
-            rule=guarantee,
-        ),
+        worker=Role.of_workers(Granted, num_workers, Granted._fields, actions, guarantee),
         claim=f"nobody is more than {upper_threshold + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper_threshold + 1,
         canonicalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
@@ -167,11 +165,7 @@ def near_others(
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 1)),
-        worker=Role(
-            actions=(Action("push", push, **push_event_arguments(num_commits_of=num_commits_of)),),
-            frame=lambda worker: Clocks(is_own_entry(num_workers, worker)),
-            rule=guarantee,
-        ),
+        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=num_commits_of),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (num_others_near(state.clock, staleness + 1) >= num_sampled).all(),
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,

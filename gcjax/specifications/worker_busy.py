@@ -19,10 +19,17 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.clocks import next_of, num_before
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
-from gcjax.specifications.rounds import adds_one_unit, commits_all_messages_unless_last, has_read
+from gcjax.specifications.rounds import (
+    adds_one_unit,
+    after_commit,
+    begin_action,
+    commits_all_messages_unless_last,
+    enough_at_commits,
+    is_commit,
+)
 
 MAX_PENDING_PUSHES = 2
 """More pushes of a worker before a commit count as these."""
@@ -76,52 +83,34 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a commit of all pushes, which begins a round, and whether all have pushed; one server."""
-        new_version = state.version + 1
-        after = state._replace(
-            version=new_version, round_version=new_version, pending_units=jnp.zeros_like(state.pending_units)
-        )
-        return after, all_have_pushed(state)
+        return after_commit(state, round_version=state.version + 1), all_have_pushed(state)
 
     def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
         """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
-        begins_round = (after.version == before.version + 1) & (after.round_version == after.version)
-        return begins_round & all_have_pushed(before) & (after.pending_units == 0).all()
-
-    def step_property(before: Busy, after: Busy, component: jax.Array) -> jax.Array:
-        """bool[]: whether everybody is in each commit."""
-        return (after.version == before.version) | all_have_pushed(before)
+        return is_commit(before, after) & (after.round_version == after.version) & all_have_pushed(before)
 
     def state_after_join(state: Busy, worker: jax.Array) -> Busy:
         """The state in which the worker is in no local step."""
         return state._replace(busy=state.busy.at[worker].set(0))
 
-    server = Role(
-        actions=(Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last),),
-        frame=lambda server: Busy(
-            version=True, round_version=True, pending_units=True, read=False, busy=False, next_read=False
-        ),
-        rule=server_rule,
-        takes_only_actions=True,
-    )
+    commit_action = Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last)
+    server = Role.of_servers(Busy, ("version", "round_version", "pending_units"), (commit_action,), server_rule)
     if overlap:
         begin = [
-            Action("pull", _with_newest_as_next_read(_begin), BEGIN, _begins),
-            Action("go on", _with_newest_as_next_read(_begin_with_read_version), BEGIN, _begins),
+            begin_action("pull", _with_newest_as_next_read(_begin)),
+            begin_action("go on", _with_newest_as_next_read(_begin_with_read_version)),
         ]
     else:
-        begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
-    worker = Role(
-        actions=(_PUSH, *begin),
-        frame=_worker_frame(num_workers, overlap=overlap),
-        rule=partial(_worker_rule, overlap),
-    )
+        begin = [begin_action("begin", _begin)]  # with the newest version, whether it has to be read or not
+    own = "pending_units", "read", "busy", *("next_read",) * overlap
+    worker = Role.of_workers(Busy, num_workers, own, (_PUSH, *begin), rule=partial(_worker_rule, overlap))
     specification = _busy_specification(
         f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, worker, overlap
     )
     return specification._replace(
         server=server,
         num_servers=1,
-        step_property=step_property,
+        step_property=enough_at_commits(all_have_pushed),
         replay=partial(_replay_counts, overlap),
         state_after_join=state_after_join,
     )
@@ -160,9 +149,9 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         may_read = _keeps_read_or_reads_newest(before, after, worker)
         return makes_version & (after.round_version == round_version) & may_read
 
-    begin = Action("pull", _pull), Action("go on", _go_on)
-    frame = _worker_frame(num_workers, may_change_versions=True)
-    worker = Role(actions=(Action("push", push), *begin), frame=frame, rule=rule)
+    actions = Action("push", push), Action("pull", _pull), Action("go on", _go_on)
+    own, shared = ("pending_units", "read", "busy"), ("version", "round_version")
+    worker = Role.of_workers(Busy, num_workers, own, actions, rule, shared)
     return _busy_specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 
@@ -236,32 +225,7 @@ def _with_newest_as_next_read(
     return move_with_next_read
 
 
-def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
-    """bool[]: whether the worker begins, at once, with the version that the event shows."""
-    return has_read(before, after, event) & (after.busy[event.worker] == 1) & ~event.waited
-
-
 _PUSH = Action("push", _push, UNIT, adds_one_unit)
-
-
-def _worker_frame(
-    num_workers: int, *, may_change_versions: bool = False, overlap: bool = False
-) -> Callable[[jax.Array], Busy]:
-    """What a worker may change: its own entries, not all of them `next_read`, and perhaps both versions."""
-
-    def frame(worker: jax.Array) -> Busy:
-        """For each array of a state, the entries that the worker may change: bool[W], or one bool for all."""
-        own_entry = is_own_entry(num_workers, worker)
-        return Busy(
-            version=may_change_versions,
-            round_version=may_change_versions,
-            pending_units=own_entry,
-            read=own_entry,
-            busy=own_entry,
-            next_read=own_entry & overlap,
-        )
-
-    return frame
 
 
 def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
@@ -339,14 +303,7 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
     return Specification(
         name,
         num_workers,
-        initial=Busy(
-            version=zero,
-            round_version=zero,
-            pending_units=zero_per_worker,
-            read=zero_per_worker,
-            busy=all_busy,
-            next_read=zero_per_worker,
-        ),
+        initial=Busy(zero, zero, zero_per_worker, zero_per_worker, busy=all_busy, next_read=zero_per_worker),
         sizes=Busy(
             version=num_version_ranks,
             round_version=num_round_ranks,

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, Event
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
+from gcjax.specifications.events import COMMIT, Event
+from gcjax.specifications.rounds import begin_action
 
 
 class Pushes(NamedTuple):
@@ -41,30 +42,20 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
       overlap: whether communication and computing overlap.
     """
     check_num_workers(num_workers)
-
-    def own_entries(worker: Numbers) -> Pushes:
-        """What the worker may change."""
-        is_own = is_own_entry(num_workers, worker)
-        return Pushes(version=True, read=is_own, busy=is_own, next_read=is_own_entry(num_workers, worker) & overlap)
-
     program, zero, zero_per_worker = _Program(overlap), np.int32(0), zeros(num_workers)
     two_values = zero_per_worker + 2
     move_of_begin = {"pull": program.pull, "go on": program.go_on}
     if overlap:
         move_of_begin["go on with what was pulled"] = program.begin_with_next_read
+    push = Action("push", program.push, event=COMMIT, matches=program.commits)
+    begins = [begin_action(name, move) for name, move in move_of_begin.items()]
+    own = "read", "busy", *("next_read",) * overlap
     return Specification(
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
         initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, next_read=zero_per_worker),
         sizes=Pushes(version=2, read=two_values, busy=two_values, next_read=zero_per_worker + 1 + overlap),
-        worker=Role(
-            actions=(
-                Action("push", program.push, event=COMMIT, matches=program.commits),
-                *(Action(name, move, event=BEGIN, matches=program.begins) for name, move in move_of_begin.items()),
-            ),
-            frame=own_entries,
-            rule=program.rule,
-        ),
+        worker=Role.of_workers(Pushes, num_workers, own, (push, *begins), program.rule, shared=("version",)),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
         step_property=program.step_property,
         canonicalise=program.canonicalise,
@@ -133,10 +124,6 @@ class _Program(NamedTuple):
         num_pushes = ((before.busy == 1) & (after.busy == 0)).sum()
         may_read = (after.read == before.read) | (after.read == before.version) | self.overlap
         return (after.version == before.version + num_pushes) & may_read.all()
-
-    def begins(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
-        """bool[]: whether the worker begins, without waiting, with the version that the event shows."""
-        return (after.read[event.worker] == event.version) & (after.busy[event.worker] == 1) & ~event.waited
 
     def commits(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
         """bool[]: whether the step makes the version that the event shows."""

@@ -85,11 +85,9 @@ class Absences(NamedTuple):
         """Who leaves and who joins after the beginning, in the order of time; what does not happen is last, at inf."""
         num_workers, max_absences = self.leave.shape
         leave_later = jnp.where(self.leave == 0, jnp.inf, self.leave)  # inf for who is away at the beginning
-        leave_times, join_times, last_time = (
-            leave_later.ravel(),
-            self.join.ravel(),
-            jnp.full(1, jnp.inf, leave_later.dtype),
-        )
+        leave_times = leave_later.ravel()
+        join_times = self.join.ravel()
+        last_time = jnp.full(1, jnp.inf, leave_later.dtype)
         time = jnp.concatenate([leave_times, join_times, last_time])
         worker_of_absence = jnp.repeat(jnp.arange(num_workers, dtype=jnp.int32), max_absences)
         worker = jnp.concatenate([worker_of_absence, worker_of_absence, jnp.zeros(1, jnp.int32)])

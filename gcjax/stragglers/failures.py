@@ -39,15 +39,12 @@ def failed_workers(
     Raises:
       ValueError: if there is no such worker, or the onset or period is not a whole number in its range.
     """
-    return failing(
-        model,
-        who_fails=_given_workers_fail,
-        failure_parameters_for=lambda num_workers: worker_mask(workers, num_workers),
-        forever=forever,
-        onset=onset,
-        latest_onset=latest_onset,
-        period=period,
-    )
+
+    def is_given(num_workers: int) -> jax.Array:
+        """bool[W]: whether a worker is among those given; what `_given_workers_fail` needs."""
+        return worker_mask(workers, num_workers)
+
+    return failing(model, _given_workers_fail, is_given, forever, onset, latest_onset, period)
 
 
 @comparable
@@ -83,15 +80,7 @@ def failed_count(
         _validate.whole("count", largest_count, maximum=num_workers, hint="No more workers can fail than there are.")
         return jnp.stack([jnp.asarray(count, jnp.int32), jnp.asarray(largest_count, jnp.int32)])
 
-    return failing(
-        model,
-        who_fails=_random_workers_fail,
-        failure_parameters_for=count_range,
-        forever=forever,
-        onset=onset,
-        latest_onset=latest_onset,
-        period=period,
-    )
+    return failing(model, _random_workers_fail, count_range, forever, onset, latest_onset, period)
 
 
 @comparable
@@ -124,15 +113,7 @@ def failed_probability(
         """float[W]: of failing in a round; what `_workers_fail_independently` needs."""
         return per_worker("probability", probability, num_workers)
 
-    return failing(
-        model,
-        who_fails=_workers_fail_independently,
-        failure_parameters_for=probabilities,
-        forever=forever,
-        onset=onset,
-        latest_onset=latest_onset,
-        period=period,
-    )
+    return failing(model, _workers_fail_independently, probabilities, forever, onset, latest_onset, period)
 
 
 def _given_workers_fail(state: FailureState, is_given: jax.Array) -> jax.Array:

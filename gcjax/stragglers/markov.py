@@ -51,7 +51,7 @@ class _Markov:
         base_key, chain_key = jax.random.split(rng_key)
         seconds, base_state = self.sample_base(state.base_state, base_key)
         seconds = jnp.where(state.is_slow, state.slowdown * seconds, seconds)
-        is_slow = _bernoulli_draws(chain_key, jnp.where(state.is_slow, state.persistence, state.enter_probability))
+        is_slow = jax.random.bernoulli(chain_key, jnp.where(state.is_slow, state.persistence, state.enter_probability))
         return seconds, state._replace(base_state=base_state, is_slow=is_slow)
 
 
@@ -82,7 +82,7 @@ def markov(
         persistences = per_worker("persistence", persistence, num_workers)
         return _State(
             base_state=base_model.init(base_key, num_workers),
-            is_slow=_bernoulli_draws(chain_key, slow_probability),
+            is_slow=jax.random.bernoulli(chain_key, slow_probability),
             enter_probability=_enter_probability(slow_probability, persistences),
             persistence=persistences,
             slowdown=per_worker("slowdown", slowdown, num_workers),
@@ -97,11 +97,6 @@ def _enter_probability(probability: jax.Array, persistence: jax.Array) -> jax.Ar
     recovering = probability * (1 - persistence)  # the share of workers that recover in a unit; as many turn slow
     is_ever_fast = fast_probability > 0
     return jnp.where(is_ever_fast, recovering / jnp.where(is_ever_fast, fast_probability, 1.0), 0.0)
-
-
-def _bernoulli_draws(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
-    """bool[W], True with the probability float[W]."""
-    return jax.random.uniform(rng_key, probability.shape, probability.dtype) < probability
 
 
 def _check_chain(probability: Any, persistence: Any) -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 from gcjax.stragglers.transfers import shared_arrivals
 
 Seconds = float | jax.Array
@@ -55,7 +55,7 @@ class Network(NamedTuple):
     def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
         of_workers = self._replace(servers=None)._asdict()
-        given_values = {name: value for name, value in of_workers.items() if not _is_left_out(name, value)}
+        given_values = {name: value for name, value in of_workers.items() if value is not None or name not in OPTIONAL}
         network = self._replace(**{name: _valid_seconds(name, value) for name, value in given_values.items()})
         if self.servers is not None:
             network = network._replace(servers=validated_between_servers("servers", self.servers))
@@ -213,7 +213,7 @@ class Links(NamedTuple):
         Args:
           params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.
         """
-        num_bytes = params if isinstance(params, (int, float)) else _num_bytes(params)
+        num_bytes = params if isinstance(params, (int, float)) else memory.bytes_of_arrays(params)
         _validate.number("the size of the model in bytes", num_bytes)
         upload, download = (jnp.asarray(num_bytes / np.asarray(rate)) for rate in (self.upload, self.download))
         server_seconds = num_bytes / self.server
@@ -309,11 +309,6 @@ def _shares_of(seconds: Any, share: float | np.ndarray) -> Any:
     return jnp.asarray(seconds, dtype) * jnp.asarray(share, dtype)
 
 
-def _is_left_out(name: str, value: Any) -> bool:
-    """Whether it is None where an entry of a network can be."""
-    return name in OPTIONAL and value is None
-
-
 def _check_one_link(name: str, value: Any) -> None:
     """Raises `ValueError` for several values of the one link that all share."""
     if value is not None and np.shape(value) != ():
@@ -342,8 +337,3 @@ def _valid_seconds(name: str, value: Any) -> Any:
 def _sequence_as_array(value: Any) -> Any:
     """A tuple or list as an array, anything else as it is."""
     return jnp.asarray(value, jnp.result_type(float)) if isinstance(value, (tuple, list)) else value
-
-
-def _num_bytes(params: Any) -> int:
-    """The size of all arrays of a pytree."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

@@ -24,24 +24,6 @@ Examples = tuple[Any, Any]
 """`(inputs [n, ...], targets [n, ...])`."""
 
 
-class _Settings(NamedTuple):
-    """What the functions of a task depend on.
-
-    Attributes:
-      loss: `(params, examples, rng_key)`.
-      metrics: `(params, examples)`; None if there are none.
-      is_per_example: whether the loss is float[B] and not float[].
-      num_examples: n.
-      has_held_out: whether there are held-out examples.
-    """
-
-    loss: "_KeyedLoss"
-    metrics: Callable[..., dict[str, jax.Array]] | None
-    is_per_example: bool
-    num_examples: int
-    has_held_out: bool
-
-
 def task_of(
     init: Callable[[jax.Array], Any],
     loss: Callable[..., jax.Array],
@@ -91,18 +73,11 @@ def task_of(
             f"whole chunks must be equally long for a mean loss; {len(inputs)} examples make {num_chunks} chunks of "
             "unequal length. Return the loss of each example, float[B]."
         )
-    settings = _Settings(
-        loss=keyed_loss,
-        metrics=metrics,
-        is_per_example=is_per_example,
-        num_examples=len(inputs),
-        has_held_out=held_out is not None,
-    )
     batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)
     return Task(
         Data(train, reference),
         init,
-        **_task_functions(settings),
+        **_task_functions(keyed_loss, metrics, is_per_example, len(inputs), held_out is not None),
         **batch_functions._asdict(),
         num_chunks=num_chunks,
         mergeable=is_per_example and not keyed_loss.passes_key,
@@ -130,31 +105,39 @@ def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
 
 
 @functools.lru_cache(maxsize=64)
-def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
-    """The loss and metrics of `task_of`; cached, so that equal settings give equal functions: compiled once."""
-    num_examples = settings.num_examples
+def _task_functions(
+    keyed_loss: _KeyedLoss,
+    user_metrics: Callable[..., dict[str, jax.Array]] | None,
+    is_per_example: bool,
+    num_examples: int,
+    has_held_out: bool,
+) -> dict[str, Callable[..., Any]]:
+    """The loss and metrics of `task_of`; cached, so that equal settings give equal functions: compiled once.
+
+    `is_per_example`: whether the loss is float[B] and not float[].
+    """
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
         """The mean loss of a batch by the weights of its examples."""
-        value = settings.loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
+        value = keyed_loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
         # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
-        return batch.mean(value) if settings.is_per_example else batch.weights.sum() * value
+        return batch.mean(value) if is_per_example else batch.weights.sum() * value
 
     def mean_loss(params: Any, examples: Examples) -> jax.Array:
         """float[]: the mean loss of many examples; where each has a loss of its own, in slices that fit into memory."""
-        if not settings.is_per_example:
-            return settings.loss(params, examples, rng_key=None)
-        losses = in_slices(lambda part: settings.loss(params, part, rng_key=None), examples, _SLICE_EXAMPLES)
+        if not is_per_example:
+            return keyed_loss(params, examples, rng_key=None)
+        losses = in_slices(lambda part: keyed_loss(params, part, rng_key=None), examples, _SLICE_EXAMPLES)
         return jnp.mean(losses)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
         train_examples = data.train.inputs[:num_examples], data.train.targets[:num_examples]
         values = {"train_loss": mean_loss(params, train_examples)}
-        if settings.has_held_out:
+        if has_held_out:
             values["test_loss"] = mean_loss(params, data.reference)
-        if settings.metrics is not None:
-            values |= settings.metrics(params, data.reference if settings.has_held_out else train_examples)
+        if user_metrics is not None:
+            values |= user_metrics(params, data.reference if has_held_out else train_examples)
         return {name: jnp.asarray(value, data.train.relative_sizes.dtype) for name, value in values.items()}
 
     return {"loss": loss, "metrics": metrics}

@@ -10,7 +10,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
-from gcjax.tasks.synthetic import Objective, linear_data, synthetic_task
+from gcjax.tasks.synthetic import linear_data, synthetic_task
 
 
 def linear_regression(
@@ -43,8 +43,9 @@ def linear_regression(
     targets = true_predictions + noise * rng.normal(size=num_examples)
     best_weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]
     least_loss = 0.5 * np.mean((inputs @ best_weights - targets) ** 2)
-    objective = Objective(_squared_error, _linear_metrics)
-    return synthetic_task(inputs, targets, (best_weights, least_loss), objective, num_chunks, batch_size, local_data)
+    optimum = best_weights, least_loss
+    functions = _squared_error, _linear_metrics
+    return synthetic_task(inputs, targets, optimum, *functions, num_chunks, batch_size, local_data)
 
 
 def _squared_error(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:

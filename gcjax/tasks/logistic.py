@@ -4,6 +4,7 @@ Letters: N data chunks, n examples, B examples of a batch.
 """
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import optax
 from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
-from gcjax.tasks.synthetic import Objective, linear_data, synthetic_task
+from gcjax.tasks.synthetic import linear_data, synthetic_task
 
 
 def logistic_regression(
@@ -51,12 +52,12 @@ def logistic_regression(
     best_logits = inputs @ best_weights
     best_cross_entropy = np.mean(np.logaddexp(0, best_logits) - targets * best_logits)
     least_loss = best_cross_entropy + 0.5 * l2 * best_weights @ best_weights
-    objective = _logistic_objective(float(l2))
-    return synthetic_task(inputs, targets, (best_weights, least_loss), objective, num_chunks, batch_size, local_data)
+    optimum = best_weights, least_loss
+    return synthetic_task(inputs, targets, optimum, *_functions_of(float(l2)), num_chunks, batch_size, local_data)
 
 
 @functools.lru_cache(maxsize=64)
-def _logistic_objective(l2: float) -> Objective:
+def _functions_of(l2: float) -> tuple[Callable[..., jax.Array], Callable[..., dict[str, jax.Array]]]:
     """Loss and metrics; cached, so that equal settings give equal functions and jit compiles once."""
 
     def loss(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
@@ -71,7 +72,7 @@ def _logistic_objective(l2: float) -> Objective:
         suboptimality = train_loss - data.reference.loss
         return {"train_loss": train_loss, "suboptimality": suboptimality, "distance": distance}
 
-    return Objective(loss, metrics)
+    return loss, metrics
 
 
 def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:

@@ -27,18 +27,12 @@ class Optimum(NamedTuple):
     loss: jax.Array
 
 
-class Objective(NamedTuple):
-    """The loss and the metrics of a task."""
-
-    loss: Callable[..., jax.Array]
-    metrics: Callable[..., dict[str, jax.Array]]
-
-
 def synthetic_task(
     inputs: np.ndarray,
     targets: np.ndarray,
     optimum: tuple[np.ndarray, Any],
-    objective: Objective,
+    loss: Callable[..., jax.Array],
+    metrics: Callable[..., dict[str, jax.Array]],
     num_chunks: int,
     batch_size: int | None,
     local_data: bool,
@@ -50,9 +44,8 @@ def synthetic_task(
     train = split(inputs, targets, num_chunks)
     batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)
     data = Data(train, Optimum(*(jnp.asarray(x, train.inputs.dtype) for x in optimum)))
-    return Task(
-        data, _zero_init(inputs.shape[1]), **objective._asdict(), **batch_functions._asdict(), num_chunks=num_chunks
-    )
+    init = _zero_init(inputs.shape[1])
+    return Task(data, init, loss, metrics=metrics, **batch_functions._asdict(), num_chunks=num_chunks)
 
 
 def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) -> tuple[np.ndarray, np.ndarray]:

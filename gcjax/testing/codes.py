@@ -88,7 +88,8 @@ def check_code(
         _check_residual(code, plans)
         _check_messages(code, plans, len(growing_progress))
         if tolerated is not None:
-            _check_tolerated(code, _first_states(plans, len(all_or_nothing_progress)), tolerated)
+            all_or_nothing_plans = jax.tree.map(lambda x: x[: len(all_or_nothing_progress)], plans)
+            _check_tolerated(code, all_or_nothing_plans, tolerated)
         if never_grows:
             _check_never_grows(plans, len(growing_progress))
         _check_completion(code, plan_all, len(progress), random)
@@ -209,11 +210,6 @@ def _planned_states(code: GradientCode, plan_all: PlanAll, progress: np.ndarray)
     """Plans and sent messages of a code at the progress int[states, W], with the true distances."""
     coding, sent = jax.tree.map(np.asarray, call_or_fail("plan", plan_all, jnp.asarray(progress, jnp.int32)))
     return _PlannedStates(progress, coding, sent, true_distance(code, coding))
-
-
-def _first_states(plans: _PlannedStates, num_states: int) -> _PlannedStates:
-    """The first states alone."""
-    return jax.tree.map(lambda x: x[:num_states], plans)
 
 
 def _require_none(is_bad: Any, plans: _PlannedStates, sentence: str) -> None:

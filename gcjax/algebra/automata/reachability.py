@@ -64,11 +64,8 @@ def _closure(start: jax.Array, sources_and_targets: jax.Array) -> jax.Array:
         extended = is_reached.at[targets].max(is_reached[sources])
         return extended, jnp.any(extended != is_reached)
 
-    def has_grown(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
-        """bool[]: whether the last step has reached anything new."""
-        return carry[1]
-
-    is_reached, _ = jax.lax.while_loop(has_grown, take_moves, (start, jnp.bool_(True)))
+    has_grown = jnp.bool_(True)  # whether the last step has reached anything new
+    is_reached, _ = jax.lax.while_loop(lambda carry: carry[1], take_moves, (start, has_grown))
     return is_reached
 
 

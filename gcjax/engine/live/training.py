@@ -227,16 +227,8 @@ def _worker_of_process(
             chunk_gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
         )
 
-    return Worker(
-        rank=rank,
-        code=code,
-        with_chunk_gradient=with_chunk_gradient,
-        completion=deadlines.compiled_completion(code),
-        rule=rule,
-        residual_bound=residual_bound,
-        throttle=throttle,
-        clock=Clock(),
-    )
+    completion = deadlines.compiled_completion(code)
+    return Worker(rank, code, with_chunk_gradient, completion, rule, residual_bound, throttle, Clock())
 
 
 def _zero_chunk_gradients(task: Task, code: GradientCode, params: Any) -> ChunkGradients:

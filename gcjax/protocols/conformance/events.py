@@ -172,13 +172,14 @@ def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndar
 def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The columns of an event for each unit in a commit, without its time; group: the lowest worker in the commit."""
     version = record.read[committed.unit, committed.worker]
-    columns = {
+    return {
         "worker": committed.worker,
         "unit": committed.unit,
         "commit": committed.commit,
         "unit_order": committed.unit,
+        "version": version,
+        "group": committed.lowest_worker[committed.commit],
     }
-    return {**columns, "version": version, "group": committed.lowest_worker[committed.commit]}
 
 
 def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:

@@ -45,10 +45,8 @@ def check_shapes(schedule: "Schedule", shape: tuple[int, ...]) -> None:
     contribution_shape = np.shape(schedule.worker)
     if len(contribution_shape) != 2:
         _raise_wrong_array("worker", schedule.worker, "int32[E, C], one row a commit")
-    commit_sizes, unit_sizes = (
-        f" with E={contribution_shape[0]}, C={contribution_shape[1]} as in worker",
-        f" with T={shape[0]}, W={shape[1]} as in the durations",
-    )
+    commit_sizes = f" with E={contribution_shape[0]}, C={contribution_shape[1]} as in worker"
+    unit_sizes = f" with T={shape[0]}, W={shape[1]} as in the durations"
     shape_of_axes = {
         "[E, C]": (contribution_shape, commit_sizes),
         "[E]": (contribution_shape[:1], commit_sizes),
@@ -243,16 +241,8 @@ def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Bloc
         commits = slice(first_commit, min(first_commit + commits_in_block, num_commits))
         worker, unit, version, work, weight = (x[commits].reshape(-1) for x in contribution_arrays)
         time = np.repeat(np.asarray(schedule.time)[commits], num_columns)
-        block = _Block(
-            worker=worker,
-            unit=unit,
-            version=version,
-            work=work,
-            weight=weight,
-            time=time,
-            commit=first_commit + commit_in_block[: worker.size],
-            column=column_in_commit[: worker.size],
-        )
+        commit, column = first_commit + commit_in_block[: worker.size], column_in_commit[: worker.size]
+        block = _Block(worker, unit, version, work, weight, time, commit, column)
         is_contribution = worker != -1
         yield block if is_contribution.all() else _Block(*(x[is_contribution] for x in block))
 

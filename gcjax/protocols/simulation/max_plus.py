@@ -67,14 +67,7 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     start, compute_start, compute_end, finish = times
     first_not_sampled = jnp.asarray(num_units)
     horizon = begin_time(last_finish, latest_finishes, first_not_sampled).min()
-    return Timeline(
-        start=start,
-        compute_start=compute_start,
-        compute_end=compute_end,
-        send_start=compute_end,
-        finish=finish,
-        horizon=horizon,
-    )
+    return Timeline(start, compute_start, compute_end, send_start=compute_end, finish=finish, horizon=horizon)
 
 
 @partial(jax.jit, static_argnums=2)

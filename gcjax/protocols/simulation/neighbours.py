@@ -170,14 +170,7 @@ def neighbour_iterations(
     num_commits_before = jnp.searchsorted(time, start.ravel(), side="right").reshape(start.shape).astype(jnp.int32)
     read = jnp.minimum(num_commits_before, iterations[:, None])  # where iterations take no time
     return record(
-        Timeline(
-            start=start,
-            compute_start=compute_start,
-            compute_end=compute_end,
-            send_start=compute_end,
-            finish=finish,
-            horizon=horizon,
-        ),
+        Timeline(start, compute_start, compute_end, send_start=compute_end, finish=finish, horizon=horizon),
         time=jnp.where(time <= horizon, time, jnp.inf),
         worker=jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), durations.shape),
         unit=iterations[:, None],

@@ -116,32 +116,15 @@ def round_begin(view: View) -> jax.Array:
     return jnp.min(jnp.where(takes_part, view.begin_time, view.now))
 
 
-def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
-    """True: each message brings a commit."""
+def _each_message(view: View, worker: jax.Array) -> jax.Array:
+    """bool[], true, whatever the message."""
     del view, worker
     return jnp.ones((), bool)
-
-
-def _accepts_each(view: View, worker: jax.Array) -> jax.Array:
-    """True: each message counts."""
-    del view, worker
-    return jnp.ones((), bool)
-
-
-def _for_next_commit(view: View, worker: jax.Array) -> jax.Array:
-    """int32[], 0: a message is for the next commit."""
-    del worker
-    return jnp.zeros_like(view.num_commits)
 
 
 def _all_may_begin(view: View) -> jax.Array:
     """bool[W], true: every idle worker may begin a turn."""
     return jnp.ones_like(view.idle)
-
-
-def _has_old_version(view: View) -> jax.Array:
-    """bool[W]: whose version is not the newest one."""
-    return view.version < view.num_commits
 
 
 def all_under_way(view: View, worker: jax.Array) -> jax.Array:
@@ -170,7 +153,7 @@ class Rule(NamedTuple):
         before the one that it is in; none if it is not said. It is not for rules that say `takes`, and a server on the
         real clock does not know it.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
-      pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
+      pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters; by default, who has an old version.
       num_units: the units of a turn, a number or `(view) -> int32[W]`.
       plan: `(work, first_unit, ready_time, memory) -> TurnPlan`, what a worker does that has the parameters at
         `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a row.
@@ -207,12 +190,12 @@ class Rule(NamedTuple):
         everybody only after these, and otherwise of the sender alone. It always may if all may begin.
     """
 
-    commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
+    commits: Callable[[View, jax.Array], jax.Array] = _each_message
     ready: Callable[[View], jax.Array] = _all_may_begin
-    accepts: Callable[[View, jax.Array], jax.Array] = _accepts_each
-    postpones: Callable[[View, jax.Array], jax.Array] = _for_next_commit
+    accepts: Callable[[View, jax.Array], jax.Array] = _each_message
+    postpones: Callable[[View, jax.Array], jax.Array] = lambda view, worker: jnp.zeros_like(view.num_commits)
     takes: Callable[[View, jax.Array], jax.Array] | None = None
-    pulls: Callable[[View], jax.Array] = _has_old_version
+    pulls: Callable[[View], jax.Array] = lambda view: view.version < view.num_commits
     num_units: int | Callable[[View], jax.Array] = 1
     plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] | None = None
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
@@ -269,18 +252,13 @@ def stopped_rule(stop: Callable[[View], jax.Array], num_workers: int, num_units:
       num_units: the most units of a turn.
     """
 
-    def all_stopped_have_pushed(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether nobody whom the server has stopped still owes a push: whoever sends the last."""
-        del worker
-        return ~view.stopped.any()
-
     def ready(view: View) -> jax.Array:
         """bool[W], the same for all: whether the round is over and committed, so that the next one may begin."""
         round_is_over = ~view.stopped.any() & (view.num_uncommitted == 0).all()
         return jnp.broadcast_to(round_is_over, view.idle.shape)
 
     return Rule(
-        commits=all_stopped_have_pushed,
+        commits=lambda view, worker: ~view.stopped.any(),  # nobody whom the server has stopped still owes a push
         ready=ready,
         num_units=num_units,
         cuts_off=all_under_way,

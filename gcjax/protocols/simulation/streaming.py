@@ -110,10 +110,8 @@ class _StreamedTurns(NamedTuple):
         Collected: the times of its units, float[L, W] each, and that of its commit.
         """
         turn_number, seconds = inputs
-        ring_index, message_size = (
-            turn_number % (self.lag_turns + 1),
-            self.message_sizes[turn_number % self.message_sizes.size],
-        )
+        ring_index = turn_number % (self.lag_turns + 1)
+        message_size = self.message_sizes[turn_number % self.message_sizes.size]
         ready = jnp.where(
             turn_number == 0, self.network.arrivals_at_workers(state.compute_end), state.compute_end
         )  # at first all parameters

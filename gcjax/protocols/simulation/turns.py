@@ -235,14 +235,7 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     send_start = jnp.where(is_last_sent, turn.send_start, jnp.inf)
     finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset_in_turn < turn.num_sent_units, compute_end, jnp.inf))
     start = jnp.where(offset_in_turn == 0, turn.begin, compute_start)
-    timeline = Timeline(
-        start=start,
-        compute_start=compute_start,
-        compute_end=compute_end,
-        send_start=send_start,
-        finish=finish,
-        horizon=horizon,
-    )
+    timeline = Timeline(start, compute_start, compute_end, send_start, finish, horizon)
     timeline = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), timeline)._replace(horizon=horizon)
     version_read = jnp.where(
         is_begun, jnp.where(all_units[:, None] < turn.first_unit_on_version, version_before, turn.version), -1

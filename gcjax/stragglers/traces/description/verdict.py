@@ -58,10 +58,8 @@ def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition)
     workers_with_spells = _workers_most_delayed_first(spells)
     if workers_with_spells and _is_worth_a_warning(_seconds_saved(times, workers_with_spells), times):
         return _verdict_on_workers("passing", workers_with_spells, times, spells)
-    passing_seconds, shared_seconds = (
-        lost_time.passing_share * lost_time.lost_seconds,
-        lost_time.shared_share * lost_time.lost_seconds,
-    )
+    passing_seconds = lost_time.passing_share * lost_time.lost_seconds
+    shared_seconds = lost_time.shared_share * lost_time.lost_seconds
     if _is_worth_a_warning(passing_seconds, times):
         return _verdict_with_cost("passing", workers=(), saved_seconds=passing_seconds, times=times)
     if _is_worth_a_warning(shared_seconds, times):

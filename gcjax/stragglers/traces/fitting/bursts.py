@@ -146,11 +146,9 @@ def _log_probability_of_lengths(is_slow: np.ndarray, burst_parameters: BurstPara
 
 def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
     """The parameters of a bursty model with the largest likelihood of the pattern `is_slow bool[T, W]`."""
-    num_workers, longest_burst, widest_window = (
-        is_slow.shape[1],
-        int(steps_slow_so_far(is_slow).max()),
-        _least_steps_between_bursts(is_slow),
-    )
+    num_workers = is_slow.shape[1]
+    longest_burst = int(steps_slow_so_far(is_slow).max())
+    widest_window = _least_steps_between_bursts(is_slow)
     is_every_slow_unit_a_burst = longest_burst > widest_window
     if is_every_slow_unit_a_burst:
         longest_burst, widest_window = 1, 1

@@ -94,10 +94,8 @@ def _after_em_passes(kind: ModelKind, seconds: np.ndarray, parameters: Parameter
     for _ in range(num_passes):
         log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
         states = state_probabilities(log_density_fast, log_density_slow, parameters.chain)
-        likelihood_before, likelihood = (
-            likelihood,
-            float(np.nanmean(mixture_log_density(log_density_fast, log_density_slow, states.slow_given_past))),
-        )
+        likelihood_before = likelihood
+        likelihood = float(np.nanmean(mixture_log_density(log_density_fast, log_density_slow, states.slow_given_past)))
         if likelihood - likelihood_before < _TOLERANCE:
             break
         is_surely_fast, is_surely_slow = np.isneginf(log_density_slow), np.isneginf(log_density_fast)

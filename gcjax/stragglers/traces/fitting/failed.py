@@ -103,10 +103,8 @@ def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
         """float64[T, W]: the log-likelihood of the set of each round, an equal part for each worker."""
         num_failed = np.isinf(times).sum(axis=1)
         log_num_sets = gammaln(num_workers + 1) - gammaln(num_failed + 1) - gammaln(num_workers - num_failed + 1)
-        is_possible, log_num_counts = (
-            (num_failed >= min_failed) & (num_failed <= max_failed),
-            np.log(max_failed - min_failed + 1),
-        )
+        is_possible = (num_failed >= min_failed) & (num_failed <= max_failed)
+        log_num_counts = np.log(max_failed - min_failed + 1)
         log_probability_of_set = np.where(is_possible, -log_num_counts - log_num_sets, -np.inf)
         equal_parts = (log_probability_of_set / num_workers)[:, None]
         return np.where(np.isnan(times), np.nan, equal_parts)

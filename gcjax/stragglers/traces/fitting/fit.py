@@ -97,10 +97,10 @@ def fit(
     )
     progress.update("likelihoods, simulated times", 0.65)
     return Fits(
-        duration_fits=ranking.ranked_duration_fits(
+        duration_fits=ranking.ranked_fits(
             _candidates_with_failures(fitted_seconds, independent_candidates + hidden_candidates)
         ),
-        pattern_fits=ranking.ranked_pattern_fits(pattern_candidates + burst_candidates),
+        pattern_fits=ranking.ranked_fits(pattern_candidates + burst_candidates, background_density=0.5),
         fits_without_likelihood=ranking.fits_without_likelihood(list(point_masses.candidates(finite_or_nan))),
         not_fitted=_reasons_not_fitted(fitted_seconds),
         measured_statistics=statistics_with_failures(seconds),
@@ -173,16 +173,9 @@ class _Ranking:
 
         The best `num_simulated_models` are simulated; `seed` draws these simulations and the bootstraps.
         """
-        self._seconds, self._num_fitted_steps, self._num_simulated_models = (
-            seconds,
-            num_fitted_steps,
-            num_simulated_models,
-        )
-        fitted_seconds, held_out_seconds, num_workers = (
-            seconds[:num_fitted_steps],
-            seconds[num_fitted_steps:],
-            seconds.shape[1],
-        )
+        self._seconds, self._num_fitted_steps = seconds, num_fitted_steps
+        self._num_simulated_models, num_workers = num_simulated_models, seconds.shape[1]
+        fitted_seconds, held_out_seconds = seconds[:num_fitted_steps], seconds[num_fitted_steps:]
         num_fitted_times = int((~np.isnan(fitted_seconds)).sum())
         self._background_share = 1 / (1 + num_fitted_times)
         self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
@@ -191,21 +184,17 @@ class _Ranking:
         num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED_TIMES // num_workers))
         self._simulated_shape = num_simulated_steps, num_workers
 
-    def ranked_duration_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
-        """Ranked by the likelihood of the times."""
-        return self._ranked_fits(candidates, self._background_density)
-
-    def ranked_pattern_fits(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
-        """Ranked by the likelihood of who is slow when."""
-        return self._ranked_fits(candidates, np.full_like(self._background_density, 0.5))
-
     def fits_without_likelihood(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Models without a likelihood."""
         return tuple(self._fit_without_scores(candidate, index) for index, candidate in enumerate(candidates))
 
-    def _ranked_fits(self, candidates: Sequence[Candidate], background_density: np.ndarray) -> tuple[Fit, ...]:
-        """The fits of the candidates, the one with the largest mean log-density of held-out times first."""
-        log_densities = [self._log_densities(candidate, background_density) for candidate in candidates]
+    def ranked_fits(self, candidates: Sequence[Candidate], background_density: float | None = None) -> tuple[Fit, ...]:
+        """The fits of the candidates, the one with the largest mean log-density of held-out times first.
+
+        `background_density`: 0.5 for models of who is slow when; that of the times if None.
+        """
+        density = self._background_density if background_density is None else np.asarray(background_density)
+        log_densities = [self._log_densities(candidate, density) for candidate in candidates]
         ranking = sorted(range(len(log_densities)), key=lambda index: -float(np.nanmean(log_densities[index])))
         best_log_densities = log_densities[ranking[0]]
         return tuple(
