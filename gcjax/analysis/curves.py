@@ -84,12 +84,7 @@ def _extra_legend_handles(results: Results) -> list[Artist]:
 def _draw_scheme(panel: Axes, results: Results, scheme: str, metric: str, style: dict[str, Any]) -> None:
     """Draws a metric of a scheme against time: the mean over seeds, their range, and a cross where all came to a halt.
 
-    Args:
-      panel: to draw on.
-      results: of the run.
-      scheme: its name.
-      metric: its name.
-      style: colour, width and dashes of the curve.
+    `style`: colour, width and dashes of the curve.
     """
     times, values_of_seeds = seed_curves(results, scheme, metric)  # [V], [S, V]
     mean = values_of_seeds.mean(axis=0)

@@ -61,13 +61,9 @@ def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: conte
 
 
 def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:
-    """The folder, locked.
+    """The folder, locked, by a lock that the stack gets as in `locked_new_folder`, if the check passes.
 
-    Args:
-      folder: its path.
-      make_or_check: `(folder) -> folder`; makes it if there is none; a `ValueError` if a command must not write there.
-      lock_stack: gets the lock if the check passes; closing it releases the folder, and removes it if it is new and
-        empty.
+    `make_or_check` makes the folder if there is none, and raises a `ValueError` if a command must not write there.
     """
     with os_errors_as_value_error(folder):
         _remove_empty_at_close(_missing_folders(folder), lock_stack)
@@ -89,9 +85,7 @@ def _missing_folders(folder: Path) -> list[Path]:
 def _remove_empty_at_close(folders: list[Path], lock_stack: contextlib.ExitStack) -> None:
     """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
 
-    Args:
-      folders: the innermost first.
-      lock_stack: of the command that makes them.
+    The innermost folders come first.
     """
 
     def remove_empty_folders() -> None:

@@ -1,4 +1,4 @@
-"""The sections of a page: of a comparison, of any other experiment, of a live run's calibration, of a trace."""
+"""The sections of a page: of a comparison, of any other experiment, of a live run's calibration."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -99,22 +99,6 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
             rows.append([run, str(worker), *cells])
     note = blocks.paragraph("Medians on the real clock: the simulator's input for its predictions.", kind="note")
     return Section("Calibration", blocks.table(heads, rows, num_key_columns=2) + note, name="calibration")
-
-
-def trace_section(
-    text: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (), *, title: str = "Trace"
-) -> Section:
-    """The description of a trace.
-
-    Args:
-      text: Markdown, or plain lines.
-      tables: (title, heads, rows) each.
-      title: of the section.
-    """
-    titled_tables = [
-        f"<h3>{blocks.inline_html(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
-    ]
-    return Section(title, blocks.markdown(text) + "".join(titled_tables), name="trace")
 
 
 def run_section(facts: Mapping[str, Any]) -> Section:
