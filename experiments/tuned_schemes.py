@@ -166,7 +166,7 @@ def setting_of_variants(scheme: str, variants: Mapping[str, Protocol], setting: 
     """The setting without what only other schemes have: their optimizers, compressions and learning rates."""
     own_rates = {name: rates for name, rates in setting.tuning.own_rates.items() if name == scheme}
     return setting._replace(
-        study=_study_of_variants(setting.study, variants),
+        study=setting.study.of_schemes(variants),
         tuning=dataclasses.replace(setting.tuning, own_rates=own_rates),
     )
 
@@ -217,21 +217,7 @@ def _reported_rows(
 
 def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting, inputs: Inputs) -> Plan:
     """The plan of one variant, with its own optimizer and compression if it has them."""
-    variants = {name: protocol}
-    return study.plan(_study_of_variants(study_of_runs, variants), variants, setting.conditions, inputs=inputs)
-
-
-def _study_of_variants(study_of_runs: Study, variants: Mapping[str, Protocol]) -> Study:
-    """The study with only those of its optimizers, compressions and wrong senders that these variants have."""
-
-    def own(values: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What of these is of the variants."""
-        return {name: value for name, value in (values or {}).items() if name in variants}
-
-    return dataclasses.replace(
-        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions),
-        wrong_senders=own(study_of_runs.wrong_senders),
-    )  # fmt: skip
+    return study.plan(study_of_runs.of_schemes([name]), {name: protocol}, setting.conditions, inputs=inputs)
 
 
 def _rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:

@@ -3,7 +3,6 @@
 gcjax run configs/grouped/delays.gin
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -113,8 +112,7 @@ def _train(
       An outcome for each scheme and case, and a row for every evaluation.
     """
     truncated = {scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()}
-    optimizers = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name in truncated}
-    study_plan = plan(dataclasses.replace(study, optimizers=optimizers), truncated, conditions)
+    study_plan = plan(study.of_schemes(truncated), truncated, conditions)
     for name, schedule in study_plan.schedules.items():
         training.check_work(name, schedule, num_units, num_sampled=study.num_units)
     results = run(study_plan, out=out, progress=progress)
