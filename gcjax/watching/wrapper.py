@@ -43,15 +43,9 @@ class Watch:
         waits: bool,
         tell: Callable[[Report], None] | None,
     ) -> None:
-        """Starts nothing before the first call.
+        """Starts nothing before the first call; arguments are those of `gcjax.watch`, with `tell` for its `report`.
 
-        Args:
-          step: any callable.
-          exchange: where rows go, and those of others come from.
-          start: the number of the first step.
-          every: seconds between exchanges.
-          waits: whether a step waits for other processes.
-          tell: called with what is new.
+        `exchange`: where rows go, and those of others come from.
         """
         functools.update_wrapper(self, step, updated=())
         self._step, self._every, self._waits = step, every, waits
