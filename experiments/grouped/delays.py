@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grouped import figures, report, training
+from experiments.grouped.claims import table
 from experiments.grouped.training import Case, Outcome, Scheme
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis.store import Columns
@@ -146,4 +147,4 @@ def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any],
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
     analysis.write_page(out, report.markdown(relative_outcomes, claims, facts), {**facts, "summary": summary})
     figures.groups(relative_outcomes, facts["factor"], facts["points"], out / "groups.png")
-    progress.show(report.table(claims))
+    progress.show(table(claims))
