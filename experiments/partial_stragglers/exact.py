@@ -76,7 +76,11 @@ def exact(
             solve = prepared(graph.assignment, blocks, failed, num_draws, graph.order_key)
             report.add(samples, others, graph.setting, solve(graph.trials))
             if num_orders and not graph.number and graph.setting in (redraw or {}):
-                orders += _times_under_random_orders(graph, blocks, failed, num_orders, order_draws)
+                finish = failing(graph.assignment, graph.trials, blocks, failed)
+                orders += graphs.orders(
+                    graph.setting, graph.assignment, finish, num_orders=num_orders, draws=order_draws,
+                    rng_key=graph.row_key,
+                )  # fmt: skip
     rows = report.rows(samples, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
     facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
@@ -85,19 +89,6 @@ def exact(
     title = "Mean completion time in whole units"
     report.write(out, report.columns(samples, ()), rows, title, facts, progress, graphs.orders_page(orders))
     return rows
-
-
-def _times_under_random_orders(
-    graph: graphs.Graph, blocks: Sequence[int], num_failed: int | None, num_orders: int, draws: Sequence[int]
-) -> list[graphs.Orders]:
-    """For each L of `blocks`: the mean completion times under random orders of one graph, `num_failed` as in `failing`.
-
-    `draws`: of how many random orders the best is taken.
-    """
-    finish = failing(graph.assignment, graph.trials, blocks, num_failed)
-    return graphs.orders(
-        graph.setting, graph.assignment, finish, num_orders=num_orders, draws=draws, rng_key=graph.row_key
-    )
 
 
 def prepared(

@@ -66,11 +66,7 @@ def with_failures(trials: Trials, num_failed: jax.Array | int) -> jax.Array:
 
 
 def random_order(assignment: codes.Assignment, *, num_draws: int, rng_key: jax.Array) -> codes.Assignment:
-    """The random order with the least `q_max` of `num_draws`.
-
-    The paper means the best of 100. In its released notebook the comparison that keeps the best stands after the loop
-    over draws, so that the better of two is kept, the first and the last: `num_draws=2`.
-    """
+    """The random order with the least `q_max` of `num_draws`; see `published.NOTES` for the paper's number."""
     return random_orders(assignment, draws=(num_draws,), rng_key=rng_key)[num_draws]
 
 
