@@ -15,10 +15,9 @@ import numpy as np
 from gcjax import processes
 from gcjax.stragglers.traces.base import Trace
 from gcjax.watching import under_way
-from gcjax.watching.exchange import Exchange
+from gcjax.watching.exchange import MAX_ROWS, Exchange
 from gcjax.watching.group import Group
 from gcjax.watching.joining import empty_rows, joined
-from gcjax.watching.memory import MAX_ROWS
 from gcjax.watching.outputs import Outputs
 from gcjax.watching.recorder import FAILURE, Periodic, Recorder
 from gcjax.watching.reports import Report
