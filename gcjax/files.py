@@ -106,7 +106,7 @@ def figure(width: float, height: float) -> Any:
     return empty_figure
 
 
-def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:
+def write_figure(path: str | Path, figure: Any) -> None:
     """Writes a figure of Matplotlib."""
     with atomic_write(path) as temporary_path:
-        figure.savefig(temporary_path, dpi=dpi)
+        figure.savefig(temporary_path, dpi=130)

@@ -15,6 +15,7 @@ from gcjax.advice import evaluation, simulation
 from gcjax.advice.base import Scheme
 from gcjax.advice.evaluation import Ratios
 from gcjax.progress import Progress
+from gcjax.study.checks import scheme_name_in_errors
 
 _NUM_THREADS = 2  # that compile and run programs, beside the one that traces
 _TRACING_FRACTION = 0.3  # of the whole, before the first result is waited for
@@ -72,7 +73,7 @@ def _results_under_way(
         results = []
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _TRACING_FRACTION * index / len(schemes))
-            with _errors_with_name(scheme):
+            with scheme_name_in_errors(scheme.label):
                 program = simulation.lowered_program(
                     scheme, seconds.shape, sample.first_step_of_block, sample.block_steps
                 )
@@ -80,15 +81,6 @@ def _results_under_way(
         yield results
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _errors_with_name(scheme: Scheme) -> Iterator[None]:
-    """Within this block a `ValueError` names the scheme."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"scheme '{scheme.label}': {error}") from error
 
 
 def _result(
@@ -100,7 +92,7 @@ def _result(
       ValueError: if it commits nothing in them.
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
-    with _errors_with_name(scheme), jax.enable_x64(has_64_bits):
+    with scheme_name_in_errors(scheme.label), jax.enable_x64(has_64_bits):
         program.compile()
         sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)  # float64[blocks] each
         if not sums.effective_steps.sum() > 0:

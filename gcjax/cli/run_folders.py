@@ -38,12 +38,9 @@ def locked_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitSta
 
 
 def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
-    """The folder of a run that was stopped and can go on, or a new one.
+    """The folder of a run that was stopped and can go on, or a new one; arguments as of `locked_new_folder`.
 
-    Args:
-      out: its path, or None for the newest one of this config in `runs` that no process writes to.
-      name: of the config.
-      lock_stack: gets the lock; closing it releases the folder, and removes it if it is new and empty.
+    Without `out` it is the newest one of this config in `runs` that no process writes to.
 
     Raises:
       ValueError: if the run in `out` is finished, or still running, or something else is there.
