@@ -99,14 +99,8 @@ def prepared(
     order_key: jax.Array,
 ) -> Callable[[simulate.Trials], Times]:
     """Chooses orders; returns a function of the trials: `(L, scheme) -> float[S]` completion times."""
-    best_order = codes.assignments.order_chunks(assignment)
-    random_order = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
-    original_scheme, best_order_scheme, random_order_scheme = simulate.SCHEMES
-    order_of_scheme = {
-        original_scheme: best_order,
-        best_order_scheme: best_order,
-        random_order_scheme: random_order,
-    }
+    order_of_scheme = simulate.order_of_scheme(assignment, num_draws=num_draws, rng_key=order_key)
+    original_scheme = simulate.SCHEMES[0]
     solvers = {
         (num_blocks, scheme): simulate.completion(order, num_blocks, whole_workers=scheme == original_scheme)
         for scheme, order in order_of_scheme.items()

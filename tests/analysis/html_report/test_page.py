@@ -224,6 +224,11 @@ def test_all_blocks_escape():
     assert not [piece for piece in pieces if "<script>" in piece or "alert(" not in piece]
 
 
+def test_columns_of_a_markdown_table_may_have_the_same_head():
+    reader = Reader(blocks.markdown("| a | b | b |\n|---|---:|---:|\n| 1 | 2 | **3** |\n"))
+    assert reader.cells == ["a", "b", "b", "1", "2", "3"]
+
+
 def test_markdown():
     body = blocks.markdown(
         "## Head\n\nOne `a*b` *two*\nlines with ` one.\n\n- first\n  goes on\n- second <i>\n\n"
