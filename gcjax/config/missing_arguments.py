@@ -19,9 +19,7 @@ def check() -> None:
       ValueError: naming all that is missing.
     """
     selectors = gcjax_selectors() - {"gcjax.run", "gin.macro"}
-    nodes = reachable_nodes(
-        [RUN_NODE], needed_nodes
-    )  # but for functions that are passed on; circles are checked before
+    nodes = reachable_nodes([RUN_NODE], needed_nodes)  # not functions that are passed on
     names = [name for node in nodes if node[1] in selectors for name in _unbound_required_parameters(node)]
     missing = list(dict.fromkeys(names))
     if missing:
