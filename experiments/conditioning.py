@@ -203,16 +203,8 @@ def _write(
     ]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
     notes = NOTES.format(masks=facts["max_masks"], many=MANY_WORKERS, least=MIN_MASKS, safe=facts["safe"])
-    page = [
-        "# Conditioning",
-        "",
-        analysis.markdown_table(HEADS, code_rows, num_key_columns=4),
-        "",
-        notes,
-        "# Interpolation",
-        "",
-    ]
-    page += [analysis.markdown_table(lagrange_heads, curve_rows), ""]
+    page = ["# Conditioning", "", analysis.markdown_table(HEADS, code_rows, num_key_columns=4), "", notes]
+    page += ["# Interpolation", "", analysis.markdown_table(lagrange_heads, curve_rows), ""]
     analysis.write_page(out, "\n".join(page), facts)
     files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
     files.write_table(out / "interpolation.parquet", {"digits": digits, **error_curves})

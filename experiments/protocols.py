@@ -79,20 +79,15 @@ def protocol_map(
 
 
 def _all_regimes(regimes: Mapping[str, StragglerModel], traces: Mapping[str, str]) -> dict[str, StragglerModel]:
-    """The models by name: the regimes that are given, then one of each trace."""
+    """The models by name: the regimes that are given, then one that replays each trace, at a second a unit."""
     if not regimes and not traces:
         raise ValueError(
             "regimes or traces must name one at least; got neither. Name a file of measured times, as in "
             "protocol_map.traces = {'job': 'FILE'}, or a straggler model in protocol_map.regimes."
         )
-    return {**regimes, **_replayed(traces, regimes)}
-
-
-def _replayed(traces: Mapping[str, str], regimes: Mapping[str, StragglerModel]) -> dict[str, StragglerModel]:
-    """The models by name, each of which replays a trace, a second a unit in the mean."""
     if both := sorted(set(traces) & set(regimes)):
         raise ValueError(f"a trace and a regime must have different names; got {both[0]!r} for both.")
-    models = {}
+    models = dict(regimes)
     for name, path in traces.items():
         trace = read_trace(path)
         mean_seconds = float(np.mean(trace.compute[np.isfinite(trace.compute)]))

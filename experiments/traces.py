@@ -13,7 +13,6 @@ import numpy as np
 from gcjax import _validate, advice, analysis, config, files, processes
 from gcjax.advice import Advice, Scheme
 from gcjax.advice.blocks import default_block_steps, step_seconds
-from gcjax.advice.labels import label
 from gcjax.advice.verdicts import percent_text
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel, exponential, read_trace, sample_durations
@@ -102,10 +101,10 @@ def traces(
         rows += [{"trace": name, **row} for row in scheme_rows(whole, half)]
         choices.append((name, *_choice_cells(half)))
         coverages.append((name, *_coverage_cells(half)))
-    synthetic_rows = [
-        (name, *_synthetic_cells(model, (num_traces, num_steps, num_workers), synthetic_names, num_bootstraps, seed))
-        for name, model in (synthetic or {}).items()
-    ]
+    synthetic_rows, shape = [], (num_traces, num_steps, num_workers)
+    for name, model in (synthetic or {}).items():
+        covered = synthetic_coverage(model, shape, synthetic_names, num_bootstraps=num_bootstraps, seed=seed)
+        synthetic_rows.append((name, f"{100 * np.mean(covered):.0f} %", str(num_traces)))
     if processes.is_first():
         _write(out, rows, choices, coverages, synthetic_rows, {"seed": seed, "num_bootstraps": num_bootstraps})
     return rows
@@ -117,16 +116,22 @@ def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: in
     The maximum-likelihood mean of an exponential distribution is that of the times. All have blocks as long as those of
     the first half.
     """
-    num_steps = len(seconds) // 2
-    first, second = seconds[:num_steps], seconds[num_steps : 2 * num_steps]
+    first, second = _split(seconds)
     model = exponential(mean=float(first.mean()))
     drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
-    options: dict[str, Any] = {
-        "num_bootstraps": num_bootstraps,
-        "block_steps": default_block_steps(first),
-        "seed": seed,
-    }
-    return Half(*(advice.advise(part, schemes=schemes, **options) for part in (first, second, drawn)))
+    return Half(*_advised((first, second, drawn), schemes, num_bootstraps, seed))
+
+
+def _split(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first half of a trace `float64[T, W]`, and as many steps after it."""
+    num_steps = len(seconds) // 2
+    return seconds[:num_steps], seconds[num_steps : 2 * num_steps]
+
+
+def _advised(parts: Sequence[np.ndarray], schemes: Sequence[Scheme], num_bootstraps: int, seed: int) -> list[Advice]:
+    """The advice on each part, of times `float64[T, W]`; all have blocks as long as those of the first one."""
+    options: dict[str, Any] = {"num_bootstraps": num_bootstraps, "block_steps": default_block_steps(parts[0])}
+    return [advice.advise(part, schemes=schemes, seed=seed, **options) for part in parts]
 
 
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
@@ -135,21 +140,21 @@ def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choi
     `same_gradient`: whether only schemes are chosen from that have the exact gradient.
     """
     candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
-    seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
-    best = min(seconds[label(row.scheme)] for row in candidates)
-    chosen = label(candidates[0].scheme)  # the fastest comes first
+    seconds = {row.scheme.label: row.seconds.value for row in judged_on.schemes}
+    best = min(seconds[row.scheme.label] for row in candidates)
+    chosen = candidates[0].scheme.label  # the fastest comes first
     return Choice(chosen, seconds[chosen] / best - 1)
 
 
 def won_back(advised: Advice) -> dict[str, float]:
     """Scheme -> the share of what stragglers cost BSP that it wins back on the trace."""
-    return {label(row.scheme): row.won_back.value for row in advised.schemes}
+    return {row.scheme.label: row.won_back.value for row in advised.schemes}
 
 
 def coverage(advised: Advice, shares: Mapping[str, float]) -> list[bool]:
     """For each scheme but BSP whether the interval of its share won back contains that of another stretch, `shares`."""
     tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
-    intervals = {label(row.scheme): row.won_back for row in advised.schemes if row.scheme.name != "bsp"}
+    intervals = {row.scheme.label: row.won_back for row in advised.schemes if row.scheme.name != "bsp"}
     return [
         interval.low - tolerance <= shares[name] <= interval.high + tolerance for name, interval in intervals.items()
     ]
@@ -166,7 +171,7 @@ def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
     shares = [won_back(advised) for advised in half]
     rows = []
     for row in whole.schemes:
-        name = label(row.scheme)
+        name = row.scheme.label
         figures = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
         parts = {f"won_back_{key}": share[name] for key, share in zip(Half._fields, shares, strict=True)}
         rows.append({"scheme": name, "exactness": row.exactness, "seconds": row.seconds.value, **figures, **parts})
@@ -212,24 +217,10 @@ def synthetic_coverage(
     covered = []
     for index, key in enumerate(jax.random.split(jax.random.key(seed), num_traces)):
         seconds = np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64)
-        first, second = seconds[: num_steps // 2], seconds[num_steps // 2 : 2 * (num_steps // 2)]
-        options: dict[str, Any] = {
-            "schemes": _named(first, names),
-            "num_bootstraps": num_bootstraps,
-            "block_steps": default_block_steps(first),
-            "seed": seed + index,
-        }
-        advised, judge = (advice.advise(half, **options) for half in (first, second))
+        parts = _split(seconds)
+        advised, judge = _advised(parts, _named(parts[0], names), num_bootstraps, seed + index)
         covered += coverage(advised, won_back(judge))
     return covered
-
-
-def _synthetic_cells(
-    model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], num_bootstraps: int, seed: int
-) -> list[str]:
-    """The cells on traces of a model: the share of intervals that cover, over traces and schemes, and the traces."""
-    covered = synthetic_coverage(model, shape, names, num_bootstraps=num_bootstraps, seed=seed)
-    return [f"{100 * np.mean(covered):.0f} %", str(shape[0])]
 
 
 def _write(

@@ -19,6 +19,7 @@ from gcjax.analysis.store import Columns
 from gcjax.engine.identity import run_identity
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
+from gcjax.stragglers import Links, Network
 from gcjax.study import Condition, Inputs, Plan, Study, Trial, Tuning
 from gcjax.study.checks import check_schemes
 
@@ -44,12 +45,14 @@ class Setting(NamedTuple):
       tuning: how hyperparameters are chosen.
       conditions: name -> who is slow, and what messages cost.
       groups: the conditions that have one choice of hyperparameters each; every condition is in one of them.
+      networks: scheme -> the time of its messages under all conditions, where it has its own.
     """
 
     study: Study
     tuning: Tuning
     conditions: Mapping[str, Condition]
     groups: Sequence[Sequence[str]]
+    networks: Mapping[str, Network | Links] = {}
 
 
 class _Inputs(NamedTuple):
@@ -92,16 +95,28 @@ def tuned_schemes(schemes: Mapping[str, Protocol], setting: Setting, *, out: Pat
     task, metric = setting.study.task, setting.study.metric
     quick_task = task._replace(metrics=one_metric(task.metrics, metric))
     setting = setting._replace(study=dataclasses.replace(setting.study, task=quick_task))
-    study_of_trials = setting.tuning.study(setting.study)
     variants_of_schemes = variants_of(schemes)
     for scheme, variants in variants_of_schemes.items():
         setting.tuning.grid(scheme, len(variants))
-    inputs = _Inputs(study.draw(study_of_trials, setting.conditions), study.draw(setting.study, setting.conditions))
-    parts = []
+    shared_inputs, parts = _draw(setting), []
     for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
+        own_setting, inputs = setting, shared_inputs
+        if scheme in setting.networks:
+            in_own_network = {
+                name: condition._replace(network=setting.networks[scheme])
+                for name, condition in setting.conditions.items()
+            }
+            own_setting = setting._replace(conditions=in_own_network)
+            inputs = _draw(own_setting)
         portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
-        parts.append(_stored_or_run(scheme, variants, setting, inputs, out, portion))
+        parts.append(_stored_or_run(scheme, variants, own_setting, inputs, out, portion))
     return TunedSchemes(*map(analysis.concatenate_tables, zip(*parts, strict=True)))
+
+
+def _draw(setting: Setting) -> _Inputs:
+    """What the trials and the reported runs are given under the conditions of a setting."""
+    study_of_trials = setting.tuning.study(setting.study)
+    return _Inputs(*(study.draw(each, setting.conditions) for each in (study_of_trials, setting.study)))
 
 
 def check_setting(setting: Setting, schemes: Iterable[str]) -> None:
@@ -162,15 +177,6 @@ def _from_lists(as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSch
     return TunedSchemes(**parts)
 
 
-def setting_of_variants(scheme: str, variants: Mapping[str, Protocol], setting: Setting) -> Setting:
-    """The setting without what only other schemes have: their optimizers, compressions and learning rates."""
-    own_rates = {name: rates for name, rates in setting.tuning.own_rates.items() if name == scheme}
-    return setting._replace(
-        study=_study_of_variants(setting.study, variants),
-        tuning=dataclasses.replace(setting.tuning, own_rates=own_rates),
-    )
-
-
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
     """The best trial of one scheme under these conditions; its `scheme` is the variant.
 
@@ -217,21 +223,7 @@ def _reported_rows(
 
 def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting, inputs: Inputs) -> Plan:
     """The plan of one variant, with its own optimizer and compression if it has them."""
-    variants = {name: protocol}
-    return study.plan(_study_of_variants(study_of_runs, variants), variants, setting.conditions, inputs=inputs)
-
-
-def _study_of_variants(study_of_runs: Study, variants: Mapping[str, Protocol]) -> Study:
-    """The study with only those of its optimizers, compressions and wrong senders that these variants have."""
-
-    def own(values: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What of these is of the variants."""
-        return {name: value for name, value in (values or {}).items() if name in variants}
-
-    return dataclasses.replace(
-        study_of_runs, optimizers=own(study_of_runs.optimizers), compressions=own(study_of_runs.compressions),
-        wrong_senders=own(study_of_runs.wrong_senders),
-    )  # fmt: skip
+    return study.plan(study_of_runs.of_schemes([name]), {name: protocol}, setting.conditions, inputs=inputs)
 
 
 def _rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:

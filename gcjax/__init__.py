@@ -43,28 +43,15 @@ __all__ = [
     "watching",
 ]
 
-_MODULES = (
-    "advice",
-    "codes",
-    "compression",
-    "engine",
-    "processes",
-    "protocols",
-    "stragglers",
-    "study",
-    "tasks",
-    "testing",
-    "watching",
-)
 _MODULE_OF_FUNCTION = {"comparable": "gcjax.equality", "register": "gcjax.registry", "watch": "gcjax.watching.watch"}
 
 
 def __getattr__(name: str) -> Any:
     """What Python calls for `gcjax.name` when nothing has set it: imports the module or the function of this name."""
-    if name in _MODULES:
-        return importlib.import_module(f"gcjax.{name}")
     if name in _MODULE_OF_FUNCTION:
         return getattr(importlib.import_module(_MODULE_OF_FUNCTION[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"gcjax.{name}")
     raise AttributeError(f"module 'gcjax' has no attribute '{name}'")
 
 

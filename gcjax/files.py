@@ -40,6 +40,22 @@ def write_text(path: str | Path, text: str) -> None:
         temporary_path.write_text(text)
 
 
+@contextmanager
+def os_errors_as_value_error(rule: str, path: str | Path, advice: str = "") -> Iterator[None]:
+    """Reraises errors of the operating system in the block as a `ValueError`: the path cannot be written.
+
+    Args:
+      rule: how the sentence begins, for example "The file must be one".
+      path: of what the block writes.
+      advice: what to do, as a sentence.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = f"{str(path)[:200]} cannot: {error.strerror}. {advice}".rstrip()
+        raise ValueError(f"{rule} that can be written; {reason}") from error
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
@@ -90,7 +106,7 @@ def figure(width: float, height: float) -> Any:
     return empty_figure
 
 
-def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:
+def write_figure(path: str | Path, figure: Any) -> None:
     """Writes a figure of Matplotlib."""
     with atomic_write(path) as temporary_path:
-        figure.savefig(temporary_path, dpi=dpi)
+        figure.savefig(temporary_path, dpi=130)

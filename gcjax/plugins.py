@@ -48,13 +48,9 @@ def _problem_of_import(entry_point: EntryPoint) -> str | None:
     try:
         import_module(entry_point.value)
     except (Exception, SystemExit) as error:
-        registry.remove_outside_entries(_is_of_failed_module)
+        # Those whose module has not been imported to its end.
+        registry.remove_outside_entries(lambda entry: entry.factory.__module__ not in sys.modules)
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
         return f"{error_prefix}: its module {entry_point.value} cannot be imported. {reason}"
     return None
-
-
-def _is_of_failed_module(entry: registry.Entry) -> bool:
-    """Whether the module that registered an entry has not been imported to its end."""
-    return entry.factory.__module__ not in sys.modules

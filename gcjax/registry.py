@@ -140,20 +140,15 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
 
     def add(factory: Factory) -> Factory:
         """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
-        return _register_factory(factory, kind, name, paper)
+        entry_name = _valid_entry_name(kind, name, factory)
+        if kind in _COMPARABLE_KINDS:
+            from gcjax.equality import comparable
+
+            factory = cast(Factory, comparable(factory))
+        _add_outside_entry(kind, entry_name, Entry(factory, paper))
+        return factory
 
     return add
-
-
-def _register_factory(factory: Factory, kind: str, name: str | None, paper: str) -> Factory:
-    """Registers a factory from outside of gcjax, and returns it, comparable where the kind allows it."""
-    entry_name = _valid_entry_name(kind, name, factory)
-    if kind in _COMPARABLE_KINDS:
-        from gcjax.equality import comparable
-
-        factory = cast(Factory, comparable(factory))
-    _add_outside_entry(kind, entry_name, Entry(factory, paper))
-    return factory
 
 
 def _valid_entry_name(kind: str, name: str | None, factory: Any) -> str:

@@ -84,7 +84,7 @@ class RichTable:
 
     def _cell_lines(self, column: int) -> Iterator[str]:
         """The lines of all cells of a column."""
-        return itertools.chain.from_iterable(_rich_text(row[column]).plain.split("\n") for row in self.rows)
+        return itertools.chain.from_iterable(rich_text(row[column]).plain.split("\n") for row in self.rows)
 
     def _column_widths(self, columns: Sequence[int], table_width: int) -> list[int]:
         """The width of each of some columns that are printed at a width together, all in characters.
@@ -107,7 +107,7 @@ class RichTable:
             justify: JustifyMethod = "left" if column in self.left_columns else "right"
             table.add_column(Text(self.heads[column]), justify=justify, width=width, overflow="fold")
         for row in self.rows:
-            table.add_row(*(_rich_text(row[column]) for column in columns))
+            table.add_row(*(rich_text(row[column]) for column in columns))
         return table
 
 
@@ -173,14 +173,19 @@ def rows_of_tables(markdown: str) -> list[list[dict[str, str]]]:
 
 def _row_dicts(lines: Sequence[str]) -> list[dict[str, str]]:
     """The rows of one table from its lines in Markdown."""
-    heads, _, *rows = [_row_cells(line) for line in lines]
-    return [dict(zip(heads, (_rich_text(cell).plain for cell in row), strict=True)) for row in rows]
+    heads, _, rows = parsed_table(lines)
+    return [dict(zip(heads, (rich_text(cell).plain for cell in row), strict=True)) for row in rows]
+
+
+def parsed_table(lines: Sequence[str]) -> tuple[list[str], list[bool], list[list[str]]]:
+    """The heads of a table from its lines in Markdown, whether each column is to the left, and its rows of cells."""
+    heads, alignment_rules, *rows = [_row_cells(line) for line in lines]
+    return heads, [not rule.endswith(":") for rule in alignment_rules], rows
 
 
 def _table_of_lines(lines: Sequence[str]) -> RichTable:
     """A table from its lines in Markdown; the columns of text before the first one of numbers name the rows."""
-    heads, alignment_rules, *rows = [_row_cells(line) for line in lines]
-    is_left = [not rule.endswith(":") for rule in alignment_rules]
+    heads, is_left, rows = parsed_table(lines)
     num_columns_before_first_number = is_left.index(False) if False in is_left else 0
     left_heads = [head for head, head_is_left in zip(heads, is_left, strict=True) if head_is_left]
     return rich_table("", heads, rows, num_key_columns=max(1, num_columns_before_first_number), left_heads=left_heads)
@@ -192,7 +197,7 @@ def _row_cells(line: str) -> list[str]:
     return [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", inside)]
 
 
-def _rich_text(cell: Cell) -> Text:
+def rich_text(cell: Cell) -> Text:
     """A cell as rich prints it; text between double asterisks is bold."""
     if isinstance(cell, Text):
         return cell

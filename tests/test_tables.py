@@ -112,7 +112,7 @@ def printed(renderable, width):
 
 
 def plain(cell):
-    return tables._rich_text(cell).plain
+    return tables.rich_text(cell).plain
 
 
 def columns_of(text):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax import analysis
+from gcjax.tables import RichTable
 
 HEADS = ("claim", "ours", "spread over seeds", "holds")
 
@@ -28,7 +29,7 @@ class Claim(NamedTuple):
     explanation: str
 
 
-def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals: int = 2) -> Claim:
+def at_most(text: str, values: np.ndarray, limit: float, unit: str) -> Claim:
     """A claim that a mean over seeds is no larger than a limit, and whether it holds.
 
     Args:
@@ -36,18 +37,17 @@ def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals:
       values: float[S].
       limit: its largest value.
       unit: what is counted, for the table.
-      decimals: to show.
     """
     mean = float(values.mean())
-    ours = f"{rounded(mean, decimals)} {unit}".strip()
-    explanation = f"{ours}, the limit being {limit:.{decimals}f}"
+    ours = f"{rounded(mean)} {unit}".strip()
+    explanation = f"{ours}, the limit being {limit:.2f}"
     holds = mean <= limit
-    return Claim(text=text, ours=ours, spread=spread(values, decimals), holds=holds, explanation=explanation)
+    return Claim(text=text, ours=ours, spread=spread(values, 2), holds=holds, explanation=explanation)
 
 
-def rounded(value: float, decimals: int) -> str:
-    """So many decimals, and no minus before a zero."""
-    return f"{round(float(value), decimals) + 0.0:.{decimals}f}"
+def rounded(value: float) -> str:
+    """Two decimals, and no minus before a zero."""
+    return f"{round(float(value), 2) + 0.0:.2f}"
 
 
 def spread(values: np.ndarray, decimals: int) -> str:
@@ -58,6 +58,11 @@ def spread(values: np.ndarray, decimals: int) -> str:
 def lines(claims: Sequence[Claim]) -> list[list[str]]:
     """The lines of the table."""
     return [[c.text, c.ours, c.spread, "yes" if c.holds else "no"] for c in claims]
+
+
+def table(claims: Sequence[Claim]) -> RichTable:
+    """The table for the terminal."""
+    return analysis.rich_table("Claims, and the means over seeds", HEADS, lines(claims))
 
 
 def markdown(claims: Sequence[Claim]) -> str:

@@ -3,7 +3,6 @@
 gcjax run configs/grouped/delays.gin
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grouped import figures, report, training
+from experiments.grouped.claims import table
 from experiments.grouped.training import Case, Outcome, Scheme
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis.store import Columns
@@ -113,8 +113,7 @@ def _train(
       An outcome for each scheme and case, and a row for every evaluation.
     """
     truncated = {scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()}
-    optimizers = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name in truncated}
-    study_plan = plan(dataclasses.replace(study, optimizers=optimizers), truncated, conditions)
+    study_plan = plan(study.of_schemes(truncated), truncated, conditions)
     for name, schedule in study_plan.schedules.items():
         training.check_work(name, schedule, num_units, num_sampled=study.num_units)
     results = run(study_plan, out=out, progress=progress)
@@ -148,4 +147,4 @@ def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any],
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
     analysis.write_page(out, report.markdown(relative_outcomes, claims, facts), {**facts, "summary": summary})
     figures.groups(relative_outcomes, facts["factor"], facts["points"], out / "groups.png")
-    progress.show(report.table(claims))
+    progress.show(table(claims))

@@ -51,7 +51,7 @@ def hybrid_groups(
     all_claims += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in own_claims]
     if processes.is_first():
         files.write_text(out / "claims.md", f"# Claims\n\n{claims.markdown(all_claims)}\n\n{NOTES}")
-        progress.show(analysis.rich_table("Claims, and the means over seeds", claims.HEADS, claims.lines(all_claims)))
+        progress.show(claims.table(all_claims))
     return all_claims
 
 
@@ -79,7 +79,7 @@ def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: flo
     claim = claims.at_most(text, points_less, limit=points, unit="points less")
     if points_less.mean() >= 0:
         return claim
-    return claim._replace(ours=f"{claims.rounded(-points_less.mean(), 2)} points more")
+    return claim._replace(ours=f"{claims.rounded(-points_less.mean())} points more")
 
 
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:

@@ -3,7 +3,7 @@
 Letters: S seeds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from experiments.grouped import claims as claim
 from experiments.grouped.claims import Claim
 from experiments.grouped.training import Case, Outcome
 from gcjax import analysis
-from gcjax.tables import RichTable
 
 LARGE = 300.0
 """Percent: the claim about progressive grouping is about larger delays."""
@@ -123,7 +122,7 @@ def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: 
 def _claim_within_both_limits(text: str, result: Relative, factor: float, points: float) -> Claim:
     """The claim that a result is within both limits: `factor` of the time, and `points` of accuracy lost."""
     mean_time, mean_loss = result.relative_time.mean(), result.points_lost.mean()
-    ours = f"{mean_time:.2f} times the time, {claim.rounded(mean_loss, 2)} points lost"
+    ours = f"{mean_time:.2f} times the time, {claim.rounded(mean_loss)} points lost"
     spread = f"{claim.spread(result.relative_time, 2)}, {claim.spread(result.points_lost, 2)}"
     limits = f"{ours}, the limits being {factor:.2f} and {points:.2f}"
     return Claim(text=text, ours=ours, spread=spread, holds=result.is_within_limits(factor, points), explanation=limits)
@@ -135,29 +134,30 @@ def smallest_number_of_groups(results: Sequence[Relative], factor: float, points
     return min(is_within_limits) if is_within_limits else None
 
 
-def table(claims: Sequence[Claim]) -> RichTable:
-    """The claims for the terminal."""
-    return analysis.rich_table("Claims, and the means over seeds", claim.HEADS, claim.lines(claims))
-
-
 def markdown(results: Sequence[Relative], claims: Sequence[Claim], facts: dict[str, Any]) -> str:
     """All tables as a Markdown page."""
-    factor, points = facts["factor"], facts["points"]
+    factor, points = limits = facts["factor"], facts["points"]
+    progressive = [r for r in results if r.is_progressive]
+    fixed = [r for r in results if not r.is_progressive]
     text_of_head = {
         "Claims": claim.markdown(claims),
-        "The smallest number of groups that is good enough": _smallest_table(results, factor, points),
-        "Progressive grouping": _progressive_table(results, factor, points),
-        "All numbers of groups": _table_of_all_numbers(results, factor, points),
+        "The smallest number of groups that is good enough": _smallest_table(fixed, factor, points),
+        "Progressive grouping": _limits_table(
+            progressive, limits, ["groups chosen"], lambda r: [_range_text(r.outcome.chosen)]
+        ),
+        "All numbers of groups": _limits_table(
+            fixed, limits, ["rule", "groups"], lambda r: [r.outcome.scheme.rule, str(r.num_groups)]
+        ),
     }
     sections = [f"## {head}\n\n{text}" for head, text in text_of_head.items() if text]
     return "\n\n".join(["# Groups under delays", *sections, NOTES.format(**facts)])
 
 
-def _smallest_table(results: Sequence[Relative], factor: float, points: float) -> str:
+def _smallest_table(fixed: Sequence[Relative], factor: float, points: float) -> str:
     """The smallest number of groups within both limits: a line a rule and delay; the spread is the range over seeds."""
     heads = ["delayed", "delay (%)", "rule", "claim", "ours", "spread over seeds", "time", "points lost"]
     limits = f"some number within {factor:g} times and {points:g} points"
-    lines, fixed = [], [r for r in results if not r.is_progressive]
+    lines = []
     for rule, case in dict.fromkeys((r.outcome.scheme.rule, r.outcome.case) for r in fixed):
         in_case = [r for r in fixed if (r.outcome.scheme.rule, r.outcome.case) == (rule, case)]
         smallest = smallest_number_of_groups(in_case, factor, points)
@@ -168,7 +168,7 @@ def _smallest_table(results: Sequence[Relative], factor: float, points: float) -
         result = next((r for r in in_case if r.num_groups == smallest), None)
         mean_cells = ["-", "-"]
         if result is not None:
-            mean_cells = [f"{result.relative_time.mean():.2f}", claim.rounded(result.points_lost.mean(), 2)]
+            mean_cells = [f"{result.relative_time.mean():.2f}", claim.rounded(result.points_lost.mean())]
         smallest_text = "none" if smallest is None else str(smallest)
         seeds_text = _numbers_of_seeds_text(smallest_of_seeds)
         lines.append([*_delay_cells(case), rule, limits, smallest_text, seeds_text, *mean_cells])
@@ -189,38 +189,30 @@ def _results_of_seed(results: Sequence[Relative], seed: int) -> list[Relative]:
     return [r._replace(relative_time=r.relative_time[own], points_lost=r.points_lost[own]) for r in results]
 
 
-def _progressive_table(results: Sequence[Relative], factor: float, points: float) -> str:
-    """What progressive grouping chose and came to, a line a case, in Markdown; "" if it was not tried."""
-    heads = ["delayed", "delay (%)", "groups chosen", *_LIMIT_HEADS]
-    progressive = [r for r in results if r.is_progressive]
-    lines = [
-        [*_delay_cells(r.outcome.case), _range_text(r.outcome.chosen), *_limit_cells(r, factor, points)]
-        for r in progressive
-    ]
-    return analysis.markdown_table(heads, lines) if lines else ""
-
-
 _LIMIT_HEADS = (
     *("claim: time", "ours", "spread over seeds"),
     *("claim: points lost", "ours", "spread over seeds", "both hold", "waiting"),
 )
 
 
-def _table_of_all_numbers(results: Sequence[Relative], factor: float, points: float) -> str:
-    """What each fixed number of groups came to, a line a case, rule and number, in Markdown."""
-    heads = ["delayed", "delay (%)", "rule", "groups", *_LIMIT_HEADS]
-    fixed = [r for r in results if not r.is_progressive]
-    lines = [
-        [*_delay_cells(r.outcome.case), r.outcome.scheme.rule, str(r.num_groups), *_limit_cells(r, factor, points)]
-        for r in fixed
-    ]
-    return analysis.markdown_table(heads, lines)
+def _limits_table(
+    results: Sequence[Relative],
+    limits: tuple[float, float],
+    heads: Sequence[str],
+    cells: Callable[[Relative], list[str]],
+) -> str:
+    """What each result came to against the limits of time and points, a line each, in Markdown; "" if there is none.
+
+    `heads` and `cells` are of what tells a result from others beside its delay.
+    """
+    lines = [[*_delay_cells(r.outcome.case), *cells(r), *_limit_cells(r, *limits)] for r in results]
+    return analysis.markdown_table(["delayed", "delay (%)", *heads, *_LIMIT_HEADS], lines) if lines else ""
 
 
 def _limit_cells(result: Relative, factor: float, points: float) -> list[str]:
     """The cells by `_LIMIT_HEADS`: limit, mean and spread of time and of points lost, both held or not, waiting."""
     time_cells = [f"≤ {factor:g}", f"{result.relative_time.mean():.3f}", claim.spread(result.relative_time, 3)]
-    mean_loss = claim.rounded(result.points_lost.mean(), 2)
+    mean_loss = claim.rounded(result.points_lost.mean())
     loss_cells = [f"≤ {points:g}", mean_loss, claim.spread(result.points_lost, 2)]
     waiting_percent = 100 * max(0.0, result.outcome.waiting.mean())
     holds = "yes" if result.is_within_limits(factor, points) else "no"

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from experiments.paper.coded import MODELS, code_rows, reproduction_rows
 from gcjax import analysis, codes, files, protocols, stragglers
+from gcjax.analysis.gantt import draw_bars
 from gcjax.analysis.styles import COLOURS, seed_curves, styles
 from gcjax.protocols import Protocol
 
@@ -77,25 +78,16 @@ def _draw_timeline(panel: Axes, units: analysis.store.Columns, commit_times: np.
         np.where(is_cut_off, np.nan, compute_end),
         np.where(is_cut_off, compute_end, np.nan),
     )
-    _draw_bars(panel, units["worker"], units["compute_start"], end_if_finished, _STATES["computing"])
-    _draw_bars(panel, units["worker"], units["compute_start"], end_if_cut_off, _STATES["cut off"])
-    message_colour = _STATES["sending, receiving"]
-    _draw_bars(panel, units["worker"], units["start"], units["compute_start"], message_colour)
-    _draw_bars(panel, units["worker"], units["send_start"], units["finish"], message_colour)
+    for begin, end, state in (
+        ("compute_start", end_if_finished, "computing"),
+        ("compute_start", end_if_cut_off, "cut off"),
+        ("start", units["compute_start"], "sending, receiving"),
+        ("send_start", units["finish"], "sending, receiving"),
+    ):
+        draw_bars(panel, units["worker"], units[begin], end, _STATES[state], height=0.8)
     shown_commit_times = commit_times[commit_times < _SECONDS]
     panel.axhspan(-1.1, -0.55, color="white")
     panel.vlines(shown_commit_times, -1.05, -0.6, color="black", linewidth=0.8)
-
-
-def _draw_bars(panel: Axes, worker_of_bar: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str) -> None:
-    """Draws a bar for each interval (seconds) that has a length, in the row of its worker."""
-    with np.errstate(invalid="ignore"):
-        is_drawn = np.isfinite(begin) & np.isfinite(end) & (end > begin)
-    for worker in np.unique(worker_of_bar[is_drawn]):
-        is_own = is_drawn & (worker_of_bar == worker)
-        begins_and_lengths = np.stack([begin[is_own], end[is_own] - begin[is_own]], axis=1).tolist()
-        bottom_and_height = (worker - 0.4, 0.8)
-        panel.broken_barh(begins_and_lengths, bottom_and_height, facecolor=colour, edgecolor="white", linewidth=0.3)
 
 
 def loss(folder: Path, path: Path) -> None:

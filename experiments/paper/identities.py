@@ -3,7 +3,6 @@
 Letters: T units, W workers, E commits, C contributions to a commit.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import protocols, stragglers
+from gcjax.engine.version_ring import versions_alive
 from gcjax.protocols import Protocol, Schedule, simulation
 from gcjax.stragglers import Network
 
@@ -127,6 +127,8 @@ WAVEFRONTS: dict[str, Callable[[int], Protocol]] = {
 }
 """Name -> the protocol for W workers whose wavefronts are counted."""
 
+_versions_alive = jax.jit(versions_alive)  # the engine's own count of the most versions that are alive at once
+
 
 def wavefronts(*, num_workers: int, num_units: int) -> dict[str, Any]:
     """For each protocol: commits, gradients, wavefronts, the gradients of a wavefront, and past versions kept.
@@ -148,7 +150,7 @@ def wavefronts(*, num_workers: int, num_units: int) -> dict[str, Any]:
         rows.append({
             "name": name, "commits": int(is_commit.sum()), "gradients": num_gradients, "wavefronts": count,
             "width": num_gradients / count, "staleness": float(_staleness(schedule).mean()),
-            "versions": _versions_alive(schedule),
+            "versions": int(_versions_alive(jax.tree.map(jnp.asarray, schedule))),
         })  # fmt: skip
     return {"workers": num_workers, "units": num_units, "rows": rows}
 
@@ -171,16 +173,3 @@ def _staleness(schedule: Schedule) -> np.ndarray:
     """The staleness of each contribution: commits since the version that was read."""
     commit, contribution = np.nonzero(schedule.worker >= 0)
     return np.asarray(commit - schedule.version[commit, contribution])
-
-
-@functools.lru_cache
-def _alive() -> Callable[[Schedule], jax.Array]:
-    """A compiled function, the engine's own count of the versions that are alive at once: `(schedule) -> int`."""
-    from gcjax.engine.version_ring import versions_alive
-
-    return jax.jit(versions_alive)
-
-
-def _versions_alive(schedule: Schedule) -> int:
-    """The most versions that are alive at once."""
-    return int(_alive()(jax.tree.map(jnp.asarray, schedule)))

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.paper import provenance
 from gcjax import analysis, files
@@ -93,11 +93,6 @@ def ensure(name: str, runs: Path, mode: str) -> Path:
     with provenance.record(shlex.join(command), mode) as facts:
         python_command = [sys.executable, "-m", *command, "--out", str(out.absolute()), "--resume"]
         subprocess.run(python_command, cwd=provenance.ROOT, check=True)
-    facts["seed"] = _seed(out)
+    facts["seed"] = json.loads((out / "run.json").read_text()).get("seed", 0)  # of a study, the first of its seeds
     files.write_text(facts_file, json.dumps(facts, indent=2) + "\n")
     return out
-
-
-def _seed(folder: Path) -> Any:
-    """The seed that a run says it had; of a study, the first of its seeds."""
-    return json.loads((folder / "run.json").read_text()).get("seed", 0)

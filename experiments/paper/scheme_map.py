@@ -10,8 +10,7 @@ from experiments.paper import tex
 from experiments.paper.macros import Macros, binding, fixed, percent
 from experiments.paper.trained import Tables
 from experiments.protocol_claims import Claim, claim
-from gcjax import files
-from gcjax.analysis.store import Columns
+from gcjax.analysis.store import Columns, table_columns
 from gcjax.study import seed_values
 
 MAX_NAMED = 5
@@ -49,8 +48,7 @@ class Map(NamedTuple):
 
 def read(folder: Path) -> Map:
     """The map that `gcjax run configs/protocols.gin` has written."""
-    table = files.read_table(folder / "results.parquet")
-    rows = {name: table[name].to_numpy() for name in table.column_names}
+    rows = table_columns(folder / "results.parquet")
     names = [name.partition(", ") for name in dict.fromkeys(rows["condition"].tolist())]
     regimes, networks = (
         list(dict.fromkeys(part)) for part in zip(*[(name[0], name[2]) for name in names], strict=True)

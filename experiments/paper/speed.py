@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks import __main__ as benchmarks
 from benchmarks.protocols import python_loop
-from benchmarks.timing import KEY, Row, alternate, by_processor_time
+from benchmarks.timing import KEY, alternate, by_processor_time
 from gcjax import protocols, stragglers
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Network
@@ -26,12 +26,7 @@ def ratios() -> dict[str, Any]:
     """The benchmarks of the same names: a run of ASP, of BSP, against a Python loop, and what a second run compiles."""
     with by_processor_time():
         rows = [*benchmarks.asp_commits(), *benchmarks.bsp_rounds(), *python_loop(), *benchmarks.second_run()]
-    return {"rows": [row._asdict() for row in map(_json_row, rows)]}
-
-
-def _json_row(row: Row) -> Row:
-    """The row with a truth value that JSON can hold."""
-    return row._replace(met=bool(row.met))
+    return {"rows": [row._asdict() | {"met": bool(row.met)} for row in rows]}  # which JSON can hold
 
 
 def schedules(*, large: tuple[int, int], sizes: tuple[int, ...]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ import numpy as np
 
 from experiments.paper import tex
 from experiments.paper.macros import ROOT, Macros, binding, fixed, percent
-from gcjax import analysis, files
-from gcjax.analysis.store import Columns
+from gcjax import analysis
+from gcjax.analysis.store import Columns, table_columns
+from gcjax.study import seed_values
 
 Tables = dict[str, str]
 """Name of a file -> its LaTeX."""
@@ -78,18 +79,18 @@ def _evaluation_at(seed: Columns, reach_time: float) -> int:
 
 def worker_busy(folder: Path) -> tuple[Macros, Tables]:
     """Of worker-busy against four other protocols: times, what is saved, shares of computing."""
-    rows = _results_columns(folder)
+    rows = table_columns(folder / "results.parquet")
     methods, settings = list(dict.fromkeys(rows["scheme"])), list(dict.fromkeys(rows["condition"]))
     worker_busy_methods = [m for m in methods if m.startswith("WBSP")]
     others = [m for m in methods if m not in worker_busy_methods]
-    reach = {(m, s): _values_of_seeds(rows, m, s, "reach") for m in methods for s in settings}
-    computing = {(m, s): _values_of_seeds(rows, m, s, "computing").mean() for m in methods for s in settings}
+    reach = {(m, s): seed_values(rows, m, s, "reach") for m in methods for s in settings}
+    computing = {(m, s): seed_values(rows, m, s, "computing").mean() for m in methods for s in settings}
     fastest_other = {s: np.min([reach[other, s] for other in others], axis=0) for s in settings}
     saved = {(m, s): 1 - reach[m, s] / fastest_other[s] for m in worker_busy_methods for s in settings}
     saved_against_bsp = [1 - reach[m, s].mean() / reach["BSP", s].mean() for m in worker_busy_methods for s in settings]
     mean_savings = [savings.mean() for savings in saved.values()]
     plain_computing = [computing["WBSP", s] for s in settings]
-    asp_staleness = [_values_of_seeds(rows, "ASP", s, "mean_staleness").mean() for s in settings]
+    asp_staleness = [seed_values(rows, "ASP", s, "mean_staleness").mean() for s in settings]
     macros = {
         "BusyWorkers": binding(ROOT / "configs/worker_busy/base.gin", "study.num_workers"),
         "BusySeeds": fixed(len(reach[methods[0], settings[0]])),
@@ -132,17 +133,6 @@ def _percent_saved_text(savings: np.ndarray) -> str:
     return rf"{100 * savings.mean():.0f}".replace("-", r"$-$")
 
 
-def _results_columns(folder: Path) -> Columns:
-    """The columns of a folder's `results.parquet`."""
-    table = files.read_table(folder / "results.parquet")
-    return {name: table[name].to_numpy() for name in table.column_names}
-
-
-def _values_of_seeds(rows: Columns, scheme: str, condition: str, column: str) -> np.ndarray:
-    """A column [S] of one scheme under one condition."""
-    return rows[column][(rows["scheme"] == scheme) & (rows["condition"] == condition)]
-
-
 class GroupCase(NamedTuple):
     """How many groups (0 is progressive grouping), which workers are delayed, and by how many percent."""
 
@@ -160,7 +150,7 @@ class End(NamedTuple):
 
 def _ends_of_cases(folder: Path) -> dict[GroupCase, End]:
     """Case -> time (seconds) and accuracy at the last evaluation of each seed."""
-    rows = _results_columns(folder)
+    rows = table_columns(folder / "results.parquet")
     ends: dict[GroupCase, End] = {}
     for case in map(GroupCase._make, zip(rows["groups"].tolist(), rows["delayed"], rows["delay"], strict=True)):
         if case in ends:

@@ -95,13 +95,12 @@ def prepared(
       Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, deadlines]`, from the coefficients,
       and the estimates of those of the partial schemes, from the numbers of finished holders alone.
     """
+    order_of_scheme = simulate.order_of_scheme(assignment, num_draws=num_draws, rng_key=order_key)
     original_scheme, best_order_scheme, random_order_scheme = simulate.SCHEMES
-    best_order = codes.assignments.order_chunks(assignment)
-    random_order = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
     partial_codes = {
-        (num_blocks, scheme): codes.partial(order, num_blocks=num_blocks, rng_key=row_key)
+        (num_blocks, scheme): codes.partial(order_of_scheme[scheme], num_blocks=num_blocks, rng_key=row_key)
         for num_blocks in sorted(blocks, reverse=True)
-        for scheme, order in ((best_order_scheme, best_order), (random_order_scheme, random_order))
+        for scheme in (best_order_scheme, random_order_scheme)
     }
     original_solvers = {
         (num_blocks, original_scheme): simulate.original_errors(partial_codes[num_blocks, best_order_scheme])
@@ -112,7 +111,7 @@ def prepared(
 
     def solve(finish: jax.Array) -> Errors:
         """The errors of all schemes by the deadlines."""
-        order_and_counts = simulate.arrivals(best_order, finish, deadlines)
+        order_and_counts = simulate.arrivals(order_of_scheme[original_scheme], finish, deadlines)
         calls: dict[tuple[int, str], Callable[[], jax.Array]] = {
             key: partial(solver, *order_and_counts) for key, solver in original_solvers.items()
         }

@@ -76,7 +76,11 @@ def exact(
             solve = prepared(graph.assignment, blocks, failed, num_draws, graph.order_key)
             report.add(samples, others, graph.setting, solve(graph.trials))
             if num_orders and not graph.number and graph.setting in (redraw or {}):
-                orders += _times_under_random_orders(graph, blocks, failed, num_orders, order_draws)
+                finish = failing(graph.assignment, graph.trials, blocks, failed)
+                orders += graphs.orders(
+                    graph.setting, graph.assignment, finish, num_orders=num_orders, draws=order_draws,
+                    rng_key=graph.row_key,
+                )  # fmt: skip
     rows = report.rows(samples, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
     facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
@@ -87,19 +91,6 @@ def exact(
     return rows
 
 
-def _times_under_random_orders(
-    graph: graphs.Graph, blocks: Sequence[int], num_failed: int | None, num_orders: int, draws: Sequence[int]
-) -> list[graphs.Orders]:
-    """For each L of `blocks`: the mean completion times under random orders of one graph, `num_failed` as in `failing`.
-
-    `draws`: of how many random orders the best is taken.
-    """
-    finish = failing(graph.assignment, graph.trials, blocks, num_failed)
-    return graphs.orders(
-        graph.setting, graph.assignment, finish, num_orders=num_orders, draws=draws, rng_key=graph.row_key
-    )
-
-
 def prepared(
     assignment: codes.Assignment,
     blocks: Sequence[int],
@@ -108,14 +99,8 @@ def prepared(
     order_key: jax.Array,
 ) -> Callable[[simulate.Trials], Times]:
     """Chooses orders; returns a function of the trials: `(L, scheme) -> float[S]` completion times."""
-    best_order = codes.assignments.order_chunks(assignment)
-    random_order = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
-    original_scheme, best_order_scheme, random_order_scheme = simulate.SCHEMES
-    order_of_scheme = {
-        original_scheme: best_order,
-        best_order_scheme: best_order,
-        random_order_scheme: random_order,
-    }
+    order_of_scheme = simulate.order_of_scheme(assignment, num_draws=num_draws, rng_key=order_key)
+    original_scheme = simulate.SCHEMES[0]
     solvers = {
         (num_blocks, scheme): simulate.completion(order, num_blocks, whole_workers=scheme == original_scheme)
         for scheme, order in order_of_scheme.items()

@@ -135,25 +135,16 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
 
 def table(rows: list[Row], title: str) -> RichTable:
     """For the terminal."""
-    heads, lines = _heads_and_lines(rows)
-    return analysis.rich_table(title, heads, lines, num_key_columns=_num_key_columns(heads))
+    return analysis.rich_table(title, **_heads_and_lines(rows))
 
 
 def markdown(rows: list[Row], title: str) -> str:
     """The table of rows as a Markdown page."""
-    heads, lines = _heads_and_lines(rows)
-    return "\n".join(
-        [f"# {title}", "", analysis.markdown_table(heads, lines, num_key_columns=_num_key_columns(heads)), ""]
-    )
+    return "\n".join([f"# {title}", "", analysis.markdown_table(**_heads_and_lines(rows)), ""])
 
 
-def _num_key_columns(heads: Sequence[str]) -> int:
-    """How many columns say which mean it is."""
-    return sum(head in ("setting", "L", "scheme", "deadline") for head in heads)
-
-
-def _heads_and_lines(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Heads and lines of the table; columns that say nothing in any row are left out."""
+def _heads_and_lines(rows: list[Row]) -> dict[str, Any]:
+    """`heads`, `rows` and `num_key_columns` of the table; columns that say nothing in any row are left out."""
     columns = {
         "setting": [row.setting for row in rows],
         "L": [str(row.num_blocks) for row in rows],
@@ -169,7 +160,8 @@ def _heads_and_lines(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     }
     telling_columns = {head: cells for head, cells in columns.items() if any(cell != "-" for cell in cells)}
     lines = [list(line) for line in zip(*telling_columns.values(), strict=True)]
-    return list(telling_columns), lines
+    num_key_columns = sum(head in ("setting", "L", "scheme", "deadline") for head in telling_columns)
+    return {"heads": list(telling_columns), "rows": lines, "num_key_columns": num_key_columns}
 
 
 def _number(value: float) -> str:

@@ -65,12 +65,15 @@ def with_failures(trials: Trials, num_failed: jax.Array | int) -> jax.Array:
     return jnp.where(trials.rank[None] < num_failed, jnp.inf, trials.finish)
 
 
-def random_order(assignment: codes.Assignment, *, num_draws: int, rng_key: jax.Array) -> codes.Assignment:
-    """The random order with the least `q_max` of `num_draws`.
+def order_of_scheme(assignment: codes.Assignment, *, num_draws: int, rng_key: jax.Array) -> dict[str, codes.Assignment]:
+    """Scheme -> the assignment in the order in which workers process their chunks; `num_draws`: see `random_order`."""
+    best_order = assignments.order_chunks(assignment)
+    order_by_chance = random_order(assignment, num_draws=num_draws, rng_key=rng_key)
+    return dict(zip(SCHEMES, (best_order, best_order, order_by_chance), strict=True))
 
-    The paper means the best of 100. In its released notebook the comparison that keeps the best stands after the loop
-    over draws, so that the better of two is kept, the first and the last: `num_draws=2`.
-    """
+
+def random_order(assignment: codes.Assignment, *, num_draws: int, rng_key: jax.Array) -> codes.Assignment:
+    """The random order with the least `q_max` of `num_draws`; see `published.NOTES` for the paper's number."""
     return random_orders(assignment, draws=(num_draws,), rng_key=rng_key)[num_draws]
 
 

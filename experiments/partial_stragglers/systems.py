@@ -116,8 +116,7 @@ def _sum_of_arrays(arrays: list[jax.Array]) -> jax.Array:
 def _squared_error_table(rows_of_holders: np.ndarray) -> np.ndarray:
     """float64[N·2^R]: the squared distance from the identity of what the coefficients make, for every set of holders.
 
-    Args:
-      rows_of_holders: float64[N, R, L].
+    `rows_of_holders`: float64[N, R, L].
     """
     _, num_holders, num_blocks = rows_of_holders.shape
     is_in_set = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1  # [sets, R]

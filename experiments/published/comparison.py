@@ -7,15 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.protocol_claims import indistinguishable
-from experiments.tuned_schemes import (
-    Setting,
-    TunedSchemes,
-    check_setting,
-    scheme_of,
-    setting_of_variants,
-    tuned_schemes,
-    variants_of,
-)
+from experiments.tuned_schemes import Setting, TunedSchemes, scheme_of, tuned_schemes
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import table_cells
 from gcjax.progress import Progress
@@ -83,8 +75,8 @@ def published(
     goal = study.goal
     names = {scheme_of(name) for name in schemes}
     _check_names(names, claims, networks or {})
-    setting = Setting(study, tuning, {_CONDITION: Condition(stragglers)}, [[_CONDITION]])
-    tuned = _tuned_in_own_networks(schemes, setting, networks or {}, out, progress)
+    setting = Setting(study, tuning, {_CONDITION: Condition(stragglers)}, [[_CONDITION]], networks or {})
+    tuned = tuned_schemes(schemes, setting, out=out, progress=progress)
     findings = [finding(tuned, *claim, command=command) for claim in claims]
     if processes.is_first():
         notes = NOTES.format(
@@ -111,24 +103,6 @@ def _check_names(names: set[str], claims: Sequence[tuple[str, str, str]], networ
             raise ValueError(f"a claim must be of two of the schemes, {known}; got {unknown.pop()!r}.")
     if unknown := set(networks) - names:
         raise ValueError(f"networks must be those of schemes, {known}; got {min(unknown)!r}.")
-
-
-def _tuned_in_own_networks(
-    schemes: dict[str, Protocol],
-    setting: Setting,
-    networks: Mapping[str, Network | Links],
-    out: Path,
-    progress: Progress,
-) -> TunedSchemes:
-    """The rows of all schemes, each in its network if it has one; all see the same durations, parameters, batches."""
-    check_setting(setting, schemes)
-    parts, variants_of_schemes = [], variants_of(schemes)
-    for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
-        condition = setting.conditions[_CONDITION]._replace(network=networks.get(scheme, Network()))
-        own_setting = setting_of_variants(scheme, variants, setting)._replace(conditions={_CONDITION: condition})
-        portion = progress.portion(i / len(variants_of_schemes), (i + 1) / len(variants_of_schemes))
-        parts.append(tuned_schemes(variants, own_setting, out=out, progress=portion))
-    return TunedSchemes(*map(analysis.concatenate_tables, zip(*parts, strict=True)))
 
 
 def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str) -> Finding:

@@ -12,7 +12,6 @@ from gcjax import _validate
 from gcjax.advice import blocks, evaluation, verdicts
 from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
 from gcjax.advice.evaluation import Baseline
-from gcjax.advice.labels import label
 from gcjax.advice.results import Result, Sample, scheme_results
 from gcjax.advice.schemes import BASELINE, default_schemes
 from gcjax.advice.training import check_study, with_seconds_to_target
@@ -97,7 +96,7 @@ def advise(
         block_steps=sample.block_steps,
         num_bootstraps=num_bootstraps,
         gradient_bytes=gradient_bytes,
-        bootstraps={label(result.scheme): result.ratios.seconds_per_step[1:] for result in results}
+        bootstraps={result.scheme.label: result.ratios.seconds_per_step[1:] for result in results}
         | {"slowest of each step": baseline.bsp[1:], "median of each step": baseline.median[1:]},
         cost_of_halves=evaluation.cost_of_halves(seconds),
     )
@@ -137,7 +136,7 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     for scheme in schemes:
         if not isinstance(scheme, Scheme) or not isinstance(scheme.protocol, Protocol):
             raise ValueError(f"schemes must be protocols by name, as in {{'asp': asp()}}, or Schemes; got {scheme!r}.")
-    names = [label(scheme) for scheme in schemes]
+    names = [scheme.label for scheme in schemes]
     if len(set(names)) < len(names):
         raise ValueError(f"schemes must have different names and settings; got {', '.join(names)}.")
     has_baseline = any(scheme.protocol == bsp() for scheme in schemes)
@@ -151,7 +150,7 @@ def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: i
     """
     # A block that begins and ends in the middle of rounds may be a part of a step too long or too short.
     relative_cut_error = 1 / (8 * block_steps)
-    results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], label(result.scheme)))
+    results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], result.scheme.label))
     best_of_class: dict[str, Result] = {}
     for result in results:
         best_of_class.setdefault(CLASS_OF[result.exactness], result)

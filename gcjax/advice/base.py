@@ -39,6 +39,11 @@ class Scheme(NamedTuple):
     units_per_step: int = 1
     run_in_steps: int = 0
 
+    @property
+    def label(self) -> str:
+        """The name with the setting."""
+        return f"{self.name} ({self.setting})" if self.setting else self.name
+
 
 class Estimate(NamedTuple):
     """A value on the whole trace, and what another stretch of as many steps would give if the job went on like it.

@@ -4,7 +4,6 @@ from typing import Any
 
 from gcjax import tables
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
-from gcjax.advice.labels import label
 from gcjax.advice.verdicts import percent_text
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
@@ -23,7 +22,7 @@ def table_rows(advice: Advice) -> list[list[str]]:
 
 def _table_cells(row: SchemeAdvice, advice: Advice) -> list[str]:
     """The cells of one scheme; the name of the best is bold."""
-    name = label(row.scheme)
+    name = row.scheme.label
     cells = [
         f"**{name}**" if row.is_best else name,
         row.exactness,

@@ -14,8 +14,8 @@ import numpy as np
 from gcjax.advice import evaluation, simulation
 from gcjax.advice.base import Scheme
 from gcjax.advice.evaluation import Ratios
-from gcjax.advice.labels import label
 from gcjax.progress import Progress
+from gcjax.study.checks import scheme_name_in_errors
 
 _NUM_THREADS = 2  # that compile and run programs, beside the one that traces
 _TRACING_FRACTION = 0.3  # of the whole, before the first result is waited for
@@ -54,7 +54,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
     with _results_under_way(schemes, seconds, sample, progress) as results_under_way:
         for index, (scheme, result) in enumerate(zip(schemes, results_under_way, strict=True)):
             fraction = _TRACING_FRACTION + (1 - _TRACING_FRACTION) * index / len(schemes)
-            progress.update(label(scheme), fraction)
+            progress.update(scheme.label, fraction)
             results.append(result.result())  # of a future: waits for it
     return results
 
@@ -73,46 +73,32 @@ def _results_under_way(
         results = []
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _TRACING_FRACTION * index / len(schemes))
-            with _errors_with_name(scheme):
+            with scheme_name_in_errors(scheme.label):
                 program = simulation.lowered_program(
                     scheme, seconds.shape, sample.first_step_of_block, sample.block_steps
                 )
-            results.append(pool.submit(_compiled_result, scheme, program, seconds, sample, has_64_bits))
+            results.append(pool.submit(_result, scheme, program, seconds, sample, has_64_bits))
         yield results
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _compiled_result(
+def _result(
     scheme: Scheme, program: jax.stages.Lowered, seconds: np.ndarray, sample: Sample, has_64_bits: bool
 ) -> Result:
-    """The result of a scheme whose program is to be compiled first; on any thread."""
-    with _errors_with_name(scheme), jax.enable_x64(has_64_bits):
-        program.compile()
-        return _simulated_result(scheme, seconds, sample)
-
-
-@contextlib.contextmanager
-def _errors_with_name(scheme: Scheme) -> Iterator[None]:
-    """Within this block a `ValueError` names the scheme."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"scheme '{label(scheme)}': {error}") from error
-
-
-def _simulated_result(scheme: Scheme, seconds: np.ndarray, sample: Sample) -> Result:
-    """What a scheme does with the blocks of a trace `float64[T, W]`: seconds per effective step and other ratios.
+    """What a scheme, whose program is compiled first, does with the blocks of a trace `float64[T, W]`; on any thread.
 
     Raises:
       ValueError: if it commits nothing in them.
     """
     num_workers, block_steps = seconds.shape[1], sample.block_steps
-    sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)  # float64[blocks] each
-    if not sums.effective_steps.sum() > 0:
-        raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
-    exactness = evaluation.exactness(
-        scheme, num_workers, has_uneven_commits=lambda: simulation.has_uneven_commits(scheme, seconds, block_steps)
-    )
-    ratios = evaluation.ratios(sums, sample.block_counts, num_workers)
+    with scheme_name_in_errors(scheme.label), jax.enable_x64(has_64_bits):
+        program.compile()
+        sums = simulation.block_sums(scheme, seconds, sample.first_step_of_block, block_steps)  # float64[blocks] each
+        if not sums.effective_steps.sum() > 0:
+            raise ValueError(f"it makes no commit in blocks of {block_steps} steps. Take longer ones: block_steps=...")
+        exactness = evaluation.exactness(
+            scheme, num_workers, has_uneven_commits=lambda: simulation.has_uneven_commits(scheme, seconds, block_steps)
+        )
+        ratios = evaluation.ratios(sums, sample.block_counts, num_workers)
     return Result(scheme, exactness, ratios, float(sums.max_staleness.max()))

@@ -129,13 +129,7 @@ def _batches(
 def lowered_program(
     scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
 ) -> jax.stages.Lowered:
-    """The program that `block_sums` runs for a trace of this shape; once it is compiled, that does not compile it.
-
-    Args:
-      scheme: what is simulated.
-      trace_shape: T steps, W workers.
-      first_step_of_block: int64[blocks], the first step of each block.
-      block_steps: their length.
+    """The program that `block_sums` runs for a trace of this shape, [T, W]; it is compiled only once.
 
     Raises:
       ValueError: if the scheme cannot be scheduled with so many workers.

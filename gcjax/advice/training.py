@@ -8,7 +8,6 @@ import numpy as np
 
 from gcjax.advice import simulation
 from gcjax.advice.base import Advice, Scheme, SchemeAdvice
-from gcjax.advice.labels import label
 from gcjax.progress import Progress
 from gcjax.protocols import bsp
 from gcjax.stragglers import replay
@@ -47,7 +46,7 @@ def with_seconds_to_target(advice: Advice, seconds: np.ndarray, study: Study, pr
             try:
                 row = row._replace(seconds_to_target=_seconds_to_target(row, seconds, study, progress))
             except ValueError as error:
-                left_out[f"{label(row.scheme)}, trained"] = str(error)
+                left_out[f"{row.scheme.label}, trained"] = str(error)
         rows.append(row)
     sign = ">=" if goal.higher_is_better else "<="
     return advice._replace(schemes=tuple(rows), left_out=left_out, target=f"{goal.metric} {sign} {goal.value:g}")
@@ -61,14 +60,9 @@ def _seconds_to_target(row: SchemeAdvice, seconds: np.ndarray, study: Study, pro
     scheme: Scheme = row.scheme
     units_per_step, unit_share = simulation.units_of_measured_step(scheme, study.num_workers)
     stragglers = replay(trace=np.repeat(seconds * unit_share, units_per_step, axis=0), start="recorded")
-    own_optimizer = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name == scheme.name}
-    own_compression = {
-        name: compression for name, compression in (study.compressions or {}).items() if name == scheme.name
-    }
     single_scheme_study = dataclasses.replace(
-        study, num_units=study.num_units * units_per_step, optimizers=own_optimizer or None,
-        compressions=own_compression or None,
-    )  # fmt: skip
+        study.of_schemes([scheme.name]), num_units=study.num_units * units_per_step
+    )
     single_scheme_plan = plan(single_scheme_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
     with tempfile.TemporaryDirectory() as folder:
         results = run(single_scheme_plan, out=Path(folder), progress=progress)

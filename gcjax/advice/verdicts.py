@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Advice, Estimate, SchemeAdvice
-from gcjax.advice.labels import label
 from gcjax.protocols import bsp
 
 LEAST_COST = 0.02
@@ -26,7 +25,7 @@ def _same_gradient_sentence(advice: Advice) -> str:
     best, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
     if best is bsp_row or best.won_back.value <= 1e-6:
         return "With the same gradient no scheme that was tried wins anything back."
-    sentence = f"{label(best.scheme)} wins back {share_text(best.won_back)}"
+    sentence = f"{best.scheme.label} wins back {share_text(best.won_back)}"
     if bsp_row.is_tied_in_class:
         return f"With the same gradient: cannot tell whether any scheme is faster than BSP; {sentence}."
     return f"With the same gradient: {sentence}{_indistinguishable_text(rows)}."
@@ -41,7 +40,7 @@ def _other_gradients_sentence(advice: Advice) -> str:
     for name in (APPROXIMATE, STALE, LOCAL):
         rows = [row for row in advice.schemes if row.exactness == name]
         if rows and rows[0].won_back.low > 0:
-            best_of_class_texts.append(f"{label(rows[0].scheme)} {share_text(rows[0].won_back)} ({name})")
+            best_of_class_texts.append(f"{rows[0].scheme.label} {share_text(rows[0].won_back)} ({name})")
     if not best_of_class_texts:
         return ""
     sentence = f"With other gradients: {', '.join(best_of_class_texts)}."
@@ -64,12 +63,12 @@ def _trained_sentence(advice: Advice) -> str:
     if not seconds_and_rows:
         return f"Trained on your task, no scheme reached {advice.target}."
     seconds, row = min(seconds_and_rows, key=lambda pair: pair[0])
-    return f"Trained on your task, {label(row.scheme)} reached {advice.target} first, after {seconds:.4g} s."
+    return f"Trained on your task, {row.scheme.label} reached {advice.target} first, after {seconds:.4g} s."
 
 
 def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:
     """Which others cannot be told from the first, the fastest, as the end of a sentence; empty if there are none."""
-    tied = [label(row.scheme) for row in rows[1:] if row.is_tied_in_class]
+    tied = [row.scheme.label for row in rows[1:] if row.is_tied_in_class]
     return f"; indistinguishable from it: {', '.join(tied)}" if tied else ""
 
 

@@ -53,7 +53,10 @@ def drawn_metrics(results: Results) -> list[str]:
 
 def linear_axis_seconds(results: Results) -> float | None:
     """Seconds up to which a time axis is linear, and logarithmic from there on; None if it is linear everywhere."""
-    return _first_positive_time(results) if _needs_logarithmic_time(results) else None
+    if not _needs_logarithmic_time(results):
+        return None
+    times = results.metrics["time"]
+    return float(times[np.isfinite(times) & (times > 0)].min())  # of the first evaluation after zero
 
 
 def _needs_logarithmic_time(results: Results) -> bool:
@@ -62,12 +65,6 @@ def _needs_logarithmic_time(results: Results) -> bool:
     times_to_target = np.concatenate([reach_times(results, scheme) for scheme in results.schemes])
     positive_times = times_to_target[np.isfinite(times_to_target) & (times_to_target > 0)]
     return bool(positive_times.size) and max(end_times) > _MAX_LINEAR_RATIO * positive_times.min()
-
-
-def _first_positive_time(results: Results) -> float:
-    """The first moment after zero, in virtual seconds, at which anything was evaluated."""
-    times = results.metrics["time"]
-    return float(times[np.isfinite(times) & (times > 0)].min())
 
 
 def _extra_legend_handles(results: Results) -> list[Artist]:
@@ -84,12 +81,7 @@ def _extra_legend_handles(results: Results) -> list[Artist]:
 def _draw_scheme(panel: Axes, results: Results, scheme: str, metric: str, style: dict[str, Any]) -> None:
     """Draws a metric of a scheme against time: the mean over seeds, their range, and a cross where all came to a halt.
 
-    Args:
-      panel: to draw on.
-      results: of the run.
-      scheme: its name.
-      metric: its name.
-      style: colour, width and dashes of the curve.
+    `style`: colour, width and dashes of the curve.
     """
     times, values_of_seeds = seed_curves(results, scheme, metric)  # [V], [S, V]
     mean = values_of_seeds.mean(axis=0)

@@ -48,24 +48,26 @@ def _label_outer_axes(panels: np.ndarray, num_used_panels: int, num_columns: int
 
 
 def _draw_units(panel: Axes, units: Columns, timeline_seconds: float, num_workers: int) -> None:
-    """Draws the units of one scheme, a row a worker, with a bar of the state's colour for each interval.
+    """Draws the units of one scheme, a row a worker, worker 0 at the top, with a bar of its colour for each state.
 
-    Args:
-      panel: to draw on.
-      units: a row for each unit, with the columns of `Results.timeline`.
-      timeline_seconds: how far the timeline goes.
-      num_workers: W; worker 0 is at the top.
+    `units` has the columns of `Results.timeline`.
     """
     panel.set_facecolor(STATE_COLOURS["waiting"])
     panel.set_xlim(0, timeline_seconds)
     panel.set_ylim(bottom=num_workers - 0.5, top=-0.5)
     panel.spines[["top", "right", "left"]].set_visible(False)
     for state, (begin, end) in state_intervals(units, timeline_seconds).items():
-        has_length = np.isfinite(begin) & (end > begin)
-        for worker in np.unique(units["worker"][has_length]):
-            is_bar = has_length & (units["worker"] == worker)
-            begin_and_length = np.stack([begin[is_bar], end[is_bar] - begin[is_bar]], axis=1).tolist()
-            bottom_and_height = worker - 0.42, 0.84
-            panel.broken_barh(
-                begin_and_length, bottom_and_height, facecolor=STATE_COLOURS[state], edgecolor="white", linewidth=0.3
-            )
+        draw_bars(panel, units["worker"], begin, end, STATE_COLOURS[state], height=0.84)
+
+
+def draw_bars(
+    panel: Axes, worker_of_bar: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str, *, height: float
+) -> None:
+    """Draws a bar for each interval (seconds) that has a length, in its worker's row; `height` is a share of that."""
+    with np.errstate(invalid="ignore"):
+        has_length = np.isfinite(begin) & np.isfinite(end) & (end > begin)
+    for worker in np.unique(worker_of_bar[has_length]):
+        is_bar = has_length & (worker_of_bar == worker)
+        begin_and_length = np.stack([begin[is_bar], end[is_bar] - begin[is_bar]], axis=1).tolist()
+        bottom_and_height = worker - height / 2, height
+        panel.broken_barh(begin_and_length, bottom_and_height, facecolor=colour, edgecolor="white", linewidth=0.3)

@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullForm
 
 from gcjax import files
 from gcjax.stragglers import Trace
-from gcjax.stragglers.traces.description.step_times import StepTimes, step_times
+from gcjax.stragglers.traces.description.step_times import step_times
 
 _MAX_CELLS = 1000
 """Of each axis; where there are more steps or workers, a cell is the largest of those it stands for."""
@@ -33,7 +33,8 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
     if Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
         raise ValueError(f"the file of a heat map must end in .png, .pdf or .svg; got {path}.")
     times = step_times(trace)
-    ratio = _ratio_to_median(times)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.maximum(times.seconds / times.step_median[:, None], 1e-6).T  # float64[W, T]; NaN where there is none
     num_workers, num_steps = ratio.shape
     height = 1.6 + min(0.25 * num_workers, 6.0)  # inches
     figure = files.figure(9, height)
@@ -49,12 +50,6 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
     colour_bar.ax.yaxis.set_minor_formatter(NullFormatter())
     _label_axes(panel, times.steps, trace.workers)
     files.write_figure(path, figure)
-
-
-def _ratio_to_median(times: StepTimes) -> np.ndarray:
-    """float64[W, T]: each time over the median of its step; NaN where there is none."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.maximum(times.seconds / times.step_median[:, None], 1e-6).T
 
 
 def _max_pooled(values: np.ndarray, *, axis: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What a schedule costs: time, chunks, messages and staleness, up to any moment of a run.
 
-Everything here is numpy, for one seed. Letters: T units sampled per worker, W workers, E commits,
-C contributions to a commit, V moments.
+Everything here is numpy, also the schedule that private functions take, for one seed; moments are float[V] seconds.
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit, V moments.
 
 The time of a worker up to a moment is split in three, which add up to one:
 
@@ -123,12 +123,7 @@ def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.
 
 
 def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the seconds up to each moment in which workers send and compute at once, summed over workers.
-
-    Args:
-      schedule: as NumPy arrays; its times of units are [T, W].
-      moments: float[V] seconds.
-    """
+    """float[V]: the seconds up to each moment in which workers send and compute at once, summed over workers."""
     overlap = np.zeros(moments.size)
     times_of_workers = (
         times.T for times in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
@@ -172,11 +167,8 @@ def _num_gradients_sent(
 ) -> np.ndarray:
     """float[V]: what all workers together have sent up to each moment, in full gradients.
 
-    Args:
-      schedule: as NumPy arrays.
-      moments: float[V] seconds.
-      code: the code of the protocol, with L blocks a gradient; None if a message is a full gradient.
-      mixing: of workers that send each other copies of their parameters, which are as large; None for a server.
+    A message of a code is one of L blocks of a gradient, another one a gradient; copies of parameters that workers send
+    each other (`mixing`) are as large.
     """
     if mixing is not None:
         copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
@@ -193,12 +185,7 @@ def _num_gradients_sent(
 
 
 def _staleness_so_far(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float[V] each: the mean and the largest staleness of the contributions up to each moment; NaN before the first.
-
-    Args:
-      schedule: as NumPy arrays: `time` [E] of the commits, `worker` (-1 pads) and `version` [E, C].
-      moments: float[V] seconds.
-    """
+    """float[V] each: mean and largest staleness of the contributions up to each moment; NaN before the first."""
     is_contribution = schedule.worker >= 0
     commit = np.arange(schedule.time.size)[:, None]
     staleness = np.where(is_contribution, commit - schedule.version, 0)

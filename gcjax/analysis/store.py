@@ -9,8 +9,8 @@ import os
 import shutil
 import tempfile
 import urllib.parse
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,38 +83,19 @@ def make_empty_folder(path: str | Path) -> Path:
     """
     folder = Path(path)
     with os_errors_as_value_error(folder):
-        return _make_empty_folder(folder)
-
-
-@contextmanager
-def os_errors_as_value_error(folder: Path) -> Iterator[None]:
-    """Reraises errors of the operating system in the block as a `ValueError`: the folder cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(
-            f"The output folder must be one that can be written; {str(folder)[:200]} cannot: {error.strerror}. Choose "
-            "another one with --out."
-        ) from error
-
-
-def _make_empty_folder(folder: Path) -> Path:
-    """Makes a folder and returns it; a `ValueError` if something is in it, an `OSError` if it cannot be written.
-
-    The lock of the process that is about to write there does not count.
-    """
-    is_file = folder.exists() and not folder.is_dir()
-    if is_file or (folder.exists() and any(path.name != locks.LOCK_FILE for path in folder.iterdir())):
-        raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
-    folder.mkdir(parents=True, exist_ok=True)
-    _raise_if_read_only(folder)
+        is_file = folder.exists() and not folder.is_dir()
+        # The lock of the process that is about to write there does not count.
+        if is_file or (folder.exists() and any(path.name != locks.LOCK_FILE for path in folder.iterdir())):
+            raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # raises if the folder is read-only
+            pass
     return folder
 
 
-def _raise_if_read_only(folder: Path) -> None:
-    """Raises the `OSError` of a file that cannot be written in the folder."""
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+def os_errors_as_value_error(folder: Path) -> AbstractContextManager[None]:
+    """In its block, an error of the operating system is a `ValueError`: the output folder cannot be written."""
+    return files.os_errors_as_value_error("The output folder must be one", folder, "Choose another one with --out.")
 
 
 def resumable_or_new_folder(path: str | Path) -> Path:
@@ -182,12 +163,16 @@ def load(path: str | Path) -> Results:
             f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing_files)}.{hint}"
         )
     facts = seal.read(folder, needed_files=(METRICS_FILE, TIMELINE_FILE), rebuilt_files=(*REPORT_FILES, PAGE_FILE))
-    commits = table_columns(folder / COMMITS_FILE) if (folder / COMMITS_FILE).is_file() else None
     metrics, timeline = table_columns(folder / METRICS_FILE), table_columns(folder / TIMELINE_FILE)
-    return Results(metrics, timeline, facts=facts, commits=commits)
+    return Results(metrics, timeline, facts=facts, commits=table_columns_or_none(folder / COMMITS_FILE))
 
 
 def table_columns(file: Path) -> Columns:
     """The columns of a Parquet file."""
     table = files.read_table(file)
     return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def table_columns_or_none(file: Path) -> Columns | None:
+    """The columns of a Parquet file; None if there is no such file."""
+    return table_columns(file) if file.is_file() else None

@@ -75,10 +75,7 @@ def _do_coincide(
 ) -> bool:
     """Whether two curves, (times, values) each, are near one another for much of the time that they have in common.
 
-    Args:
-      curve: float[V] each, the times increasing.
-      other_curve: likewise, at times of its own.
-      panel_height: the range of all curves, in the unit of the values.
+    Both are float[V], each at increasing times of its own; `panel_height` is the range of all curves.
     """
     (times, _), (other_times, _) = curve, other_curve
     common_end = min(times[-1], other_times[-1])

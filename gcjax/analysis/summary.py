@@ -131,15 +131,10 @@ def _summary_row(results: Results, scheme: str) -> SummaryRow:
 
 
 def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, column: str) -> str:
-    """What the seeds of a scheme had spent when they reached the target, as a mean over those that did.
+    """What the seeds of a scheme had spent when they reached the target, as a mean over those that did, as a cell.
 
-    Args:
-      seeds: for each of S seeds its columns, with a row for each evaluation.
-      times_to_target: float[S] seconds, each the time of an evaluation; inf where the target was not reached.
-      column: of what is spent.
-
-    Returns:
-      The text of a table's cell; if no seed reached the target, what was spent until the end, marked with >.
+    If no seed reached it, what was spent until the end, marked with >. `times_to_target`: float[S] seconds, each the
+    time of an evaluation; inf where the target was not reached.
     """
     if not np.isfinite(times_to_target).any():
         return "> " + table_cells.three_digits_cell(float(np.mean([seed[column][-1] for seed in seeds])))

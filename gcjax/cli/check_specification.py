@@ -19,17 +19,9 @@ MAX_PARAMETER_VALUE = 10_000
 
 
 def run(name: str, arguments: Sequence[str]) -> Result:
-    """Checks a protocol and prints what was found.
+    """Checks the specification of these arguments (`specification_of_arguments`), prints and returns what was found.
 
-    Args:
-      name: of the specification.
-      arguments: its parameters, for example `["--num-workers", "3", "--staleness=2"]`.
-
-    Returns:
-      What was found, true in a condition if everything holds.
-
-    Raises:
-      ValueError: if there is no such protocol, or it does not take these parameters.
+    That is true in a condition if everything holds.
     """
     result = check(specification_of_arguments(name, arguments))
     for table in result_tables(result):

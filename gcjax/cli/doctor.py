@@ -67,13 +67,11 @@ def _package_facts(name: str, specifier: Any | None, *, version: str | None) -> 
     """A package by its name, the versions that are supported, and the one that is there, for `package_versions`."""
     supported = str(specifier or "")
     is_supported = version is not None and (specifier is None or specifier.contains(version, prereleases=True))
-    if is_supported:
-        return {"name": name, "version": version, "supported": supported, "problem": ""}
     problem = (
         f"{name} must be {supported or 'installed'}; got {version or 'none'}. Install it with: "
         f"{Path(sys.executable).name} -m pip install '{name}{supported}'"
     )
-    return {"name": name, "version": version, "supported": supported, "problem": problem}
+    return {"name": name, "version": version, "supported": supported, "problem": "" if is_supported else problem}
 
 
 def _devices_and_problem() -> tuple[list[dict[str, Any]], str]:

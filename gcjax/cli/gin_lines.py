@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from gcjax import registry
-from gcjax.config.arguments import signature_of, types_of_union
+from gcjax.config.arguments import GIVEN_BY_COMMAND, signature_of, types_of_union
 
 # Kind -> the line that names an entry: {0} is its selector in gin, {1} its name.
 _USE_LINES = {
@@ -149,11 +149,7 @@ class _ConfigLines:
     ) -> str | None:
         """An example of a dict or a list with one item, or of a pair, as gin writes it; None for another annotation.
 
-        Args:
-          parameter: the name of the parameter that gets the value.
-          annotation: its type.
-          owner: the entry that has the parameter.
-          named_entries: gets the (selector, entry) that the item names, if it names one.
+        Arguments are those of `_example_text`.
         """
         collection_type, item_types = get_origin(annotation), get_args(annotation)
         if not isinstance(collection_type, type) or not item_types or collection_type is types.UnionType:
@@ -179,11 +175,10 @@ def _example_of_pair(item_type: Any) -> str:
 
 
 def _required_parameters(signature: Signature) -> Iterator[Parameter]:
-    """The parameters of a factory that a config must bind; `out` and `progress` come from the command."""
+    """The parameters of a factory that a config must bind, `*args` among them."""
     for parameter in signature.parameters.values():
-        comes_from_command = parameter.name in ("out", "progress")
         is_required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-        if is_required and not comes_from_command:
+        if is_required and parameter.name not in GIVEN_BY_COMMAND:
             yield parameter
 
 

@@ -41,13 +41,13 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
         config.load(path, [*bindings, *combination])
     _check_folder_names([folder_name(combination) for combination in grid])
     sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
-    parameters = _parameter_names(grid[0])
+    parameters = [binding.partition(" = ")[0] for binding in grid[0]]
     seed_rows, summary_rows = [], []
     for index, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
         results = _combination_results(out / folder_name(combination), combination_progress)
-        parameter_values = _parameter_values(combination)
+        parameter_values = [binding.partition(" = ")[2] for binding in combination]
         summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
         seed_rows.append(_seed_rows(parameters, parameter_values, results))
     files.write_table(out / "sweep.parquet", analysis.concatenate_tables(seed_rows))
@@ -136,16 +136,6 @@ def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
         finally:
             saved_progress.forget_run()
     return analysis.load(folder)
-
-
-def _parameter_names(combination: Sequence[str]) -> list[str]:
-    """The parameters that a combination's bindings, `PARAMETER = VALUE` each, give values to."""
-    return [binding.partition("=")[0].strip() for binding in combination]
-
-
-def _parameter_values(combination: Sequence[str]) -> list[str]:
-    """The values that a combination's bindings, `PARAMETER = VALUE` each, give, as text."""
-    return [binding.partition("=")[2].strip() for binding in combination]
 
 
 def _combination_progress(sweep_progress: Progress, combination: str, index: int, num_combinations: int) -> Progress:

@@ -30,7 +30,7 @@ def copy(sources: dict[str, Path], folder: Path) -> None:
     Raises:
       ValueError: if one of them is there with another content, before any is written; or if nothing can be written.
     """
-    try:
+    with files.os_errors_as_value_error("DIR must be one", folder):
         different_files = [path for path, source in sources.items() if _has_other_content(folder / path, source)]
         if different_files:
             raise ValueError(
@@ -42,8 +42,6 @@ def copy(sources: dict[str, Path], folder: Path) -> None:
             with files.atomic_write(folder / path) as temporary_path:
                 temporary_path.write_bytes(source.read_bytes())
             print(folder / path)
-    except OSError as error:
-        raise ValueError(f"DIR must be one that can be written; {folder} cannot: {error.strerror}.") from error
 
 
 def _print_configs() -> None:

@@ -1,10 +1,16 @@
 """What a command says of an error that nobody foresaw: a few lines, unless everything is asked for."""
 
+import argparse
 import os
 import traceback
 
 _MAX_MESSAGE_CHARACTERS = 300
 _GIN_CALL_SUFFIX = "\n  In call to configurable "
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--traceback` to a command's parser; only commands that have it promise to put all errors in words."""
+    parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
 
 
 def is_traceback_wanted(flag: bool) -> bool:

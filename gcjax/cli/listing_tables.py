@@ -5,13 +5,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gcjax import config, registry
 from gcjax.cli import gin_lines
-from gcjax.config.arguments import short_type_text, signature_of
+from gcjax.config.arguments import GIVEN_BY_COMMAND, short_type_text, signature_of
 from gcjax.progress import console
 
 MAX_WIDTH = 100
@@ -41,7 +40,8 @@ def run(name: str | None = None) -> None:
     width = min(screen.width, MAX_WIDTH)
     for kind_name, kind in kinds.items():
         if name is not None and name in kind.entries:
-            _print_styled_lines(screen, _entry_lines(kind_name, kind, name, width))
+            for line in _entry_lines(kind_name, kind, name, width):
+                screen.print(Text(line.text, style=line.style), soft_wrap=True)  # the terminal breaks long lines
 
 
 def check_name(name: str | None, kinds: dict[str, registry.Kind]) -> None:
@@ -79,14 +79,14 @@ def _summary_with_paper(entry: registry.Entry) -> str:
 
 
 def _parameters_text(entry: registry.Entry) -> str:
-    """The parameters of an entry with their defaults, without `out` and `progress`, which the command gives."""
+    """The parameters of an entry with their defaults, without those that the command gives."""
     parameters = signature_of(entry.factory).parameters.values()
     return ", ".join(
         parameter.name
         if parameter.default is parameter.empty
         else f"{parameter.name}={default_text(parameter.default)}"
         for parameter in parameters
-        if parameter.name not in ("out", "progress")
+        if parameter.name not in GIVEN_BY_COMMAND
     )
 
 
@@ -114,12 +114,6 @@ def _entry_lines(kind_name: str, kind: registry.Kind, name: str, width: int) -> 
         yield StyledLine("On the command line:", style="bold")
         yield StyledLine(f"  {_command_line_of_check(name, entry)}")
     yield StyledLine("")
-
-
-def _print_styled_lines(screen: Console, lines: Iterator[StyledLine]) -> None:
-    """Prints lines, each with its rich style, as they are; the terminal breaks those that are too long."""
-    for line in lines:
-        screen.print(Text(line.text, style=line.style), soft_wrap=True)
 
 
 def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:

@@ -11,6 +11,7 @@ from gcjax.cli import (
     distributed,
     doctor,
     init,
+    internal_errors,
     json_output,
     listing,
     report,
@@ -36,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         _add_sweep,
         _add_list,
         _add_report,
-        _add_trace,
+        trace.add,
         _add_check,
         _add_algebra,
         _add_doctor,
@@ -79,7 +80,7 @@ def _add_init(commands: Any) -> None:
     parser.add_argument("folder", metavar="DIR", nargs="?", help="folder to write")
     parser.add_argument("--config", metavar="NAME", default="quickstart", help="which config (default: quickstart)")
     parser.add_argument("--list", action="store_true", help="list the configs instead")
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     parser.set_defaults(command=init.command)
 
 
@@ -100,7 +101,7 @@ def _add_run(commands: Any) -> None:
         "(~/.cache/gcjax, up to 1 GiB; JAX_COMPILATION_CACHE_DIR says another one)",
     )  # fmt: skip
     distributed.add_options(parser)
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     json_output.add_option(parser)
     parser.set_defaults(command=run.command)
 
@@ -124,18 +125,13 @@ def _add_sweep(commands: Any) -> None:
         "combinations that are not done, from the last checkpoint; if there is none, start it",
     )  # fmt: skip
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     parser.set_defaults(command=sweep.command)
 
 
 def _add_bindings(parser: argparse.ArgumentParser, help_text: str) -> None:
     """Adds `--set BINDING`, which may be repeated, to a command's parser."""
     parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help=help_text)
-
-
-def _add_traceback(parser: argparse.ArgumentParser) -> None:
-    """Adds `--traceback` to a command's parser; only commands that have it promise to put all errors in words."""
-    parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
 
 
 def _add_list(commands: Any) -> None:
@@ -154,14 +150,9 @@ def _add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
     report_files.add_options(parser)
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     json_output.add_option(parser)
     parser.set_defaults(command=report.command)
-
-
-def _add_trace(commands: Any) -> None:
-    """Adds `gcjax trace describe` and what else says something of measured times."""
-    trace.add(commands)
 
 
 def _add_check(commands: Any) -> None:
@@ -184,7 +175,7 @@ def _add_check(commands: Any) -> None:
         "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER, action=_ParametersAndFlags,
         help="of the specification, e.g. --num-workers 3 --staleness 2",
     )  # fmt: skip
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     json_output.add_option(parser)
     parser.set_defaults(command=check.command)
 
@@ -209,7 +200,7 @@ def _add_doctor(commands: Any) -> None:
         "doctor", help="say whether a run would work here: versions, devices, memory, cache; status 1 if not"
     )
     json_output.add_option(parser)
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     parser.set_defaults(command=doctor.command)
 
 
@@ -219,5 +210,5 @@ def _add_completion(commands: Any) -> None:
     parser.add_argument(
         "shell", metavar="SHELL", choices=completion.SHELLS, help=f"one of {', '.join(completion.SHELLS)}"
     )
-    _add_traceback(parser)
+    internal_errors.add_option(parser)
     parser.set_defaults(command=completion.command)

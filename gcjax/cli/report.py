@@ -18,7 +18,10 @@ def command(options: argparse.Namespace) -> None:
     report_files.check(options)
     _rebuild_report(folder)
     report_files.write(options, folder)
-    _set_result(options, folder)
+    if options.json:
+        from gcjax.cli import results_json
+
+        options.result = results_json.folder_json(folder)
 
 
 def _rebuild_report(folder: Path) -> None:
@@ -37,11 +40,3 @@ def _rebuild_report(folder: Path) -> None:
     with locks.lock(folder):
         analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
-
-
-def _set_result(options: argparse.Namespace, folder: Path) -> None:
-    """Has `--json`, if it is asked for, print what is in the folder."""
-    if options.json:
-        from gcjax.cli import results_json
-
-        options.result = results_json.folder_json(folder)

@@ -1,9 +1,8 @@
 """The files that `gcjax report` writes if it is asked to: a page in HTML, and a timeline for viewers of traces."""
 
 import argparse
-import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,27 +41,17 @@ def check(options: argparse.Namespace) -> None:
 
 def write(options: argparse.Namespace, folder: Path) -> None:
     """Writes the timeline and the page of the run in `folder`, if they are asked for, and says what they show."""
-    from gcjax import analysis
+    from gcjax import analysis, files
 
+    rule, advice = "The file must be one", "Choose another one."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that has been said
         if options.timeline is not None:
-            with _os_errors_as_value_error(options.timeline):
+            with files.os_errors_as_value_error(rule, options.timeline, advice):
                 _write_timeline(options, folder)
         if options.html is not None:
-            with _os_errors_as_value_error(options.html or folder):
+            with files.os_errors_as_value_error(rule, options.html or folder, advice):
                 _write_page(options, folder)
-
-
-@contextlib.contextmanager
-def _os_errors_as_value_error(path: str | Path) -> Iterator[None]:
-    """Reraises errors of the operating system in the block as a `ValueError`: the file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(
-            f"The file must be one that can be written; {str(path)[:200]} cannot: {error.strerror}. Choose another one."
-        ) from error
 
 
 def _write_timeline(options: argparse.Namespace, folder: Path) -> None:

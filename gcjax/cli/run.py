@@ -53,11 +53,7 @@ def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:
 def _advice(options: argparse.Namespace, out: Path, *, is_complete: bool, is_resumable: bool) -> str:
     """What an interrupted run has lost, and how to go on, as the end of the sentence "gcjax: interrupted".
 
-    Args:
-      options: of the command.
-      out: the folder of the run.
-      is_complete: whether the run had written everything.
-      is_resumable: whether there is a checkpoint to go on from.
+    `is_complete`: the run had written everything; `is_resumable`: there is a checkpoint in `out` to go on from.
     """
     if is_complete:
         return f"; everything was written to {out} before"

@@ -38,12 +38,9 @@ def locked_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitSta
 
 
 def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
-    """The folder of a run that was stopped and can go on, or a new one.
+    """The folder of a run that was stopped and can go on, or a new one; arguments as of `locked_new_folder`.
 
-    Args:
-      out: its path, or None for the newest one of this config in `runs` that no process writes to.
-      name: of the config.
-      lock_stack: gets the lock; closing it releases the folder, and removes it if it is new and empty.
+    Without `out` it is the newest one of this config in `runs` that no process writes to.
 
     Raises:
       ValueError: if the run in `out` is finished, or still running, or something else is there.
@@ -61,13 +58,9 @@ def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: conte
 
 
 def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:
-    """The folder, locked.
+    """The folder, locked, by a lock that the stack gets as in `locked_new_folder`, if the check passes.
 
-    Args:
-      folder: its path.
-      make_or_check: `(folder) -> folder`; makes it if there is none; a `ValueError` if a command must not write there.
-      lock_stack: gets the lock if the check passes; closing it releases the folder, and removes it if it is new and
-        empty.
+    `make_or_check` makes the folder if there is none, and raises a `ValueError` if a command must not write there.
     """
     with os_errors_as_value_error(folder):
         _remove_empty_at_close(_missing_folders(folder), lock_stack)
@@ -89,9 +82,7 @@ def _missing_folders(folder: Path) -> list[Path]:
 def _remove_empty_at_close(folders: list[Path], lock_stack: contextlib.ExitStack) -> None:
     """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
 
-    Args:
-      folders: the innermost first.
-      lock_stack: of the command that makes them.
+    The innermost folders come first.
     """
 
     def remove_empty_folders() -> None:

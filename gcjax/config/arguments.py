@@ -175,16 +175,12 @@ def _check_arguments(name: str, signature: inspect.Signature, args: tuple[Any, .
 def _check_fits_64_bits(parameter: str, value: Any) -> None:
     """Raises `ValueError` if a whole number, also in a list, has more bits than NumPy and JAX can compute with."""
     if type(value) is int and not -(2**63) <= value < 2**63:
+        value_text = str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
         raise ValueError(
-            f"{parameter} must fit into 64 bits, so be below 2**63; got {_magnitude(value)}. Take a smaller number."
+            f"{parameter} must fit into 64 bits, so be below 2**63; got {value_text}. Take a smaller number."
         )
     for item in value if type(value) in (list, tuple) else ():
         _check_fits_64_bits(parameter, item)
-
-
-def _magnitude(value: int) -> str:
-    """A whole number for an error: its digits, or how long it is if they are too many."""
-    return str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
 
 
 def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:

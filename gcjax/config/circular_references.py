@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import gin.config
 
+from gcjax.config.config_files import relative_path
+
 Node = tuple[tuple[str, ...], str]
 """A configurable by the scope in which it is called and its selector."""
 
@@ -44,7 +46,7 @@ def check_includes(*texts: str) -> None:
         if cycle := _first_cycle(
             file, lambda file: _included_files(_file_text(file)), path={}, nodes_on_no_cycle=set()
         ):
-            chain = " includes ".join(map(_relative_path, cycle))
+            chain = " includes ".join(relative_path(Path(file)) for file in cycle)
             raise ValueError(
                 f"Config files must not include one another in a circle; {chain}. Take one of these lines out."
             )
@@ -85,15 +87,20 @@ def _included_files(text: str) -> list[str]:
     return [os.path.abspath(path) for path in paths if Path(path).is_file()]
 
 
-def _relative_path(file: str) -> str:
-    """A file relative to the working directory, if it is in it."""
-    relative = os.path.relpath(file)
-    return file if relative.startswith(os.pardir) else relative
-
-
 def _file_text(file: str) -> str:
     """The text of a file, in which bytes that are not UTF-8 are replaced."""
     return Path(file).read_text(encoding="utf-8", errors="replace")
+
+
+def reachable_nodes(starts: Iterable[Node], successors: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """These nodes, and those that edges lead to from them at any depth, in the order of a breadth-first search."""
+    nodes = dict.fromkeys(starts)
+    nodes_to_visit = list(nodes)
+    for node in nodes_to_visit:
+        new_nodes = [successor for successor in dict.fromkeys(successors(node)) if successor not in nodes]
+        nodes |= dict.fromkeys(new_nodes)
+        nodes_to_visit += new_nodes  # which the loop comes to
+    return nodes_to_visit
 
 
 def needed_nodes(node: Node) -> Iterator[Node]:

@@ -20,19 +20,19 @@ def existing_file(path: Path) -> Path:
     if file.is_dir():
         raise ValueError(f"A config must be a file; {path} is a folder. {_files_in(file)}")
     folders = [file.parent, Path.cwd(), Path.cwd() / "configs"]
-    nearby = sorted({_relative_path(path) for folder in folders for path in folder.glob("*.gin")})
+    nearby = sorted({relative_path(path) for folder in folders for path in folder.glob("*.gin")})
     hint = f"Config files nearby: {', '.join(nearby)}." if nearby else "There is no .gin file nearby."
     raise ValueError(f"The config file must exist; there is no file {file}. {_similar_files(file.stem, nearby)}{hint}")
 
 
-def _relative_path(file: Path) -> str:
+def relative_path(file: Path) -> str:
     """A file relative to the working directory, if it is in it."""
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 def _files_in(folder: Path) -> str:
     """A sentence with the config files in a folder, at any depth."""
-    files = sorted(_relative_path(file) for file in folder.rglob("*.gin"))
+    files = sorted(relative_path(file) for file in folder.rglob("*.gin"))
     if not files:
         return "There is no .gin file in it."
     others = f" and {len(files) - _MAX_FILES} others" if len(files) > _MAX_FILES else ""
@@ -42,9 +42,7 @@ def _files_in(folder: Path) -> str:
 def _similar_files(name: str, nearby: Iterable[str]) -> str:
     """A question with the config files that are called almost like this, also those that come with gcjax; or "".
 
-    Args:
-      name: without folder and `.gin`.
-      nearby: the paths of files that are there.
+    `name` is without folder and `.gin`, `nearby` the paths of files that are there.
     """
     paths = _paths_with_similar_stem(name, nearby)
     if paths:

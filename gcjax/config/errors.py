@@ -5,7 +5,7 @@ import inspect
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,18 +16,8 @@ from gcjax.config import bound_values
 from gcjax.config.arguments import GIVEN_BY_COMMAND
 from gcjax.registry import nearest_names_sentence
 
-_UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
-_UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
-_AMBIGUOUS_NAME = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
-_NO_EXPERIMENT_MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
-_NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 _UNPARSED_TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
-_NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
-_BAD_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
-_UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
-_NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'value'")
-_NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
 _CONFIGURABLE_CALL = re.compile(
     r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)"
 )
@@ -110,13 +100,7 @@ def check_macros(macros_of_file: set[str]) -> None:
 
 
 def _syntax_problem(error: SyntaxError, binding: str, file: Path | None) -> str:
-    """The end of an error: the statement of a config that gin cannot read, and why.
-
-    Args:
-      error: of gin.
-      binding: the single statement that is being read, if it is one.
-      file: the config file that is being read, if it is one.
-    """
+    """The end of an error: the statement of a config that gin cannot read, a single `binding` or in a file, and why."""
     if file is not None and _open_bracket_line(file) is not None:
         return _unclosed_statement(binding, file)
     source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
@@ -184,20 +168,8 @@ def config_place_text(message: str) -> str:
 
 def explanation(message: str) -> str | None:
     """An error in plain words for a message of gin; None if the message is not one that gin is known to give."""
-    patterns_and_explanations = (
-        (_UNKNOWN_NAME, _unknown_name_message),
-        (_UNKNOWN_PARAMETER, _unknown_parameter_message),
-        (_AMBIGUOUS_NAME, _ambiguous_name_message),
-        (_NO_EXPERIMENT_MODULE, _unknown_experiment_message),
-        (_NO_MODULE, _unknown_module_message),
-        (_BAD_BYTE, _not_utf8_message),
-        (_UNHASHABLE, lambda name: f"A key in {{}} must be a text or a number; got one of type {name}. Replace it."),
-        (_NO_VALUE, _macro_without_value_message),
-        (_NOT_IMPORTED, _not_imported_message),
-        (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
-    )
-    for pattern, explain in patterns_and_explanations:
-        if match := pattern.search(message):
+    for pattern, explain in _EXPLANATIONS.items():
+        if match := re.search(pattern, message):
             return explain(**match.groupdict())
     return None
 
@@ -230,24 +202,31 @@ def _unknown_experiment_message(name: str) -> str:
     return f"There is no experiment module '{module or name}'. {nearest_names_sentence(module, known_modules)}"
 
 
-def _unknown_module_message(name: str) -> str:
-    """An error for a module that a config imports and Python does not find."""
-    return f"No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in."
-
-
-def _not_imported_message(name: str) -> str:
-    """An error for a name in a config that asks gin to know only what it imports itself."""
-    return (
-        f"With dynamic registration gin knows only what a config imports, and not '{name}'. Take the line 'from "
-        "__gin__ import dynamic_registration' out."
-    )
-
-
-def _macro_without_value_message() -> str:
-    """An error for `%name` as a key of a dict, where gin does not say which macro it is."""
-    return "A macro is used as a key in {}, and has no value. Give it one, as 'name = ...' for %name."
-
-
-def _not_utf8_message(byte: str, position: str) -> str:
-    """An error for a config file that is not UTF-8; `byte` is the one at this position, in hexadecimal."""
-    return f"A config file must be text in UTF-8; its byte {position} is {byte}. Save it as UTF-8."
+# A pattern of what gin says -> what makes an error of the groups that it finds. The first that is found counts.
+_EXPLANATIONS: dict[str, Callable[..., str]] = {
+    r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'": _unknown_name_message,
+    r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'": _unknown_parameter_message,
+    r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])": _ambiguous_name_message,
+    r"No module named '(?P<name>experiments(?:\.\w+)*)'": _unknown_experiment_message,
+    r"No module named '(?P<name>[\w.]+)'": (
+        "No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in.".format
+    ),
+    r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)": (
+        "A config file must be text in UTF-8; its byte {position} is {byte}. Save it as UTF-8.".format
+    ),
+    r"unhashable type: '(?P<name>[\w.]+)'": (
+        "A key in {{}} must be a text or a number; got one of type {name}. Replace it.".format
+    ),
+    # `%name` as a key of a dict, where gin does not say which macro it is.
+    r"^macro\(\) missing 1 required positional argument: 'value'": (
+        "A macro is used as a key in {{}}, and has no value. Give it one, as 'name = ...' for %name.".format
+    ),
+    # In a config that asks gin to know only what it imports itself.
+    r"'(?P<name>[\w.]+)' was not provided by an import statement": (
+        "With dynamic registration gin knows only what a config imports, and not '{name}'. Take the line 'from "
+        "__gin__ import dynamic_registration' out.".format
+    ),
+    r"Unable to open file: (?P<file>.*?)\. Searched": (
+        "An included config file must exist; there is no '{file}'.".format
+    ),
+}

@@ -24,9 +24,9 @@ def import_errors_in_words() -> Iterator[None]:
         ) from error
     except Exception as error:
         module = _imported_module(error)
-        is_explained_elsewhere = isinstance(
-            error, (SyntaxError, ValueError, RecursionError)
-        ) or _is_explained_missing_module(error)
+        is_explained_elsewhere = isinstance(error, (SyntaxError, ValueError, RecursionError)) or (
+            isinstance(error, ModuleNotFoundError) and errors.explanation(str(error)) is not None
+        )
         if module is None or is_explained_elsewhere:
             raise
         raise ValueError(
@@ -40,11 +40,6 @@ def _imported_module(error: Exception) -> str | None:
     place = errors.PLACE.search(str(error))
     statement = place and _IMPORT.match(place["text"])
     return statement["module"] if statement else None
-
-
-def _is_explained_missing_module(error: Exception) -> bool:
-    """Whether an error says, in words that can be explained, that there is no such module."""
-    return isinstance(error, ModuleNotFoundError) and errors.explanation(str(error)) is not None
 
 
 def _raising_line(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import gin.config
 
 from gcjax.config.arguments import required_parameters
-from gcjax.config.circular_references import RUN_NODE, Node, needed_nodes
+from gcjax.config.circular_references import RUN_NODE, Node, needed_nodes, reachable_nodes
 from gcjax.config.unused_bindings import gcjax_selectors
 
 
@@ -19,34 +19,17 @@ def check() -> None:
       ValueError: naming all that is missing.
     """
     selectors = gcjax_selectors() - {"gcjax.run", "gin.macro"}
-    names = [
-        name for node in _needed_nodes_of_run() if node[1] in selectors for name in _unbound_required_parameters(node)
-    ]
+    nodes = reachable_nodes([RUN_NODE], needed_nodes)  # not functions that are passed on
+    names = [name for node in nodes if node[1] in selectors for name in _unbound_required_parameters(node)]
     missing = list(dict.fromkeys(names))
     if missing:
         configurables = dict.fromkeys(name.partition(".")[0] for name in missing)
         commands = ", ".join(f"gcjax list {configurable}" for configurable in configurables)
+        how_many = "a required argument" if len(missing) == 1 else f"{len(missing)} required arguments"
         raise ValueError(
-            f"A config must bind all that is needed: missing {_plural(len(missing))} {', '.join(missing)}. "
+            f"A config must bind all that is needed: missing {how_many}: {', '.join(missing)}. "
             f"Add a line for each, as shown by {commands}."
         )
-
-
-def _plural(number: int) -> str:
-    """How errors call so many arguments."""
-    return "a required argument:" if number == 1 else f"{number} required arguments:"
-
-
-def _needed_nodes_of_run() -> list[Node]:
-    """The nodes that `run` comes to call, but for functions that are passed on; circles are checked before."""
-    nodes: dict[Node, None] = {}
-    nodes_to_visit = [RUN_NODE]
-    while nodes_to_visit:
-        node = nodes_to_visit.pop(0)
-        if node not in nodes:
-            nodes[node] = None
-            nodes_to_visit += needed_nodes(node)
-    return list(nodes)
 
 
 def _unbound_required_parameters(node: Node) -> Iterator[str]:

@@ -7,7 +7,7 @@ import gin.config
 from gin import config_parser
 
 from gcjax import registry
-from gcjax.config.circular_references import RUN_NODE, Node, node_name, references
+from gcjax.config.circular_references import RUN_NODE, Node, node_name, reachable_nodes, references
 
 
 class _BoundParameter(NamedTuple):
@@ -64,14 +64,7 @@ def _called_nodes(gcjax_selectors: set[str]) -> set[Node]:
         for scope, selector in gin.config._CONFIG
         if selector not in gcjax_selectors
     ]
-    nodes: set[Node] = set()
-    nodes_to_visit = [RUN_NODE, *other_nodes]
-    while nodes_to_visit:
-        node = nodes_to_visit.pop()
-        if node not in nodes:
-            nodes.add(node)
-            nodes_to_visit += _nodes_in_values(node)
-    return nodes
+    return set(reachable_nodes([RUN_NODE, *other_nodes], _nodes_in_values))
 
 
 def _nodes_in_values(node: Node) -> Iterator[Node]:

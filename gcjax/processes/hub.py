@@ -50,7 +50,7 @@ class Hub:
         Args:
           rendezvous: where the group meets.
           secret: of the group.
-          timeout: seconds to wait for all others.
+          timeout: seconds to wait for all others; a member waits so long for process 0, and then for the others.
           lost_after: seconds of silence after which a process counts as lost.
           stop: ends this process with a message.
           host: the address or name to listen on; None for all of the machine.
@@ -216,12 +216,7 @@ class Hub:
         await self._end_group(wire.failed_text(rank, error), spared=frozenset(self._failed_ranks))
 
     async def _end_group(self, text: str, spared: frozenset[int] = frozenset()) -> None:
-        """Tells all processes to end, and ends this one.
-
-        Args:
-          text: why.
-          spared: the processes that have an error of their own to show.
-        """
+        """Tells all processes why to end, and ends this one; the spared ones have an error of their own to show."""
         if self._is_over:
             return
         self._is_over = True

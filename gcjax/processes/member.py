@@ -13,15 +13,7 @@ class Member:
     def __init__(
         self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float, stop: wire.Stop
     ) -> None:
-        """For process `rendezvous.process_id`, not 0; connects to nobody yet.
-
-        Args:
-          rendezvous: where the group meets.
-          secret: of the group.
-          timeout: seconds to wait for process 0, and then for all others.
-          lost_after: seconds of silence after which process 0 counts as lost.
-          stop: ends this process with a message.
-        """
+        """For process `rendezvous.process_id`, not 0; connects to nobody yet; arguments as of `Hub`."""
         self._rendezvous, self._timeout, self._lost_after, self._stop = rendezvous, timeout, lost_after, stop
         self._secret = secret
         self._silent_ticks = 0

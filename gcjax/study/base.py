@@ -1,6 +1,7 @@
 """What all schemes and conditions of a study share."""
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from gcjax.compression import Compression
 from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.tasks import Task
 
+PARTS_OF_SCHEMES = ("optimizers", "compressions", "wrong_senders")
+"""Fields of a study that some schemes have one of their own in."""
 _MAX_COUNT = 2**31 - 1  # of a count that JAX computes with
 
 
@@ -72,7 +75,7 @@ class Study:
         if self.seconds is not None:
             _validate.number("seconds", self.seconds, above=True, finite=True)
         if self.target is not None:
-            self._reachable_goal()
+            self.goal  # noqa: B018  (raises if it cannot be reached)
         if self.mesh is None and jax.process_count() > 1:
             raise ValueError(
                 "With several processes a study needs a mesh of all their devices; there are "
@@ -86,10 +89,6 @@ class Study:
         Raises:
           ValueError: if there is no target, or the task has no such metric, or the metric cannot have this value.
         """
-        return self._reachable_goal()
-
-    def _reachable_goal(self) -> analysis.Target:
-        """The goal; raises `ValueError` if it cannot be reached."""
         if self.target is None:
             raise ValueError(
                 f"target must be the value that {self.metric} is to reach; got None. Bind study.target, as in "
@@ -110,6 +109,14 @@ class Study:
     def wrong_senders_of(self, scheme: str) -> WrongSenders | None:
         """The workers that send wrong messages in a scheme; None for none."""
         return (self.wrong_senders or {}).get(scheme)
+
+    def of_schemes(self, names: Collection[str]) -> "Study":
+        """The study with only those of its optimizers, compressions and wrong senders that these schemes have."""
+        own_parts: dict[str, Any] = {
+            kind: {name: part for name, part in (getattr(self, kind) or {}).items() if name in names}
+            for kind in PARTS_OF_SCHEMES
+        }
+        return dataclasses.replace(self, **own_parts)
 
     def checkpoints(self, out: Path, *names: str) -> engine.Checkpoints:
         """Where the checkpoints of one run go, in the folder `out` that the study writes.

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import jax
 
@@ -12,7 +11,7 @@ from gcjax.analysis import file_name
 from gcjax.engine.validation import check_compression
 from gcjax.protocols import Protocol
 from gcjax.protocols.base import workers_of
-from gcjax.study.base import Study
+from gcjax.study.base import PARTS_OF_SCHEMES, Study
 
 _MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
 _ARRAYS_OF_UNITS = 6  # the durations and the five times of a schedule
@@ -31,7 +30,7 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
     for name in names:
         if len(file_name(name)) > _MAX_NAME_BYTES:
             raise ValueError(f"a scheme's name must fit into a file's name; got {name[:60]!r} and more. Shorten it.")
-    for kind in ("optimizers", "compressions", "wrong_senders"):
+    for kind in PARTS_OF_SCHEMES:
         for name in getattr(study, kind) or {}:
             if name not in names:
                 raise ValueError(f"{kind} must be those of schemes, {', '.join(names)}; got one for '{name}'.")
@@ -78,9 +77,5 @@ def check_size(study: Study, num_conditions: int) -> None:
     memory.check_fits(
         f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds."
     )
-    memory.check_fits("batches of the task", memory.bytes_of_arrays(_batch_shapes(study, key)), "Lower batch_size.")
-
-
-def _batch_shapes(study: Study, key: jax.Array) -> Any:
-    """The shapes and types of a batch of the study's task; nothing is computed, so it may be too large to compute."""
-    return jax.eval_shape(study.task.unit_batch, study.task.data, key, 0, 0)
+    batch_shapes = jax.eval_shape(study.task.unit_batch, study.task.data, key, 0, 0)  # it may be too large to compute
+    memory.check_fits("batches of the task", memory.bytes_of_arrays(batch_shapes), "Lower batch_size.")

@@ -63,18 +63,17 @@ def compare(
         analysis.save(results, out)
         analysis.write_report(results, out)
         progress.show(analysis.table(results))
-        if not _is_target_reached(results):
+        reach_times = [analysis.reach_times(results, scheme) for scheme in results.schemes]
+        if not np.isfinite(reach_times).any():
             progress.show(_not_reached_line(results))
         analysis.drop_checkpoints(out)
     return results
 
 
 def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
-    """What the `run.json` of a comparison says, but for the target.
+    """What the `run.json` of a comparison, which has one condition, says, but for the target.
 
-    Args:
-      study_results: of the comparison, with one condition.
-      timeline_seconds: how far the timeline goes; `_MEDIAN_UNITS_SHOWN` times the median duration if None.
+    The timeline goes to `timeline_seconds`, or to `_MEDIAN_UNITS_SHOWN` times the median duration if None.
     """
     durations = np.asarray(study_results.plan.inputs.durations)  # float[S, T, W]
     median_duration = np.median(durations[np.isfinite(durations)])
@@ -114,11 +113,6 @@ def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> a
         facts=facts,
         commits=analysis.concatenate_tables(commit_tables),
     )
-
-
-def _is_target_reached(results: analysis.Results) -> bool:
-    """Whether any scheme reached the target with any seed."""
-    return any(np.isfinite(analysis.reach_times(results, scheme)).any() for scheme in results.schemes)
 
 
 def _not_reached_line(results: analysis.Results) -> str:

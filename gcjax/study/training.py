@@ -151,30 +151,23 @@ def train(
         runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates)
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
-    stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
     memory.forget_programs()  # of the schemes until now
-    return SchemeRuns(
-        trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
-        compile_seconds=runs.compile_end_time - runs.begin_time, run_seconds=runs.end_time - runs.compile_end_time,
-    )  # fmt: skip
+    return runs
 
 
-class _TimedRuns(NamedTuple):
-    """All runs of a scheme, with a leading axis of runs, and moments of the wall clock in seconds.
+def _ended_runs(
+    trajectory: engine.Trajectory, schedule: Schedule, whole: Schedule, begin_time: float, compile_end_time: float
+) -> SchemeRuns:
+    """All runs of a scheme, which end now; compiling, or the first run on a mesh, began and ended at these times.
 
-    Attributes:
-      trajectory: the evaluations.
-      schedule: what happened when, until the runs ended.
-      begin_time: of compiling.
-      compile_end_time: of compiling, or of the first run on a mesh.
-      end_time: of the last run.
+    `schedule` is until the runs ended; `whole`, as long as the durations last, tells whether a run came to a halt.
     """
-
-    trajectory: engine.Trajectory
-    schedule: Schedule
-    begin_time: float
-    compile_end_time: float
-    end_time: float
+    run_seconds = time.perf_counter() - compile_end_time
+    return SchemeRuns(
+        trajectory=jax.device_get(trajectory), schedule=jax.device_get(schedule),
+        stalled=[is_stalled(_run_slice(whole, run)) for run in range(len(whole.time))],
+        compile_seconds=compile_end_time - begin_time, run_seconds=run_seconds,
+    )  # fmt: skip
 
 
 class _Training(NamedTuple):
@@ -234,19 +227,11 @@ def _check_states_fit(scheme: str, num_runs: int, *arguments: Any) -> None:
 def _advance_runs(
     training: _Training, task: Task, data: Any, inputs: Inputs, runs: engine.Run, schedule: Schedule, num_evals: Any
 ) -> engine.Run:
-    """Goes on with all runs until `num_evals` evaluations have been made since their beginning.
+    """Goes on with all runs until `num_evals` evaluations have been made since their beginning; returns the runs.
 
-    Args:
-      training: arguments of `engine.run`, the same for all runs.
-      task: without its data, which `jit` could not take as a static argument.
-      data: of the task.
-      inputs: arguments of `engine.run`, with a leading axis of runs; `params` is None, since the runs have theirs.
-      runs: as far as they are, without schedules; donated.
-      schedule: of all runs.
-      num_evals: int32[], without the evaluation of the initial parameters.
-
-    Returns:
-      The runs, without schedules.
+    Arguments are as of `_begin_runs`, but `inputs.params` is None, since the runs have theirs. The runs, here and as
+    they are returned, have no schedules, and are donated; `num_evals int32[]` does not count that of the initial
+    parameters.
     """
 
     def advance_one(inputs: Inputs, run: engine.Run, schedule: Schedule) -> engine.Run:
@@ -261,19 +246,11 @@ def _advance_runs(
 def _train_in_one_program(
     training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
     report: Callable[[float], None], rates: np.ndarray | None,
-) -> _TimedRuns:  # fmt: skip
+) -> SchemeRuns:  # fmt: skip
     """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
 
-    Args:
-      training: arguments of `engine.run`, the same for all runs.
-      scheme: its name.
-      study: what all schemes share.
-      inputs: arguments of `engine.run`, with a leading axis of runs.
-      schedule: of all runs, as long as the durations last.
-      seconds: when the runs end.
-      out: the folder that the study writes.
-      report: called with the share that is done, in [0, 1].
-      rates: float[runs], of an optimizer made by `with_rate`; None for another one.
+    Arguments are those of `train`, with `training` for the protocol; the runs end at `seconds`, the schedule goes on as
+    long as the durations last. With `rates` the optimizer is made by `with_rate`.
     """
     task, data = study.task._replace(data=None), study.task.data
 
@@ -309,25 +286,20 @@ def _train_in_one_program(
         schedule_in_time = _schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
         _check_enough_units(scheme, schedule_in_time, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule_in_time))
-    end_time = time.perf_counter()
+    ended_runs = _ended_runs(runs.trajectory, runs.schedule, schedule, begin_time, compile_end_time)
     engine.check(runs, training.protocol)
-    return _TimedRuns(
-        trajectory=runs.trajectory, schedule=runs.schedule, begin_time=begin_time, compile_end_time=compile_end_time,
-        end_time=end_time,
-    )  # fmt: skip
+    return ended_runs
 
 
 def _train_on_mesh(
     training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
     report: Callable[[float], None],
-) -> _TimedRuns:  # fmt: skip
+) -> SchemeRuns:  # fmt: skip
     """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
 
-    Arguments are those of `_train_in_one_program`: `inputs` and `schedule` have a leading axis of runs, a schedule ends
-    at `seconds`, `out` is the study's folder, and `report` is called with the share that is done.
+    Arguments are those of `_train_in_one_program`.
     """
-    begin_time = time.perf_counter()
-    runs, run_end_times = [], []
+    begin_time, runs = time.perf_counter(), []
     training_to_end_of_schedule = training._replace(num_commits=None)
     num_runs = len(inputs.durations)
     goes_on_beyond_time = inputs.absences is not None or inputs.network.service is not None
@@ -345,13 +317,11 @@ def _train_on_mesh(
                 resume=engine.Resume(checkpoints=checkpoints, identity=identity),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))
-        run_end_times.append(time.perf_counter())
+        if run_number == 0:
+            compile_end_time = time.perf_counter()
         report((run_number + 1) / num_runs)
-    trajectory, schedule = jax.tree.map(lambda *values: np.stack(values), *runs)
-    return _TimedRuns(
-        trajectory=trajectory, schedule=schedule, begin_time=begin_time, compile_end_time=run_end_times[0],
-        end_time=run_end_times[-1],
-    )  # fmt: skip
+    trajectory, schedule_in_time = jax.tree.map(lambda *values: np.stack(values), *runs)
+    return _ended_runs(trajectory, schedule_in_time, schedule, begin_time, compile_end_time)
 
 
 @comparable

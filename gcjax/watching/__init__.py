@@ -2,9 +2,10 @@
 
     step = gcjax.watch(jax.jit(step), folder="runs/watch")
 
-A process is late in a step by what it computes longer than the median process; it is slow there if that is over
-`WARNING` of the iteration and over `LEAST_SECONDS`. What it costs is the sum of that over the sum of the iterations, of
-the last `WINDOW` steps, less the same of the median process. From `WARNING` on it is named, from `CRITICAL` on as
+A process is late in a step by what it computes longer than the median process (of an even number the faster of the two
+in the middle); it is slow there if that is over `WARNING` of the iteration and over `LEAST_SECONDS`. What it costs is
+the sum of its lateness in slow steps over the sum of the iterations, of the last `WINDOW` steps, less the same of the
+median process: where all are late in turn, nobody is slow. From `WARNING` on it is named, from `CRITICAL` on as
 critical, but not before `LEAST_STEPS`; as persistent if it was slow in more than half of the window, or has been named
 for `LONG_STEPS` without a break, else as passing.
 """

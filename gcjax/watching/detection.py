@@ -1,10 +1,4 @@
-"""Who is slow, by the last `WINDOW` steps.
-
-A process is late in a step by what it computes longer than the median process (of an even number the faster of the two
-in the middle); it is slow there if that is over `WARNING` of the iteration and over `LEAST_SECONDS`. What it costs is
-the sum of its lateness in slow steps over the sum of the iterations, less the same of the median process: where all are
-late in turn, nobody is slow. It is named when that is `WARNING` or more, as critical from `CRITICAL` on; as persistent
-if it was slow in more than half of the steps, or has been named for `LONG_STEPS` without a break, else as passing.
+"""Who is slow, by the last `WINDOW` steps, in the way that `gcjax.watching` says.
 
 Letters: T steps, W workers.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gcjax import _validate
-from gcjax.watching.memory import Memory
+from gcjax.watching.exchange import Memory
 from gcjax.watching.reports import Report
 from gcjax.watching.shared_folder import SharedFolder
 from gcjax.watching.wrapper import Watch

@@ -15,10 +15,9 @@ import numpy as np
 from gcjax import processes
 from gcjax.stragglers.traces.base import Trace
 from gcjax.watching import under_way
-from gcjax.watching.exchange import Exchange
+from gcjax.watching.exchange import MAX_ROWS, Exchange
 from gcjax.watching.group import Group
 from gcjax.watching.joining import empty_rows, joined
-from gcjax.watching.memory import MAX_ROWS
 from gcjax.watching.outputs import Outputs
 from gcjax.watching.recorder import FAILURE, Periodic, Recorder
 from gcjax.watching.reports import Report
@@ -43,15 +42,9 @@ class Watch:
         waits: bool,
         tell: Callable[[Report], None] | None,
     ) -> None:
-        """Starts nothing before the first call.
+        """Starts nothing before the first call; arguments are those of `gcjax.watch`, with `tell` for its `report`.
 
-        Args:
-          step: any callable.
-          exchange: where rows go, and those of others come from.
-          start: the number of the first step.
-          every: seconds between exchanges.
-          waits: whether a step waits for other processes.
-          tell: called with what is new.
+        `exchange`: where rows go, and those of others come from.
         """
         functools.update_wrapper(self, step, updated=())
         self._step, self._every, self._waits = step, every, waits

@@ -1,12 +1,11 @@
 """Published comparisons: the quadratic, its times, the mixture, and what is said of a claim."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import tuned_schemes
 from experiments.published import comparison, gaussian_mixture, half_normal_delays, tridiagonal_quadratic
 from experiments.published.quadratic import product
 from experiments.tuned_schemes import Setting, TunedSchemes
@@ -102,19 +101,19 @@ def test_what_is_said_of_a_claim(fast, slow, ours, holds):
 def test_each_scheme_has_its_own_network(tmp_path, monkeypatch):
     asked = {}
 
-    def no_trials(schemes, setting, *, out, progress):
-        asked[tuple(schemes)] = (setting.conditions["published"].network, setting.study.optimizers)
+    def no_trials(scheme, variants, setting, inputs, out, progress):
+        networks = [each.network for each in (inputs.trials, inputs.reported)]
+        asked[scheme] = (*variants, setting.conditions["published"].network, *(float(x.upload[0]) for x in networks))
         columns = {"scheme": np.array(["A"]), "condition": np.array(["published"]), "reach": np.array([1.0])}
         return TunedSchemes(columns, columns)
 
-    monkeypatch.setattr(comparison, "tuned_schemes", no_trials)
-    study = dataclasses.replace(SETTING.study, optimizers={"A, 1": SETTING.study.optimizer})
-    slow, usual = constant_network(upload=3.0), constant_network(latency=1.0)
-    condition = Condition(constant(seconds=1.0))
-    setting = Setting(study, SETTING.tuning, {"published": condition}, [["published"]])
+    monkeypatch.setattr(tuned_schemes, "_stored_or_run", no_trials)
+    slow, usual = constant_network(upload=3.0), constant_network(upload=1.0)
+    conditions = {"published": Condition(constant(seconds=1.0))}
+    setting = Setting(SETTING.study, SETTING.tuning, conditions, [["published"]], {"A": slow, "B": usual})
     schemes = {"A, 1": protocols.asp(), "B": protocols.bsp(), "A, 2": protocols.asp(), "C": protocols.bsp()}
-    tuned = comparison._tuned_in_own_networks(schemes, setting, {"A": slow, "B": usual}, tmp_path, progress.silent())
-    assert asked == {("A, 1", "A, 2"): (slow, study.optimizers), ("B",): (usual, {}), ("C",): (Network(), {})}
+    tuned = tuned_schemes.tuned_schemes(schemes, setting, out=tmp_path, progress=progress.silent())
+    assert asked == {"A": ("A, 1", "A, 2", slow, 3, 3), "B": ("B", usual, 1, 1), "C": ("C", Network(), 0, 0)}
     assert len(tuned.rows["scheme"]) == len(tuned.trials["reach"]) == 3
 
 

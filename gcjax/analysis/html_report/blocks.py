@@ -132,11 +132,8 @@ def _block_html(kind: str, lines: list[str]) -> str:
 
 
 def _markdown_table_html(lines: list[str]) -> str:
-    """A table of Markdown as HTML; "" if it has no row. Its second line says which columns are of numbers, by a ":"."""
-    rows = tables.rows_of_tables("\n".join(lines))[0]
-    heads = list(rows[0]) if rows else []
-    alignment_rules = [alignment_rule.strip() for alignment_rule in lines[1].strip().strip("|").split("|")]
-    left_heads = [
-        head for head, alignment_rule in zip(heads, alignment_rules, strict=False) if not alignment_rule.endswith(":")
-    ]
-    return table(heads, [list(row.values()) for row in rows], left_heads=left_heads) if rows else ""
+    """A table of Markdown as HTML; "" if it has no row."""
+    heads, is_left, rows = tables.parsed_table(lines)
+    plain_rows = [[tables.rich_text(cell).plain for cell in row] for row in rows]
+    left_heads = [head for head, head_is_left in zip(heads, is_left, strict=False) if head_is_left]
+    return table(heads, plain_rows, left_heads=left_heads) if rows else ""

@@ -1,4 +1,4 @@
-"""The sections of a page: of a comparison, of any other experiment, of a live run's calibration, of a trace."""
+"""The sections of a page: of a comparison, of any other experiment, of a live run's calibration."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,16 +13,7 @@ from gcjax.analysis.timelines.activity import Activity
 _MAX_CONFIG_CHARACTERS = 200_000
 _MAX_IMAGE_BYTES = 3_000_000
 _MACHINE_FACTS = ("platform", "device", "num_devices", "cores")
-_FACTS_SHOWN_ELSEWHERE = (
-    *_MACHINE_FACTS,
-    "versions",
-    "schemes",
-    "target",
-    "verdict",
-    "calibrations",
-    "files",
-    "sha256",
-)
+_FACTS_SHOWN_ELSEWHERE = ("versions", "schemes", "target", "verdict", "calibrations", "files", "sha256")
 
 
 def results_section(results: Results) -> Section:
@@ -101,29 +92,13 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
     return Section("Calibration", blocks.table(heads, rows, num_key_columns=2) + note, name="calibration")
 
 
-def trace_section(
-    text: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (), *, title: str = "Trace"
-) -> Section:
-    """The description of a trace.
-
-    Args:
-      text: Markdown, or plain lines.
-      tables: (title, heads, rows) each.
-      title: of the section.
-    """
-    titled_tables = [
-        f"<h3>{blocks.inline_html(table_title)}</h3>{blocks.table(heads, rows)}" for table_title, heads, rows in tables
-    ]
-    return Section(title, blocks.markdown(text) + "".join(titled_tables), name="trace")
-
-
 def run_section(facts: Mapping[str, Any]) -> Section:
     """What ran where, by the facts of `run.json`: the machine, versions, the run's numbers, each scheme's seconds."""
     machine = {name: facts[name] for name in _MACHINE_FACTS if name in facts}
     numbers = {
         name: value
         for name, value in facts.items()
-        if name not in _FACTS_SHOWN_ELSEWHERE and not isinstance(value, dict | list)
+        if name not in (*_MACHINE_FACTS, *_FACTS_SHOWN_ELSEWHERE) and not isinstance(value, dict | list)
     }
     tables = [
         _name_value_table("Ran on", machine),

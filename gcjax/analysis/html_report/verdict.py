@@ -24,17 +24,14 @@ def verdict(results: Results) -> str:
         return f"{sentence} {_halt_sentence(results)}".strip()
     first_sentence = _best_scheme_sentence(reaching_schemes, reach_times, target_text)
     not_reaching_schemes = [scheme for scheme in schemes if scheme not in reaching_schemes]
-    sentences = [first_sentence, _not_reached_sentence(not_reaching_schemes), _halt_sentence(results)]
-    return " ".join(filter(None, sentences))
+    not_reached = f"Not reached by {_enumeration(not_reaching_schemes)}." if not_reaching_schemes else ""
+    return " ".join(filter(None, [first_sentence, not_reached, _halt_sentence(results)]))
 
 
 def _best_scheme_sentence(schemes: list[str], reach_times: dict[str, np.ndarray], target_text: str) -> str:
     """The sentence on the best scheme, and on how far it is before the second best.
 
-    Args:
-      schemes: those that reached the target: for most seeds first, and of these the fastest.
-      reach_times: scheme -> float[S] seconds until the target, for each seed.
-      target_text: what is reached.
+    `schemes` reached the target: for most seeds first, of these the fastest; `reach_times`: scheme -> float[S] seconds.
     """
     best = schemes[0]
     seconds = _seconds_text(reach_times[best])
@@ -55,12 +52,7 @@ def _comparison_sentence(
 ) -> str:
     """Which one is faster, and how many times, if that can be told.
 
-    Args:
-      faster: a scheme.
-      slower: another one, whose mean time is longer.
-      faster_times: float[S] seconds, of each of S seeds; a seed has the same durations under both schemes.
-      slower_times: float[S] seconds, likewise.
-      target_text: what is reached.
+    Times are float[S] seconds, of each of S seeds; a seed has the same durations under both schemes.
     """
     faster_seconds, slower_seconds = _seconds_text(faster_times), _seconds_text(slower_times)
     has_ratio = np.isfinite(faster_times) & np.isfinite(slower_times) & (faster_times > 0) & (slower_times > 0)
@@ -89,11 +81,6 @@ def _confidence_interval(samples: np.ndarray) -> list[Any]:
 def _seconds_text(reach_times: np.ndarray) -> str:
     """Seconds until the target, float[S] of S seeds, with their spread."""
     return table_cells.time_to_target_cell(reach_times, reach_times, is_stalled=[False])
-
-
-def _not_reached_sentence(schemes: list[str]) -> str:
-    """Who did not reach the target."""
-    return f"Not reached by {_enumeration(schemes)}." if schemes else ""
 
 
 def _halt_sentence(results: Results) -> str:

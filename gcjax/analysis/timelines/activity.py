@@ -63,16 +63,7 @@ def of_schedule(
     window: tuple[float, float] | None = None,
     workers: int | Sequence[int] | None = None,
 ) -> Activity:
-    """What workers and server did by a record, in a window of time and of some workers.
-
-    Args:
-      schedule: of one run.
-      name: of the run.
-      durations: float[T, W] seconds, those that it was made of: inf marks the units of failed workers. If None, a unit
-        that never ends is one that the end of the run cuts off.
-      loss: float[E], that of each commit.
-      window: seconds, from when to when.
-      workers: how many, evenly spaced among all, or which. All if None, but `MAX_WORKERS` of a large record.
+    """What workers and server did by a record, in a window of time and of some workers; arguments: `write_timeline`.
 
     Raises:
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.

@@ -16,6 +16,7 @@ from gcjax.analysis.store import (
     Columns,
     select_rows,
     table_columns,
+    table_columns_or_none,
 )
 from gcjax.analysis.timelines.activity import Activity
 
@@ -37,17 +38,12 @@ def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
         raise ValueError(
             f"A folder with {TIMELINE_FILE} is needed, as experiments write that compare schemes; {folder} has none."
         )
-    units, commits = table_columns(folder / TIMELINE_FILE), _table_or_none(folder / COMMITS_FILE)
-    metrics = _table_or_none(folder / "metrics.parquet")
+    units, commits = table_columns(folder / TIMELINE_FILE), table_columns_or_none(folder / COMMITS_FILE)
+    metrics = table_columns_or_none(folder / "metrics.parquet")
     facts = seal.read(folder, rebuilt_files=(*REPORT_FILES, PAGE_FILE))
     all_schemes = list(dict.fromkeys(units["scheme"].tolist()))
     chosen_schemes = [_validate.choice("scheme", scheme, all_schemes) for scheme in schemes] or all_schemes
     return [_activity(scheme, units, commits, metrics, facts) for scheme in chosen_schemes]
-
-
-def _table_or_none(file: Path) -> Columns | None:
-    """The columns of a Parquet file; None if there is no such file."""
-    return table_columns(file) if file.is_file() else None
 
 
 def _activity(

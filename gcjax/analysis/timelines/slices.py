@@ -68,7 +68,11 @@ def flows(activity: Activity, track_slices: Slices) -> Flows:
     if contributions is None:
         return Flows(np.zeros(0, int), np.zeros(0, int))
     messages = zip(*(column.tolist() for column in _messages_in_commits(activity.units, contributions)), strict=True)
-    slice_of_unit, slice_of_commit = _slice_of_sent_unit(track_slices), _slice_of_commit(track_slices)
+    slice_of_unit = {  # in which it is sent; in which it is computed, if sending takes no time
+        **_slice_of_unit_in_state(track_slices, "computing"),
+        **_slice_of_unit_in_state(track_slices, "sending"),
+    }
+    slice_of_commit = _slice_of_commit(track_slices)
     source_and_target = [
         (slice_of_unit[worker, unit], slice_of_commit[commit])
         for commit, worker, unit in messages
@@ -96,13 +100,6 @@ def _concatenate_sorted(groups: Sequence[Slices], *, by: Sequence[str]) -> Slice
     together = Slices(*(np.concatenate(columns) for columns in zip(*groups, strict=True)))
     order = np.lexsort([getattr(together, field) for field in reversed(by)])
     return Slices(*(column[order] for column in together))
-
-
-def _slice_of_sent_unit(track_slices: Slices) -> dict[tuple[int, int], int]:
-    """(worker, unit) -> index of the slice in which it is sent; in which it is computed, if sending takes no time."""
-    slice_of_computing = _slice_of_unit_in_state(track_slices, "computing")
-    slice_of_sending = _slice_of_unit_in_state(track_slices, "sending")
-    return slice_of_computing | slice_of_sending
 
 
 def _slice_of_unit_in_state(track_slices: Slices, state: str) -> dict[tuple[int, int], int]:

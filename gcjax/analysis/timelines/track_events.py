@@ -3,23 +3,23 @@
 A run is a process, and a worker, the server and a counter are tracks of it. Times are nanoseconds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, NamedTuple
 
 import gcjax
 from gcjax.analysis.timelines.activity import Activity
 from gcjax.analysis.timelines.chrome import track_name
-from gcjax.analysis.timelines.slices import SERVER, Flows, Slices, counters, flows, slices
+from gcjax.analysis.timelines.slices import NO_UNIT, SERVER, Flows, Slices, counters, flows, slices
 
 _SEQUENCE_ID = 1  # all packets are of one sequence
 _IDS_PER_PROCESS = 1 << 32  # of tracks, of flows
 
 
 class _Event(NamedTuple):
-    """An event before it is a packet: when it is, and what fills the packet's `track_event`."""
+    """An event before it is a packet: when it is, in nanoseconds, and the packet's `track_event`."""
 
     time: int
-    fill_track_event: Callable[[Any], None]
+    track_event: Any
 
 
 def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
@@ -36,7 +36,7 @@ def write(file: IO[bytes], activities: Sequence[Activity]) -> None:
     for event in sorted(events, key=lambda event: event.time):  # stable: those of a track stay in their order
         packet = _empty_packet(trace_builder)
         packet.timestamp = event.time
-        event.fill_track_event(packet.track_event)
+        packet.track_event.CopyFrom(event.track_event)
         trace_builder.write_packet(packet)
 
 
@@ -76,10 +76,17 @@ def _write_tracks(trace_builder: Any, protos: Any, process_number: int, activity
         counter_uuid = process_uuid + 1 + rank
         _write_track(trace_builder, process_uuid, counter_uuid, name, rank, is_counter=True)
         points = zip(curve["time"].tolist(), curve["value"].tolist(), strict=True)
-        events += [_counter_event(protos, counter_uuid, time, value) for time, value in points]
+        counter_fields = {"type": protos.TrackEvent.TYPE_COUNTER, "track_uuid": counter_uuid}
+        events += [
+            _Event(time, protos.TrackEvent(**counter_fields, double_counter_value=value)) for time, value in points
+        ]
     notes = {"written by": f"gcjax {gcjax.__version__}", "shown": activity.shown_part_text}
-    server_uuid, begin_nanoseconds = uuid_of_track.get((SERVER, 0), process_uuid), int(1e9 * activity.begin)
-    return [_notes_event(protos, server_uuid, begin_nanoseconds, notes), *events]
+    about_file = protos.TrackEvent(
+        type=protos.TrackEvent.TYPE_INSTANT, track_uuid=uuid_of_track.get((SERVER, 0), process_uuid),
+        name="about this file",
+        debug_annotations=[protos.DebugAnnotation(name=name, string_value=text) for name, text in notes.items()],
+    )  # fmt: skip
+    return [_Event(int(1e9 * activity.begin), about_file), *events]
 
 
 def _write_process(trace_builder: Any, protos: Any, process_number: int, activity: Activity) -> None:
@@ -111,7 +118,7 @@ def _write_track(
 def _slice_events(
     protos: Any, track_slices: Slices, track_uuid_of_slice: Sequence[int], arrows: Flows, *, first_flow_id: int
 ) -> list[_Event]:
-    """The begin and the end of each slice; a begin has the flows that leave or reach its slice."""
+    """The begin of each slice, with its unit or commit and the flows that leave or reach the slice, and its end."""
     leaving_flows: dict[int, list[int]] = {}
     reaching_flows: dict[int, list[int]] = {}
     slice_pairs = zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)
@@ -120,66 +127,13 @@ def _slice_events(
         reaching_flows.setdefault(target, []).append(flow_id)
     events = []
     for slice_index, track_uuid in enumerate(track_uuid_of_slice):
-        begin_event = _begin_event(
-            protos,
-            track_uuid,
-            track_slices,
-            slice_index,
-            leaving_flows.get(slice_index, []),
-            reaching_flows.get(slice_index, []),
-        )
-        events += [begin_event, _end_event(protos, track_uuid, int(track_slices.end[slice_index]))]
+        begin = protos.TrackEvent(
+            type=protos.TrackEvent.TYPE_SLICE_BEGIN, track_uuid=track_uuid, name=track_slices.name[slice_index],
+            flow_ids=leaving_flows.get(slice_index, []), terminating_flow_ids=reaching_flows.get(slice_index, []),
+        )  # fmt: skip
+        if (unit_or_commit := int(track_slices.unit_or_commit[slice_index])) != NO_UNIT:
+            word = "commit" if track_slices.worker[slice_index] == SERVER else "unit"
+            begin.debug_annotations.add(name=word, int_value=unit_or_commit)
+        end = protos.TrackEvent(type=protos.TrackEvent.TYPE_SLICE_END, track_uuid=track_uuid)
+        events += [_Event(int(track_slices.begin[slice_index]), begin), _Event(int(track_slices.end[slice_index]), end)]
     return events
-
-
-def _begin_event(
-    protos: Any,
-    track_uuid: int,
-    track_slices: Slices,
-    slice_index: int,
-    leaving_flow_ids: list[int],
-    reaching_flow_ids: list[int],
-) -> _Event:
-    """The begin of a slice, with its unit or commit."""
-    unit_or_commit = int(track_slices.unit_or_commit[slice_index])
-    unit_or_commit_word = "commit" if track_slices.worker[slice_index] == SERVER else "unit"
-
-    def fill_track_event(event: Any) -> None:
-        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_BEGIN, track_uuid
-        event.name = track_slices.name[slice_index]
-        if unit_or_commit >= 0:
-            event.debug_annotations.add(name=unit_or_commit_word, int_value=unit_or_commit)
-        event.flow_ids.extend(leaving_flow_ids)
-        event.terminating_flow_ids.extend(reaching_flow_ids)
-
-    return _Event(int(track_slices.begin[slice_index]), fill_track_event)
-
-
-def _end_event(protos: Any, track_uuid: int, time: int) -> _Event:
-    """The end, at `time` nanoseconds, of the slice that began last on a track."""
-
-    def fill_track_event(event: Any) -> None:
-        event.type, event.track_uuid = protos.TrackEvent.TYPE_SLICE_END, track_uuid
-
-    return _Event(time, fill_track_event)
-
-
-def _counter_event(protos: Any, track_uuid: int, time: int, value: float) -> _Event:
-    """The value that a counter has from `time` nanoseconds on; `track_uuid` is that of the counter."""
-
-    def fill_track_event(event: Any) -> None:
-        event.type, event.track_uuid = protos.TrackEvent.TYPE_COUNTER, track_uuid
-        event.double_counter_value = value
-
-    return _Event(time, fill_track_event)
-
-
-def _notes_event(protos: Any, track_uuid: int, time: int, notes: dict[str, str]) -> _Event:
-    """A mark on a track at `time` nanoseconds, with notes on the file (name -> text)."""
-
-    def fill_track_event(event: Any) -> None:
-        event.type, event.track_uuid, event.name = protos.TrackEvent.TYPE_INSTANT, track_uuid, "about this file"
-        for name, text in notes.items():
-            event.debug_annotations.add(name=name, string_value=text)
-
-    return _Event(time, fill_track_event)

@@ -42,7 +42,7 @@ def write_timeline(
         None, a unit that never ends is one that the end of the run cuts off.
       loss: float[E], that of each commit, as in `LiveRun.loss`.
       window: seconds, from when to when.
-      workers: how many, evenly spaced, or which.
+      workers: how many, evenly spaced, or which; all if None, but 64 of a large record.
 
     Returns:
       Which part of the record the file shows, in words.

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from gcjax import files
 from gcjax.cli.trace import trace_file
 
 
@@ -29,7 +30,7 @@ def command(options: argparse.Namespace) -> None:
     if options.heat_map is not None:
         from gcjax.analysis.heat_map import write_heat_map
 
-        with trace_file.os_errors_as_value_error("--heat-map", options.heat_map):
+        with files.os_errors_as_value_error("--heat-map must be a file", options.heat_map):
             write_heat_map(trace, options.heat_map)
     if options.json:
         options.result = {"file": options.file, **description_json.whole_description_json(description)}

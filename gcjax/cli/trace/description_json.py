@@ -3,7 +3,7 @@
 from typing import Any
 
 from gcjax.stragglers import Description
-from gcjax.stragglers.traces.description.base import Communication
+from gcjax.stragglers.traces.description.base import Change
 from gcjax.stragglers.traces.description.spells import Spell
 
 _KEYS = {
@@ -35,10 +35,10 @@ def whole_description_json(description: Description) -> dict[str, Any]:
         "statistics": _statistics_json(description),
         "slowdown": _slowdown_json(description),
         "decomposition": _with_keys(description.decomposition),
-        "communication": _communication_json(description.communication),
+        "communication": description.communication and _with_keys(description.communication),
         "workers": _workers_json(description),
-        "spells": [_with_worker_name(_spell_json(spell), worker_names) for spell in description.spells],
-        "changes": [_with_worker_name(_with_keys(change), worker_names) for change in description.changes],
+        "spells": [_with_worker_name(spell, worker_names) for spell in description.spells],
+        "changes": [_with_worker_name(change, worker_names) for change in description.changes],
         "slow_steps": [slow._asdict() for slow in description.slow_steps],
         "failures": [{"worker": worker_names[worker], "step": step} for worker, step in description.failures],
         "reading": {
@@ -87,25 +87,15 @@ def _workers_json(description: Description) -> list[dict[str, Any]]:
     return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
-def _communication_json(communication: Communication | None) -> dict[str, Any] | None:
-    """What workers communicate and wait; null if it is not known."""
-    return None if communication is None else _with_keys(communication)
-
-
-def _spell_json(spell: Spell) -> dict[str, Any]:
-    """A spell, with the number of its worker."""
-    return _with_keys(spell)
-
-
 def _with_keys(values: Any) -> dict[str, Any]:
     """The fields of a named tuple, by what this command calls them."""
     return {_KEYS.get(name, name): value for name, value in values._asdict().items()}
 
 
-def _with_worker_name(spell_or_change: dict[str, Any], worker_names: tuple[str, ...]) -> dict[str, Any]:
+def _with_worker_name(spell_or_change: Spell | Change, worker_names: tuple[str, ...]) -> dict[str, Any]:
     """A spell or a change with the name of its worker; null for all workers together."""
-    worker = spell_or_change["worker"]
-    return {**spell_or_change, "worker": None if worker is None else worker_names[worker]}
+    worker = spell_or_change.worker
+    return {**_with_keys(spell_or_change), "worker": None if worker is None else worker_names[worker]}
 
 
 def _reading_with_worker_names(description: Description) -> dict[str, Any]:

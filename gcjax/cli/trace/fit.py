@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from gcjax import files
 from gcjax.cli.trace import trace_file
 
 
@@ -41,7 +42,8 @@ def command(options: argparse.Namespace) -> None:
     with bar() as progress:
         fits = fit(trace, held_out=options.held_out, seed=options.seed, progress=progress)
     if options.out is not None:
-        _write_config(options.out, fits.gin)
+        with files.os_errors_as_value_error("--out must be a file", options.out):
+            Path(options.out).write_text(fits.gin)
     if options.json:
         options.result = {"file": options.file, **fit_json.fits_json(fits)}
         return
@@ -58,9 +60,3 @@ def _check_out_file(file: str | None) -> None:
     folder = Path(file).absolute().parent
     if not folder.is_dir():
         raise ValueError(f"--out must be a file in a folder that exists; {folder} does not.")
-
-
-def _write_config(file: str, text: str) -> None:
-    """Writes the config file; a `ValueError` if it cannot be written."""
-    with trace_file.os_errors_as_value_error("--out", file):
-        Path(file).write_text(text)

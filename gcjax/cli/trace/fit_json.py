@@ -4,7 +4,6 @@ from typing import Any
 
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.calls import Call
-from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
 
@@ -25,13 +24,13 @@ def fits_json(fits: Fits) -> dict[str, Any]:
 
 
 def _fit_json(fit: Fit) -> dict[str, Any]:
-    """One fitted model: its call, its scores on held-out steps, and the statistics of what it simulates, or null."""
+    """One fitted model: its call, its scores on held-out steps and the statistics of what it simulates, or null."""
     return {
         "name": fit.name,
         "model": _call_json(fit.call),
         "num_parameters": fit.num_parameters,
-        "held_out": _score_json(fit.held_out_score),
-        "behind": _score_json(fit.score_behind_best),
+        "held_out": fit.held_out_score and fit.held_out_score._asdict(),
+        "behind": fit.score_behind_best and fit.score_behind_best._asdict(),
         "simulated": None if fit.simulated_statistics is None else _statistics_json(fit.simulated_statistics),
         "note": fit.note,
         "gin": fit.gin,
@@ -45,11 +44,6 @@ def _call_json(call: Call) -> dict[str, Any]:
         for name, argument in call.arguments.items()
     }
     return {"factory": call.name, "arguments": arguments}
-
-
-def _score_json(score: Score | None) -> dict[str, float] | None:
-    """A mean and its interval, in nats a step and worker."""
-    return None if score is None else score._asdict()
 
 
 def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gcjax.cli import json_output, warning_lines
+from gcjax.cli import internal_errors, json_output, warning_lines
 
 if TYPE_CHECKING:
     from gcjax.stragglers import Trace
@@ -30,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--scale", metavar="SECONDS", type=float, default=1.0,
         help="seconds in a unit of the file's times, e.g. 1e-3 for milliseconds (default: 1)",
     )  # fmt: skip
-    parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
+    internal_errors.add_option(parser)
     json_output.add_option(parser)
 
 
@@ -49,15 +47,6 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
         return record(options.file)
     with warning_lines.print_warnings():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
-
-
-@contextlib.contextmanager
-def os_errors_as_value_error(option: str, file: str) -> Iterator[None]:
-    """Within this block, a file that cannot be written is a `ValueError` that names the option."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"{option} must be a file that can be written; {file} cannot: {error.strerror}.") from None
 
 
 def _column_of_field(text: str) -> dict[str, str]:

@@ -217,18 +217,16 @@ def test_a_page_of_a_live_run(tmp_path):
     assert body.cells[6:] == ["one slow", "0", "20", "1", "2", "0.5", "one slow", "1", "61.2", "1", "2", "0.5"]
 
 
-def test_a_section_of_a_trace():
-    section = sections.trace_section(f"**Worker 3** is slow {EVIL}", [("Tails & more", ("a", "b"), [["x", "1"]])])
-    reader = Reader(page("t", "v", [section]))
-    assert "<b>Worker 3</b> is slow &lt;script&gt;" in section.body and "Tails &amp; more" in section.body
-    assert reader.cells == ["a", "b", "x", "1"] and "trace" in reader.ids
-
-
 def test_all_blocks_escape():
     pieces = [blocks.paragraph(EVIL), blocks.preformatted(EVIL), blocks.folded(EVIL, ""), blocks.inline_html(EVIL),
               blocks.table([EVIL], [[EVIL]]), blocks.markdown(f"# {EVIL}\n\n- {EVIL}\n"),
               sections.run_section({EVIL: EVIL, "versions": {EVIL: EVIL}, "schemes": {EVIL: {}}}).body]  # fmt: skip
     assert not [piece for piece in pieces if "<script>" in piece or "alert(" not in piece]
+
+
+def test_columns_of_a_markdown_table_may_have_the_same_head():
+    reader = Reader(blocks.markdown("| a | b | b |\n|---|---:|---:|\n| 1 | 2 | **3** |\n"))
+    assert reader.cells == ["a", "b", "b", "1", "2", "3"]
 
 
 def test_markdown():
