@@ -177,7 +177,7 @@ def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time
     Where a worker holds fewer chunks, the entries behind them are the time of its last one, or 0 if it holds none.
     """
     has_unit = jnp.asarray(code.assignment.chunks >= 0)
-    is_done = jnp.arange(code.assignment.load) < view.progress[:, None]
+    is_done = jnp.arange(code.assignment.load, dtype=jnp.int32)[None] < view.progress[:, None]
     seconds = jnp.where(is_done, unit_end[:, : code.assignment.load] - begin_time, jnp.inf)
     return jax.lax.cummax(jnp.where(has_unit, seconds, 0), axis=1)
 

@@ -12,6 +12,7 @@ import pytest
 from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments, stopping
 from gcjax.parameter_server import stops
+from gcjax.parameter_server.coded_rounds import CodedRounds
 from gcjax.parameter_server.worker_turns import WorkerTurns
 from tests.parameter_server.runs import assert_kept_and_replayed, live_run, setup
 
@@ -135,25 +136,23 @@ def test_a_plan_asks_only_those_whose_messages_are_needed():
 
 
 def test_only_the_messages_that_are_sent_are_asked_for_and_others_are_refused():
-    """Candidate L = 2 sends one message of half a gradient; of L = 1 it would be two of them."""
-    server = parameter_server.Server(setup(PROTOCOLS["adaptive_coded"]), parameter_server.Limits(1))
-    server.close()
-    rounds, progress = server._coordinator._commits.coded_rounds, np.array([2, 2, 2, 2], np.int32)
-    sizes = []
-    for candidate in range(2):
+    """In sixths of a gradient, the message of a code with L blocks is 6 / L of them."""
+    cyclic = assignments.cyclic(4, load=3)
+    in_blocks = [codes.partial(cyclic, num_blocks=num_blocks, rows="harmonic") for num_blocks in (1, 2, 3)]
+    rounds = CodedRounds(codes.alternatives(*in_blocks), 4, {"w": np.zeros(12, np.float32)})
+    stops_of_turns, sizes = stops.Stops(rounds), []
+    for candidate in range(3):
         for worker in range(4):
             rounds.set_row(worker, 4 * candidate + worker)
-        stops_of_turns = server._coordinator._stops
-        stops_of_turns.request_pushes(progress, np.ones(4, bool), now=1.0)
-        plan = rounds.plan
-        worker = int(np.flatnonzero(plan.is_needed)[0])
-        sizes.append(int(plan.is_sent[worker].sum()))
-        body = np.ones(sizes[-1] * rounds.push_sizes.step, np.uint8)
-        assert len(stops_of_turns.header(worker)["encode"]) == sizes[-1]
-        messages = rounds.messages(worker, body)
-        assert messages.shape[0] == 2 and [bool(row.any()) for row in messages] == [n < sizes[-1] for n in range(2)]
-        assert rounds.messages(worker, body[rounds.push_sizes.step :]) is None
-    assert sizes == [2, 1] and list(rounds.push_sizes) == [rounds.push_sizes.step, 2 * rounds.push_sizes.step]
+        stops_of_turns.request_pushes(np.full(4, 3, np.int32), np.ones(4, bool), now=1.0)
+        worker = int(np.flatnonzero(rounds.plan.is_needed)[0])
+        sizes.append(len(stops_of_turns.header(worker)["encode"]))
+        sent = np.arange(1, 2 * sizes[-1] + 1, dtype=np.float32).reshape(-1, 2)
+        messages = rounds.messages(worker, sent.view(np.uint8).reshape(-1))
+        np.testing.assert_array_equal(messages[messages.any(axis=1)], sent)
+        assert messages.shape == (6, 2)
+        assert rounds.messages(worker, sent[1:].view(np.uint8).reshape(-1)) is None
+    assert sizes == [6, 3, 2] and list(rounds.push_sizes) == [8 * count for count in range(1, 7)]
 
 
 def test_nothing_of_a_coded_round_can_be_skipped():

@@ -10,6 +10,7 @@ import pytest
 
 from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
+from gcjax.parameter_server.rule_state import first_view
 from gcjax.protocols.adaptive_coded_rule import MessageSums, measured_network, with_messages
 from gcjax.protocols.base import workers_of
 from gcjax.protocols.observed_rounds import Estimates, ObservedRound, likely_finish, mean_seconds
@@ -138,6 +139,30 @@ def test_what_was_not_seen_is_filled_in_at_the_pace_of_the_worker():
     np.testing.assert_allclose(found, [[1, 2, 3], [3, 6, 8], [9, 14, 19]])
     busy, done = jnp.asarray([[2.0, 4.0, 0.0], [4.0, 4.0, 0.0]]), jnp.asarray([[2, 0, 0], [1, 0, 0]])
     np.testing.assert_allclose(mean_seconds(busy, done), [2.0, 8.0, 5.0])
+
+
+def test_what_a_server_has_seen_of_a_round(x64):
+    """Chunks end at 1, 2.5 and 2 s after the begin at 10 s; the last push comes 0.5 s after the stop."""
+    rule = protocols.adaptive_coded({"uncoded": codes.uncoded(3)}).rule(3)
+    view = first_view(rule, 3)
+    view = view._replace(
+        now=jnp.asarray(13.0),
+        num_commits=jnp.int32(1),
+        num_uncommitted=jnp.ones(3, jnp.int32),
+        idle=jnp.ones(3, bool),
+        alive=jnp.asarray([True, True, False]),
+        begin_time=jnp.full(3, 10.0),
+        progress=jnp.ones(3, jnp.int32),
+        memory=view.memory._replace(unit_end=jnp.asarray([[11.0], [12.5], [12.0]])),
+    )
+    memory = rule.remember(view, jnp.int32(0))
+    assert memory.window.busy_seconds[0].tolist() == [1.0, 2.5, 0.0] and int(memory.num_commits) == 1
+    assert memory.messages._asdict() == {
+        "count": 1.0, "size": 1.0, "seconds": 0.5, "squared_size": 1.0, "size_times_seconds": 0.5
+    }  # fmt: skip
+    assert memory.window.estimates.seconds[0].tolist() == [3.0]
+    unchanged = rule.remember(view._replace(num_commits=jnp.int32(0)), jnp.int32(0))
+    assert int(unchanged.window.num_rounds) == 0
 
 
 def test_who_has_not_taken_part_would_not_have_finished_anything():
