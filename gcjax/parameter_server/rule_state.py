@@ -108,7 +108,10 @@ class RuleState:
         self.view = self.view._replace(stopped=jnp.asarray(stopped))
 
     def resume_turns(self) -> None:
-        """Takes back that turns were stopped, and the pushes that answered it: these turns go on as if nothing was."""
+        """Takes back that turns were stopped, and the pushes that answered it: these turns go on as if nothing was.
+
+        Where turns are stopped, every push that is in no commit yet is such an answer; `clock` counts pushes.
+        """
         view, has_pushed = self.view, self.view.num_uncommitted > 0
         self.view = view._replace(
             stopped=jnp.zeros_like(view.stopped),

@@ -201,14 +201,14 @@ def _whole_lines(file: Path) -> list[bytes]:
     content = file.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     lines = whole.splitlines()
-    if lines and not _is_json(lines[-1]):
+    if lines and not _is_json_object(lines[-1]):
         whole = whole[: len(whole) - len(lines.pop()) - 1]
     if len(whole) < len(content):
         os.truncate(file, len(whole))
     return lines
 
 
-def _is_json(text: bytes) -> bool:
+def _is_json_object(text: bytes) -> bool:
     """Whether a line is an object in JSON."""
     try:
         return isinstance(json.loads(text), dict)
@@ -218,7 +218,7 @@ def _is_json(text: bytes) -> bool:
 
 def _check_first(file: Path, text: bytes, fingerprint: dict[str, str]) -> None:
     """Raises an error unless `text`, the first line, is that of a log of a setup with this fingerprint."""
-    logged = json.loads(text).get("fingerprint") if _is_json(text) else None
+    logged = json.loads(text).get("fingerprint") if _is_json_object(text) else None
     if not isinstance(logged, dict):
         raise ValueError(f"the log {file} must begin with what is trained; it does not. Take another folder.")
     if different := differences(fingerprint, logged):

@@ -109,7 +109,7 @@ def adaptive_coded_rule(
 def _after_round(candidates: Sequence[Candidate], choose: Callable[[Estimates], jax.Array], view: View) -> Memory:
     """The memory after the round that has just been committed; all seconds of the round are from its begin."""
     memory, begin_time = view.memory, round_begin(view)
-    branches = [partial(_round_of, candidate) for candidate in candidates]
+    branches = [partial(_observed_round, candidate) for candidate in candidates]
     observed, stop, size = jax.lax.switch(memory.candidate, branches, view)
     messages = with_messages(memory.messages, size, view.now - begin_time - stop)
     window = with_round(memory.window, observed, memory.candidate, candidates, measured_network(messages))
@@ -121,22 +121,25 @@ def _after_round(candidates: Sequence[Candidate], choose: Callable[[Estimates], 
     )
 
 
-def _round_of(candidate: Candidate, view: View) -> tuple[ObservedRound, jax.Array, jax.Array]:
-    """What was seen of a round of this code until its stop; float[] seconds, its stop; and its largest message."""
+def _observed_round(candidate: Candidate, view: View) -> tuple[ObservedRound, jax.Array, jax.Array]:
+    """What was seen until its stop of the round that is over, and that had the code of this candidate.
+
+    Also float[], the stop, and float[], the largest message in full gradients. All seconds are from the round's begin.
+    """
     code, stopping_rule = candidate
-    begin_time = round_begin(view)
-    finish = done_seconds(code, view, view.memory.unit_end, begin_time)
-    stop = jnp.minimum(stopping_rule.time(code, finish), view.now - begin_time)
+    round_begin_time = round_begin(view)
+    finish = done_seconds(code, view, view.memory.unit_end, round_begin_time)
+    stop = jnp.minimum(stopping_rule.time(code, finish), view.now - round_begin_time)
     has_unit = jnp.asarray(code.assignment.chunks >= 0)
     is_done = has_unit & (finish <= stop)
     progress = is_done.sum(axis=1, dtype=jnp.int32)
-    columns_behind = (0, 0), (0, view.memory.unit_end.shape[1] - code.assignment.load)
+    padding = (0, 0), (0, view.memory.unit_end.shape[1] - code.assignment.load)
     last_finish = jnp.max(jnp.where(is_done, finish, 0), axis=1)
-    work_begin = (view.begin_time - begin_time).clip(0)
+    work_begin = (view.begin_time - round_begin_time).clip(0)
     has_done_load = progress == jnp.asarray(code.assignment.loads)
     work_end = jnp.maximum(jnp.where(has_done_load, last_finish, stop), work_begin)
     observed = ObservedRound(
-        finish=jnp.pad(jnp.where(is_done, finish, jnp.inf), columns_behind, constant_values=jnp.inf),
+        finish=jnp.pad(jnp.where(is_done, finish, jnp.inf), padding, constant_values=jnp.inf),
         work_begin=work_begin,
         work_end=jnp.where(view.alive, work_end, work_begin),
         is_present=view.alive,

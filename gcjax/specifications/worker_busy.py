@@ -111,7 +111,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         server=server,
         num_servers=1,
         step_property=enough_at_commits(all_have_pushed),
-        replay=partial(_replay_counts, overlap),
+        replay=partial(_states_before_events, overlap),
         state_after_join=state_after_join,
     )
 
@@ -250,8 +250,8 @@ def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) ->
     return pushes | begins
 
 
-def _replay_counts(overlap: bool, state: Busy, events: Event, rows: np.ndarray) -> Busy:
-    """The states before the events `rows`, as arrays [rows, ...], if the first event happens in this state.
+def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.ndarray) -> Busy:
+    """The states before the events with the numbers `rows`, as arrays [rows, ...], if the first happens in this state.
 
     Commits and units are counted, and the last value of each worker is kept, instead of taking step by step.
     """
@@ -273,8 +273,10 @@ def _replay_counts(overlap: bool, state: Busy, events: Event, rows: np.ndarray) 
 
     unit_events, commit_events = np.flatnonzero(is_unit), np.flatnonzero(is_commit)
     num_commits = np.searchsorted(commit_events, rows).astype(np.int32)
-    rows_since = np.append(0, commit_events)[num_commits]  # of the last commit before each row; 0 if there is none
-    num_arrived, num_arrived_at_commit = (num_before(x, unit_events, events, num_workers) for x in (rows, rows_since))
+    row_of_last_commit = np.append(0, commit_events)[num_commits]  # 0 if there is none
+    num_arrived, num_arrived_at_commit = (
+        num_before(x, unit_events, events, num_workers) for x in (rows, row_of_last_commit)
+    )
     pending_before = np.where((num_commits == 0)[:, None], state.pending_units, 0)
     version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
     return Busy(

@@ -76,9 +76,10 @@ def _check_memberships(memberships: Sequence[Membership], num_workers: int) -> N
 
 
 def _events_sorted_by_time(trace: Events) -> Events:
-    """The events sorted by time, begins too, which could stand elsewhere: others may leave and join between them.
+    """The events sorted by time, those of one time in the order that they have.
 
-    And a commit that a worker's leaving brings is not that of the push before it.
+    Without members, a begin stands behind the commit that it has read, and a commit behind its last push. Where workers
+    leave and join, something else can happen between them.
     """
     time_order = np.argsort(trace.time, kind="stable")
     event = Event(*(np.asarray(values)[time_order] for values in trace.event))
