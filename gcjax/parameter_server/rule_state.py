@@ -4,12 +4,13 @@ Letters: W workers.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.parameter_server.packed_view import Decision, PackedView, decision_of, packed, unpacked
 from gcjax.protocols.simulation import decisions
 from gcjax.protocols.simulation.rules import Rule, View
 
@@ -17,49 +18,10 @@ MESSAGE, LEAVE, JOIN, NO_EVENT, UNIT = range(5)
 """What happens: a push of a worker arrives, the worker leaves, it joins, nobody does anything, or a unit is done."""
 
 
-class Decision(NamedTuple):
-    """What follows from an event; NumPy arrays.
-
-    Attributes:
-      has_commit: bool[], whether there is a commit.
-      is_committed: bool[W], whose pushes it takes.
-      is_cut_off: bool[W], whose turns under way it cuts off.
-      begins: bool[W], who begins a turn.
-      pulls: bool[W], who of these gets the parameters first.
-      version: int32[W], the version that each has read last, or reads now.
-      num_units: int32[W], the units of a turn that begins.
-      code_row: int32[W], the row of its code that each has in a turn that begins; its number if there is no code.
-      alive: bool[W], who takes part now.
-      idle: bool[W], who is between two turns now.
-      progress: int32[W], the units done of each one's last turn; 0 where it has left.
-      is_accepted: bool[], whether a message has arrived that the rule does not ignore.
-      stops_turns: bool[], whether the turns under way are to be stopped now.
-      alarm_time: float[] seconds, when to look again; inf for never.
-      turn_seconds: float[W], what a turn that begins is to fill; 0 where it is as many units as `num_units` says.
-    """
-
-    has_commit: np.ndarray
-    is_committed: np.ndarray
-    is_cut_off: np.ndarray
-    begins: np.ndarray
-    pulls: np.ndarray
-    version: np.ndarray
-    num_units: np.ndarray
-    code_row: np.ndarray
-    alive: np.ndarray
-    idle: np.ndarray
-    progress: np.ndarray
-    is_accepted: np.ndarray
-    stops_turns: np.ndarray
-    alarm_time: np.ndarray
-    turn_seconds: np.ndarray
-
-
 class RuleState:
     """What the rule knows of the workers, and what it decides.
 
     Attributes:
-      view: the rule's own.
       alive: bool[W], who takes part.
       idle: bool[W], who is between two turns.
     """
@@ -68,8 +30,20 @@ class RuleState:
         """Nobody has joined yet."""
         self.view = first_view(rule, num_workers)
         self.alive = self.idle = np.zeros(num_workers, bool)
+        self._has_times = rule.alarm is not None or rule.stop is not None or rule.turn_seconds is not None
         self._decide = jax.jit(partial(_decide, rule))
         self._would_stop = jax.jit(partial(_would_stop, rule))
+
+    @property
+    def view(self) -> View:
+        """The rule's own, in NumPy arrays; only `memory` is as the rule has made it."""
+        packed_view = self._packed_view
+        return unpacked(packed_view._replace(integers=np.asarray(packed_view[0]), floats=np.asarray(packed_view[1])))
+
+    @view.setter
+    def view(self, view: View) -> None:
+        """Sets all that the rule knows."""
+        self._packed_view = packed(view)
 
     def decide(self, kind: int, worker: int, now: float, compute_seconds: float) -> Decision:
         """What follows from an event of a worker at `now` seconds.
@@ -80,32 +54,31 @@ class RuleState:
           now: seconds.
           compute_seconds: how long it computed in its last turn; it counts at a message only.
         """
-        seconds = self.view.now.dtype.type
-        times = seconds(now), seconds(compute_seconds)
-        self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), *times)
-        integers, floats = rows
-        decision = _unpacked(np.asarray(integers), None if floats is None else np.asarray(floats))
+        event = np.array((kind, worker, now, compute_seconds), self._packed_view.floats.dtype)
+        self._packed_view = self._decide(self._packed_view, event)
+        decision = decision_of(self._packed_view, has_times=self._has_times)
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
     def warm_up(self) -> None:
         """Compiles what is asked at each event."""
-        now = self.view.now.dtype.type(0)
-        jax.block_until_ready(self._decide(self.view, np.int32(NO_EVENT), np.int32(0), now, now))
-        jax.block_until_ready(self._would_stop(self.view, self.alive, now))
+        event = np.array((NO_EVENT, 0, 0, 0), self._packed_view.floats.dtype)
+        packed_view = self._decide(self._packed_view, event)
+        jax.block_until_ready(self._decide(packed_view, event))  # once more: now the view is on the device
+        self.would_stop_without(self.alive, 0.0)
 
     def make_idle(self, worker: int) -> None:
         """Ends the turn of a worker from which nothing will arrive; it may begin another, and must read for it."""
-        view = self.view
-        self.view = view._replace(
-            idle=view.idle.at[worker].set(True),
-            stopped=view.stopped.at[worker].set(False),
-            version=view.version.at[worker].set(-1),  # what it has read for this turn, it has lost with it
+        view, is_worker = self.view, np.arange(self.alive.size) == worker
+        self._set(
+            idle=view.idle | is_worker,
+            stopped=view.stopped & ~is_worker,
+            version=np.where(is_worker, -1, view.version),  # what it has read for this turn, it has lost with it
         )
 
     def set_stopped(self, stopped: np.ndarray) -> None:
         """Says who has been stopped, `bool[W]`, and owes a push."""
-        self.view = self.view._replace(stopped=jnp.asarray(stopped))
+        self._set(stopped=stopped)
 
     def resume_turns(self) -> None:
         """Takes back that turns were stopped, and the pushes that answered it: these turns go on as if nothing was.
@@ -113,32 +86,32 @@ class RuleState:
         Where turns are stopped, every push that is in no commit yet is such an answer; `clock` counts pushes.
         """
         view, has_pushed = self.view, self.view.num_uncommitted > 0
-        self.view = view._replace(
-            stopped=jnp.zeros_like(view.stopped),
+        self._set(
+            stopped=np.zeros_like(view.stopped),
             idle=view.idle & ~has_pushed,
             clock=view.clock - view.num_uncommitted,
-            num_uncommitted=jnp.zeros_like(view.num_uncommitted),
+            num_uncommitted=np.zeros_like(view.num_uncommitted),
         )
 
     def restart_turns(self) -> None:
         """Ends all turns, and takes back the pushes that are in no commit: who takes part begins anew, with reading."""
         view = self.view
-        self.view = view._replace(
+        self._set(
             idle=view.alive,
-            stopped=jnp.zeros_like(view.stopped),
-            version=jnp.full_like(view.version, -1),  # none is read yet
-            progress=jnp.zeros_like(view.progress),
+            stopped=np.zeros_like(view.stopped),
+            version=np.full_like(view.version, -1),  # none is read yet
+            progress=np.zeros_like(view.progress),
             clock=view.clock - view.num_uncommitted,
-            num_uncommitted=jnp.zeros_like(view.num_uncommitted),
+            num_uncommitted=np.zeros_like(view.num_uncommitted),
         )
 
     def reset_progress(self, workers: np.ndarray) -> None:
         """Counts no unit of these workers, `bool[W]`, until they report another one."""
-        self.view = self.view._replace(progress=jnp.where(workers, 0, self.view.progress))
+        self._set(progress=np.where(workers, 0, self.view.progress))
 
     def would_stop_without(self, workers: np.ndarray, now: float) -> bool:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
-        return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
+        return self._would_stop_in(self.view, workers, now)
 
     def would_stop_without_worker(self, worker: int, others: np.ndarray, now: float, *, leaves: bool) -> bool:
         """Whether turns would be stopped by `now` seconds, had `worker` and `others bool[W]` not done any unit.
@@ -146,16 +119,25 @@ class RuleState:
         If `leaves`, the worker does not take part any more, and nobody waits for it.
         """
         is_worker = np.arange(self.alive.size) == worker
-        view = self.view._replace(alive=jnp.asarray(self.alive & ~(is_worker & leaves)))
-        return bool(self._would_stop(view, is_worker | others, view.now.dtype.type(now)))
+        view = self.view._replace(alive=self.alive & ~(is_worker & leaves))
+        return self._would_stop_in(view, is_worker | others, now)
 
     def set_read_version(self, worker: int, version: int) -> None:
         """Sets the version that a worker which joins has read last; without this call it is -1, for none."""
-        self.view = self.view._replace(version=self.view.version.at[worker].set(version))
+        is_worker = np.arange(self.alive.size) == worker
+        self._set(version=np.where(is_worker, version, self.view.version))
 
     def set_memory(self, memory: Any) -> None:
         """Gives the rule another memory."""
-        self.view = self.view._replace(memory=memory)
+        self._packed_view = self._packed_view._replace(memory=memory)
+
+    def _set(self, **fields: Any) -> None:
+        """Sets fields of the view, NumPy arrays."""
+        self.view = self.view._replace(**fields)
+
+    def _would_stop_in(self, view: View, workers: np.ndarray, now: float) -> bool:
+        """Whether turns would be stopped by now in this view, had these workers, `bool[W]`, not done anything."""
+        return bool(self._would_stop(packed(view), workers, view.begin_time.dtype.type(now)))
 
 
 def first_view(rule: Rule, num_workers: int) -> View:
@@ -177,15 +159,15 @@ def first_view(rule: Rule, num_workers: int) -> View:
     )
 
 
-def _decide(
-    rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array, compute_seconds: jax.Array
-) -> tuple[View, tuple[jax.Array, jax.Array | None]]:
-    """The view after an event of the worker at `now` seconds, and the fields of the `Decision`.
+def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView:
+    """The view after an event, with the decision.
 
-    They are the rows of int32[fields, W], and of float[2, W] (alarm time, turn seconds), or None if a rule has neither.
-    `kind`: int32[], `MESSAGE`, `LEAVE`, ...; `worker`: int32[]; `compute_seconds`: float[], of its last turn.
+    `event`: float[4], its kind (`MESSAGE`, `LEAVE`, ...), the worker, its time in seconds, and for how many seconds the
+    worker has computed in its last turn.
     """
-    view = view._replace(now=now, compute_seconds=compute_seconds)
+    kind, worker = event[:2].astype(jnp.int32)
+    now, compute_seconds = event[2:]
+    view = unpacked(packed_view)._replace(now=now, compute_seconds=compute_seconds)
     view = decisions.with_membership(view, worker, kind == LEAVE, kind == JOIN)
     arrives = kind == MESSAGE
     is_accepted = decisions.accepts(rule, view, worker, arrives)
@@ -212,44 +194,13 @@ def _decide(
         progress=jnp.where(begins, 0, view.progress),
     )
     stops_turns, alarm_time = _stop_and_alarm(rule, view)
-    fields = (
-        commit.happens,
-        commit.is_committed,
-        is_cut_off,
-        begins,
-        pulls,
-        view.version,
-        num_units,
-        code_row,
-        view.alive,
-        view.idle,
-    )
-    # As few arrays as can be, since each that is read by the host costs a transfer of its own.
-    integers = jnp.stack(
-        [
-            jnp.broadcast_to(x, begins.shape).astype(jnp.int32)
-            for x in (*fields, view.progress, is_accepted, stops_turns)
-        ]
-    )
-    if rule.alarm is None and rule.stop is None and rule.turn_seconds is None:
-        return view, (integers, None)
-    return view, (integers, jnp.stack([jnp.broadcast_to(x, begins.shape) for x in (alarm_time, turn_seconds)]))
-
-
-def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
-    """The decision from its rows: int32[fields, W], and float[2, W] or None where there is no time in it."""
-    rows = dict(zip(Decision._fields, integers, strict=False))
-    rows.update(zip(_MASKS, integers[_MASK_ROWS] != 0, strict=True))
-    rows.update({name: integers[row, 0] != 0 for name, row in _FLAG_ROWS.items()})
-    if floats is None:
-        return Decision(**rows, alarm_time=_NEVER, turn_seconds=np.zeros(integers.shape[1]))
-    return Decision(**rows, alarm_time=floats[0, 0], turn_seconds=floats[1])
-
-
-_MASKS = "is_committed", "is_cut_off", "begins", "pulls", "alive", "idle"
-_MASK_ROWS = np.array([Decision._fields.index(name) for name in _MASKS])
-_FLAG_ROWS = {name: Decision._fields.index(name) for name in ("has_commit", "is_accepted", "stops_turns")}
-_NEVER = np.asarray(np.inf)
+    decision = Decision(
+        has_commit=commit.happens, is_committed=commit.is_committed, is_cut_off=is_cut_off, begins=begins, pulls=pulls,
+        version=view.version, num_units=num_units, code_row=code_row, alive=view.alive, idle=view.idle,
+        progress=view.progress, is_accepted=is_accepted, stops_turns=stops_turns, alarm_time=alarm_time,
+        turn_seconds=turn_seconds,
+    )  # fmt: skip
+    return packed(view, decision, numpy=jnp)
 
 
 def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:
@@ -279,8 +230,9 @@ def _stop_time(rule: Rule, view: View) -> jax.Array:
     return jnp.where(is_under_way, rule.stop(view), jnp.inf).astype(view.now.dtype)
 
 
-def _would_stop(rule: Rule, view: View, workers: jax.Array, now: jax.Array) -> jax.Array:
+def _would_stop(rule: Rule, packed_view: PackedView, workers: jax.Array, now: jax.Array) -> jax.Array:
     """bool[]: whether turns would be stopped by now if these workers, `bool[W]`, had not done anything."""
+    view = unpacked(packed_view)
     none = jnp.zeros_like(view.num_uncommitted)
     progress = jnp.where(workers, 0, view.progress)
     return _stop_time(rule, view._replace(now=now, progress=progress, stopped=none > 0, num_uncommitted=none)) <= now
