@@ -1,7 +1,8 @@
 """Clocks: monotonic ones, which do not jump, and the difference between two of them."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -34,8 +35,19 @@ class EventClock:
         return self._clock()
 
     def from_machine_time(self, seconds: Any) -> Any:
-        """Seconds by this clock, of times by the clock of the machine."""
-        return np.asarray(seconds) + self._offset
+        """Seconds by this clock, of times by the clock of the machine: a number, or NumPy's array of several."""
+        return (seconds if isinstance(seconds, int | float) else np.asarray(seconds)) + self._offset
+
+    def in_order(self, machine_times: Sequence[float], earliest: float, latest: float) -> list[float]:
+        """Seconds by this clock, of times by the clock of the machine that are to be in order and in these limits.
+
+        Those that are not are moved by the least. In plain numbers: they are few, and this is asked for at each push.
+        """
+        times, last_time = [], -math.inf
+        for seconds in machine_times:
+            last_time = max(last_time, min(max(seconds + self._offset, earliest), latest))
+            times.append(last_time)
+        return times
 
     def next_event_time(self) -> float:
         """The seconds of an event that happens now: by this clock, and in its dtype later than the event before."""

@@ -201,8 +201,8 @@ class Coordinator:
         log = self._commits.log
         turn = log.turns[worker][-1]
         latest_time = turn.send_start if self._rule.pulls_before_push else now
-        times = self._clock.from_machine_time([header["compute_start"], *header["unit_ends"], header["send_start"]])
-        times = np.maximum.accumulate(times.clip(log.earliest_start(worker, self._rule), latest_time)).tolist()
+        machine_times = header["compute_start"], *header["unit_ends"], header["send_start"]
+        times = self._clock.in_order(machine_times, log.earliest_start(worker, self._rule), latest_time)
         send_start = turn.send_start if self._rule.pulls_before_push else times[-1]
         compute_end, num_lost = (send_start, 1) if header["num_lost"] else (times[-2], 0)
         log.update_last_turn(
@@ -229,9 +229,9 @@ class Coordinator:
         now, header = self._clock.next_event_time(), message.header
         turn = self._commits.log.turns[worker][-1]
         unit_begin = turn.unit_ends[-1] if turn.unit_ends else turn.begin
-        compute_start, unit_end = self._clock.from_machine_time([header["compute_start"], header["unit_end"]])
-        compute_start = turn.compute_start if turn.unit_ends else float(np.clip(compute_start, turn.begin, now))
-        unit_end = float(np.clip(unit_end, max(compute_start, unit_begin), now))
+        compute_start, unit_end = map(self._clock.from_machine_time, (header["compute_start"], header["unit_end"]))
+        compute_start = turn.compute_start if turn.unit_ends else min(max(compute_start, turn.begin), now)
+        unit_end = min(max(unit_end, compute_start, unit_begin), now)
         if self._commits.coded_rounds is not None:
             self._commits.coded_rounds.note_loss(worker, len(turn.unit_ends), float(header["loss"]))
         self._commits.log.update_last_turn(worker, compute_start=compute_start, unit_ends=(*turn.unit_ends, unit_end))
@@ -283,10 +283,10 @@ class Coordinator:
             begin = self._clock.now()
             self._commits.commit(decision.is_committed, now)
             self.commit_seconds += self._clock.now() - begin
-        for cut_off_worker in np.flatnonzero(decision.is_cut_off):
-            self._commits.log.cut_off(int(cut_off_worker), now)
-        for beginning_worker in np.flatnonzero(decision.begins):
-            self._begin_turn(int(beginning_worker), decision, now)
+        for cut_off_worker in decision.is_cut_off.nonzero()[0].tolist():
+            self._commits.log.cut_off(cut_off_worker, now)
+        for beginning_worker in decision.begins.nonzero()[0].tolist():
+            self._begin_turn(beginning_worker, decision, now)
         if decision.stops_turns:
             self._stop_turns(decision, now)
 
