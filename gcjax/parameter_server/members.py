@@ -128,10 +128,13 @@ class Members:
             with contextlib.suppress(Disconnected):
                 connection.send(message)
 
-    def close(self) -> None:
-        """Tells all workers that the run is done, and closes the connections once that is written."""
+    def send_end(self) -> None:
+        """Tells all workers that the run is done."""
         for worker in self._members:
             self.send(worker, Message({"kind": "end"}))
+
+    def close(self) -> None:
+        """Closes the connections once everything is written."""
         for member in self._members.values():
             if member.connection is not None:
                 member.connection.close()

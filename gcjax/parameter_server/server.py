@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.parameter_server import flight
+from gcjax.parameter_server import flight, wire
 from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
@@ -188,7 +188,8 @@ class Server:
 
     def close(self) -> None:
         """Tells all workers that the run is done, and listens no more; `run` does it by itself."""
-        self._is_done.set()
+        self._members.send_end()
+        self._is_done.set()  # from now on a connection ends with its next message, so that all must have been told
         self._members.close()
         self._listener.close()
 
@@ -243,7 +244,7 @@ class Server:
             self._check.check_if_due(self._clock.now())
         next_time = min(self._next_lease_end, self._coordinator.next_timer)  # seconds
         try:
-            event = self._events.get(timeout=float(np.clip(next_time - self._clock.now(), 1e-3, 1.0)))
+            event = self._events.get(timeout=min(max(next_time - self._clock.now(), 1e-3), 1.0))
         except queue.Empty:
             event = None
         now = self._clock.now()
@@ -275,9 +276,9 @@ class Server:
         rule_seconds, commit_seconds = coordinator.rule_seconds, coordinator.commit_seconds  # so far
         coordinator.handle_message(worker, message)
         send_time = message.header.get(_SEND_TIME_FIELDS.get(message.kind, ""))
-        if isinstance(send_time, int | float) and math.isfinite(send_time) and coordinator.has_begun:
+        if wire.is_time(send_time) and coordinator.has_begun:
             coordinator.messages.add(
-                message.kind, worker, float(self._clock.from_machine_time(send_time)), handle_start, self._clock.now(),
+                message.kind, worker, self._clock.from_machine_time(send_time), handle_start, self._clock.now(),
                 rule_seconds=coordinator.rule_seconds - rule_seconds,
                 commit_seconds=coordinator.commit_seconds - commit_seconds,
             )  # fmt: skip

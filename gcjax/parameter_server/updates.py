@@ -55,6 +55,7 @@ class Updates:
         self.opt_state = jax.jit(self._optimizer.init)(params)
         self.layout = wire.layout_of(params)
         self._params_bytes: np.ndarray | None = None
+        self._last_weight, self._weight_on_device = 1.0, jnp.asarray(np.float64(1.0))
         self._apply = jax.jit(self._params_and_state_after_step)
         self._add_weighted = jax.jit(_weighted_sum, donate_argnums=0)
 
@@ -62,13 +63,13 @@ class Updates:
         """Compiles what a commit takes."""
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.params)
         total = self._add_weighted(jax.tree.map(jnp.zeros_like, self.params), zeros, np.float64(1.0))
-        jax.block_until_ready((total, self._apply(self.params, self.opt_state, zeros, np.float64(1.0))))
+        jax.block_until_ready((total, self._apply(self.params, self.opt_state, zeros, self._weight_on_device)))
 
     @property
     def params_bytes(self) -> np.ndarray:
         """uint8[n]: the bytes of the parameters, made once for each version."""
         if self._params_bytes is None:
-            self._params_bytes = wire.to_bytes(self.params)
+            self._params_bytes = wire.as_bytes(self.params)
         return self._params_bytes
 
     def commit(self, contributions: Sequence[Contribution], commit: int) -> float:
@@ -83,11 +84,17 @@ class Updates:
             total, weight = jax.tree.map(lambda x: jnp.asarray(weight, x.dtype) * x, total), np.float64(1.0)
             for contribution, other_weight in zip(contributions[1:], weights[1:], strict=True):
                 total = self._add_weighted(total, contribution.tree, other_weight)
-        self.params, self.opt_state = self._apply(self.params, self.opt_state, total, weight)
+        if weight != self._last_weight:  # else it need not be sent to the device again
+            self._last_weight, self._weight_on_device = weight, jnp.asarray(weight)
+        self.params, self.opt_state = self._apply(self.params, self.opt_state, total, self._weight_on_device)
         self._params_bytes = None
-        loss_weights = weights * [1 if self._gradient_sign > 0 else c.work for c in contributions]
-        losses = np.array([c.loss for c in contributions])
-        return float((loss_weights * losses).sum() / loss_weights.sum()) if loss_weights.sum() else 0.0
+        counts = [1 if self._gradient_sign > 0 else c.work for c in contributions]
+        losses = [c.loss for c in contributions]
+        if len(losses) == 1:  # the same without arrays, which would take longer than all the rest of this function
+            loss_weight = float(weights[0]) * counts[0]
+            return loss_weight * losses[0] / loss_weight if loss_weight else 0.0
+        loss_weights = weights * counts
+        return float((loss_weights * np.array(losses)).sum() / loss_weights.sum()) if loss_weights.sum() else 0.0
 
     def weights(self, contributions: Sequence[Contribution], commit: int) -> np.ndarray:
         """float64[C]: the weight of each contribution to commit number `commit`.

@@ -85,10 +85,18 @@ def layout_of(tree: Any) -> Layout:
 
 def to_bytes(tree: Any) -> np.ndarray:
     """uint8[n]: a copy of the bytes of all leaves, which are arrays on any device."""
-    leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
-    return np.concatenate(
-        [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in leaves] or [np.zeros(0, np.uint8)]
-    )
+    return np.concatenate(_bytes_of_leaves(tree) or [np.zeros(0, np.uint8)])
+
+
+def as_bytes(tree: Any) -> np.ndarray:
+    """uint8[n]: the bytes of all leaves, as `to_bytes`, but those of a single leaf, which must not change, uncopied."""
+    leaves = _bytes_of_leaves(tree)
+    return leaves[0] if len(leaves) == 1 else to_bytes(tree)
+
+
+def _bytes_of_leaves(tree: Any) -> list[np.ndarray]:
+    """uint8[n] of each leaf."""
+    return [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in jax.tree.leaves(tree)]
 
 
 def from_bytes(body: np.ndarray | None, layout: Layout) -> Any:
@@ -117,7 +125,7 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
     """
     try:
         header = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("a message must have a header in JSON; this one has none.") from None
     if (
         not isinstance(header, dict)
@@ -132,48 +140,54 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
 
 def is_complete(message: Message, push_sizes: Container[int]) -> bool:
     """Whether a message of a worker says all that one of its kind must; the bytes of a push are in `push_sizes`."""
-    fields = _FIELDS.get(message.kind, {})
-    has_fields = all(is_valid(message.header.get(name)) for name, is_valid in fields.items())
-    return has_fields and (message.kind != "push" or (message.body is not None and message.body.size in push_sizes))
+    for name, is_valid in _FIELDS.get(message.kind, {}).items():
+        if not is_valid(message.header.get(name)):
+            return False
+    return message.kind != "push" or (message.body is not None and message.body.size in push_sizes)
 
 
-def _is_number(value: Any) -> bool:
-    """Whether it is a number; the loss may be one that is not finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_time(value: Any) -> bool:
+def is_time(value: Any) -> bool:
     """Whether it is a number of seconds."""
     return _is_number(value) and math.isfinite(value)
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it is a number that a float can be; the loss may be one that is not finite."""
+    return isinstance(value, float) or _is_integer(value)
+
+
+def _is_integer(value: Any) -> bool:
+    """Whether it is an integer of 32 bits: JSON has longer ones, and arrays have not."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31
+
+
 def _is_optional_time(value: Any) -> bool:
     """Whether it is a number of seconds, or None."""
-    return value is None or _is_time(value)
+    return value is None or is_time(value)
 
 
 def _is_unit(value: Any) -> bool:
     """Whether it is the number of a unit, or None."""
-    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+    return value is None or _is_integer(value)
 
 
 def _are_times(value: Any) -> bool:
     """Whether it is a list of seconds, one at least."""
-    return isinstance(value, list) and bool(value) and all(map(_is_time, value))
+    return isinstance(value, list) and bool(value) and all(map(is_time, value))
 
 
 _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "push": {
-        "compute_start": _is_time,
+        "compute_start": is_time,
         "unit_ends": _are_times,
         "first_unit_on_version": _is_unit,
         "is_finite": lambda value: isinstance(value, bool),
         "loss": _is_number,
         "num_lost": _is_number,
-        "send_start": _is_time,
+        "send_start": is_time,
         "stop_heard": _is_optional_time,
     },
     "alive": {"sent": _is_optional_time},
-    "unit": {"compute_start": _is_time, "unit_end": _is_time, "loss": _is_number},
+    "unit": {"compute_start": is_time, "unit_end": is_time, "loss": _is_number},
 }
 """What a message of a worker must say, by its kind (None if it may be left out); one that does not is refused."""

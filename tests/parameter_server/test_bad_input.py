@@ -96,7 +96,7 @@ def exchange(served, *headers):
 def test_more_bytes_than_the_model_has_are_refused(served):
     header = json.dumps({"kind": "push", "bytes": 10**9}).encode()
     assert "at most" in exchange(served, header) and "1000000000" in exchange(served, header)
-    assert "header in JSON" in exchange(served, b"\xff\xfe")
+    assert "header in JSON" in exchange(served, b"\xff\xfe") and "header in JSON" in exchange(served, b"[" * 20_000)
     assert "its kind and its bytes" in exchange(served, b"[]")
     with pytest.raises(ValueError, match=r"must have 40 bytes; the message has 44"):
         wire.from_bytes(np.zeros(44, np.uint8), wire.layout_of(jax.ShapeDtypeStruct((10,), np.float32)))
@@ -188,6 +188,9 @@ FLAWS = {
     "no ends": lambda header, body: ({**header, "unit_ends": []}, body),
     "ends in words": lambda header, body: ({**header, "unit_ends": ["soon"]}, body),
     "an end that never comes": lambda header, body: ({**header, "unit_ends": [float("inf")]}, body),
+    "an end that no float can be": lambda header, body: ({**header, "unit_ends": [10**400]}, body),
+    "a time of sending that no float can be": lambda header, body: ({**header, "send_start": 10**400}, body),
+    "a unit that no array can have": lambda header, body: ({**header, "first_unit_on_version": 2**31}, body),
     "a first fresh unit in words": lambda header, body: ({**header, "first_unit_on_version": "the third"}, body),
     "no loss": lambda header, body: ({name: value for name, value in header.items() if name != "loss"}, body),
     "a loss in words": lambda header, body: ({**header, "loss": "none"}, body),
