@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 _T = TypeVar("_T")
-_NUM_THREADS = 2  # a scheme has two programs
+_NUM_THREADS = 2  # that compile, beside the one that traces: training a scheme takes two programs
 
 
 @contextlib.contextmanager

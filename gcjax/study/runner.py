@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from gcjax.progress import Progress
-from gcjax.protocols import Protocol
+from gcjax.protocols import Protocol, Schedule
 from gcjax.study import checks, scheduling, training
 from gcjax.study.base import Study
 from gcjax.study.compiled_ahead import compiling_threads, one_ahead
@@ -32,11 +32,23 @@ def plan(
     checks.check_workers(study, schemes)
     checks.check_size(study, len(conditions))
     inputs = draw(study, conditions) if inputs is None else inputs
-    schedules = {}
-    for name, protocol in schemes.items():
-        with checks.scheme_name_in_errors(name):
-            schedules[name] = scheduling.schedules(name, protocol, study, inputs)
+    schedules = _schedules(study, schemes, inputs)
     return Plan(study=study, schemes=schemes, inputs=inputs, labels=labels(study, conditions), schedules=schedules)
+
+
+def _schedules(study: Study, schemes: dict[str, Protocol], inputs: Inputs) -> dict[str, Schedule]:
+    """The schedules of each scheme in all runs; their programs are compiled by other threads."""
+    programs, schedules = {}, {}
+    with compiling_threads() as threads:
+        for name, protocol in schemes.items():
+            with checks.scheme_name_in_errors(name):
+                lowered = scheduling.lowered_program(name, protocol, study, inputs)
+                programs[name] = threads.submit(lowered.compile)
+        for name, protocol in schemes.items():
+            with checks.scheme_name_in_errors(name):
+                programs[name].result()  # of a future: waits for it
+                schedules[name] = scheduling.schedules(name, protocol, study, inputs)
+    return schedules
 
 
 def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:

@@ -15,23 +15,34 @@ from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
 
 
+def lowered_program(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> jax.stages.Lowered:
+    """The program that `schedules` calls; once it is compiled, that does not compile it.
+
+    Raises:
+      ValueError: if the schedules do not fit into memory.
+    """
+    arguments = _arguments(scheme, protocol, study, inputs)
+    shapes = jax.eval_shape(partial(_schedules_of_runs, protocol), *arguments)
+    memory.check_fits(
+        f"schedules of '{scheme}'", memory.bytes_of_arrays(shapes), "Lower num_units, num_workers or num_seeds."
+    )
+    return schedule_program().lower(protocol, *arguments)
+
+
 def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Schedule:
     """The schedules of all runs, on the host.
 
     Raises:
-      ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
+      ValueError: if the sampled units do not last for the time asked for.
     """
-    network = network_of(scheme, protocol, study, inputs)
-    schedule_arguments = inputs.durations, network, inputs.absences
-    schedule_shapes = jax.eval_shape(partial(_schedules_of_runs, protocol), *schedule_arguments)
-    memory.check_fits(
-        f"schedules of '{scheme}'",
-        memory.bytes_of_arrays(schedule_shapes),
-        "Lower num_units, num_workers or num_seeds.",
-    )
-    schedule: Schedule = jax.device_get(schedule_program()(protocol, *schedule_arguments))
+    schedule: Schedule = jax.device_get(schedule_program()(protocol, *_arguments(scheme, protocol, study, inputs)))
     check_enough_units(scheme, schedule, study)
     return schedule
+
+
+def _arguments(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> tuple[Any, ...]:
+    """Of the simulation, with a leading axis of runs each: durations, networks, absences."""
+    return inputs.durations, network_of(scheme, protocol, study, inputs), inputs.absences
 
 
 @functools.cache

@@ -34,21 +34,22 @@ def results(tmp_path_factory):
 
 
 def test_programs_are_compiled_by_other_threads_and_once(tmp_path):
-    """Of each scheme one that begins and one that goes on; what is compiled ahead is what is called."""
-    compiled, drawn = [], plan(dataclasses.replace(STUDY, num_evals=2), SCHEMES, CONDITIONS)
+    """Of each scheme one for its schedules, one to begin and one to go on: what is compiled ahead is what is called."""
+    compiled, study = [], dataclasses.replace(STUDY, num_evals=2, num_units=7)
+    names = ("jit(_schedules_of_runs)", "jit(_begin_runs)", "jit(_advance_runs)")
 
     def listen(event, duration_secs, fun_name=None, **kwargs):
-        if "backend_compile" in event and fun_name in ("jit(_begin_runs)", "jit(_advance_runs)"):
+        if "backend_compile" in event and fun_name in names:
             compiled.append((fun_name, threading.current_thread() is threading.main_thread()))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        run(drawn, out=tmp_path, progress=progress.silent())
+        run(plan(study, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent())
     finally:
         forget = getattr(jax.monitoring, "unregister_event_duration_listener", None)  # JAX 0.8.0 has none
         if forget is not None:
             forget(listen)
-    assert sorted(compiled) == [("jit(_advance_runs)", False)] * 2 + [("jit(_begin_runs)", False)] * 2
+    assert sorted(compiled) == sorted((name, False) for name in names for _ in SCHEMES)
 
 
 def test_an_item_is_made_before_the_one_in_front_of_it_is_given():
