@@ -78,15 +78,23 @@ class Layout(NamedTuple):
         return (self.param_specs or self._default_specs)(shapes)
 
     def constrain_opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
-        """The optimizer's state, with what belongs to a parameter sharded like it, the rest on every device."""
+        """The optimizer's state, with what is like a parameter sharded like it, the rest on every device.
+
+        What belongs to a parameter and has another shape, as the factors of Adafactor, is of the rest.
+        """
         if self.mesh is None:
             return opt_state
-        specs = self.specs(params)
+
+        def constrain_leaf(x: jax.Array, param: jax.Array, spec: PartitionSpec) -> jax.Array:
+            """What belongs to a parameter of this spec."""
+            return _constrain(x, self.mesh, spec if x.shape == param.shape else PartitionSpec())
+
         return optax.tree_map_params(
             optimizer,
-            lambda x, spec: _constrain(x, self.mesh, spec),
+            constrain_leaf,
             opt_state,
-            specs,
+            params,
+            self.specs(params),
             transform_non_params=self.replicate,
         )
 
