@@ -43,7 +43,8 @@ def sliced_contributions(
       specs: a `PartitionSpec` for each parameter, with this axis or none.
     """
     num_devices, num_commits = mesh.shape[axis], commit_indices.size
-    whole, versions = PartitionSpec(), inputs.versions
+    whole: Any = PartitionSpec()
+    versions = inputs.versions
     specs_of_many = jax.tree.map(lambda spec: PartitionSpec(None, *spec), specs)  # with one axis in front
 
     def of_own_commits(
