@@ -126,11 +126,39 @@ def _traffic_rows(step: Step, num_blocks: int) -> list[Row]:
     ]
 
 
+class WavefrontCase(NamedTuple):
+    """A model of the digits, and how ASP is run on it.
+
+    Attributes:
+      hidden: units of its hidden layer.
+      batch_size: examples a gradient.
+      num_rounds: units of each worker.
+      widths: of wavefronts.
+    """
+
+    hidden: int
+    batch_size: int
+    num_rounds: int
+    widths: tuple[int, ...]
+
+
+WAVEFRONT_CASES = (
+    WavefrontCase(hidden=128, batch_size=32, num_rounds=50, widths=(8, 64)),
+    WavefrontCase(hidden=512, batch_size=32, num_rounds=8, widths=(8,)),
+    WavefrontCase(hidden=512, batch_size=512, num_rounds=8, widths=(8,)),
+)
+
+
 def wavefronts(mesh: Any) -> list[Row]:
-    """Gradients a second of ASP in wavefronts on the mesh, over those of BSP."""
-    num_workers, num_rounds = 64, 50
-    task = tasks.digits(num_workers, batch_size=32)
-    durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_rounds, num_workers)
+    """Gradients a second of ASP in wavefronts on the mesh, over those of BSP, for models of several sizes."""
+    return [row for case in WAVEFRONT_CASES for row in _wavefront_rows(mesh, case)]
+
+
+def _wavefront_rows(mesh: Any, case: WavefrontCase) -> list[Row]:
+    """The rows of one model."""
+    num_workers = 64
+    task = tasks.digits(num_workers, batch_size=case.batch_size, hidden=(case.hidden,))
+    durations = stragglers.sample_durations(stragglers.exponential(), KEY, case.num_rounds, num_workers)
     optimizer, asp, bsp = optax.sgd(0.1), protocols.asp(), protocols.bsp()
     asp_commits, bsp_commits = (int(np.isfinite(protocol(durations).time).sum()) for protocol in (asp, bsp))
 
@@ -148,17 +176,17 @@ def wavefronts(mesh: Any) -> list[Row]:
             ).params
         )
 
-    widths = (8, 64)
     bsp_seconds, *seconds_of_widths = alternate(
-        run_function(bsp), *(run_function(asp, width) for width in widths), repeats=5
+        run_function(bsp), *(run_function(asp, width) for width in case.widths), repeats=5
     )
     bsp_rate = num_workers * bsp_commits / statistics.median(bsp_seconds)
     rows = []
-    for width, seconds in zip(widths, seconds_of_widths, strict=True):
+    for width, seconds in zip(case.widths, seconds_of_widths, strict=True):
         asp_rate = asp_commits / statistics.median(seconds)
         rows.append(
             Row(
-                what=f"ASP in wavefronts of {width} over BSP, gradients a second, 8 devices",
+                what=f"ASP in wavefronts of {width} over BSP, gradients a second, 8 devices, {case.hidden} hidden, "
+                f"batches of {case.batch_size}",
                 value=f"{asp_rate / bsp_rate:.2f}",
                 target="-",
                 met=True,

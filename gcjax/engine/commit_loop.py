@@ -30,10 +30,20 @@ from gcjax.engine.gradients import (
 )
 from gcjax.engine.group_commits import group_commit_maker
 from gcjax.engine.kept_gradients import kept_gradient_commit_maker
+from gcjax.engine.layout import Layout
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
 from gcjax.engine.mixing import mean_over_workers
-from gcjax.engine.program import Program, code_of_messages, has_server, ring_slots_of, server_optimizer
+from gcjax.engine.program import (
+    Program,
+    code_of_messages,
+    has_server,
+    ring_slots_of,
+    server_optimizer,
+    slices_layout,
+    with_layout,
+)
+from gcjax.engine.sliced_wavefronts import sliced_contributions
 from gcjax.engine.spread import Spread, one_device
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule, commits
@@ -50,6 +60,7 @@ class CommitMaker(NamedTuple):
       local_commit: `(inputs, commits, index, local_states) -> (contribution, local_states)`; None if workers push
         gradients.
       wavefront_spread: how the commits of a wavefront are spread over devices.
+      slices: the layout of the parameters while wavefronts are committed; None for that of the program.
       commits: of the schedule.
       ring_slots: int32[E + 1], see `version_ring.allocate_slots`; None where every commit reads the latest version.
       data: of the task.
@@ -60,6 +71,7 @@ class CommitMaker(NamedTuple):
     contribution_of_commit: ContributionFunction
     local_commit: LocalCommit | None
     wavefront_spread: Spread
+    slices: Layout | None
     commits: Commits
     ring_slots: jax.Array | None
     data: Any
@@ -107,6 +119,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
         contribution_of_commit=contribution_of_commit,
         local_commit=local_commit,
         wavefront_spread=wavefront_spread,
+        slices=slices_layout(program, schedule),
         commits=commits(schedule),
         ring_slots=ring_slots_of(program, schedule),
         data=data,
@@ -134,8 +147,20 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
         num_commits = max_over_runs(end_commit - state.commit)
         state, info = jax.lax.fori_loop(0, num_commits, lambda _, carry: make_commit(carry), carry)
         return _with_mean_of_workers(maker.program, state), info
+    if maker.slices is not None:  # from here on
+        maker = maker._replace(program=with_layout(maker.program, maker.slices))
+        carry = in_layout_of_commits(maker.program, state), info
     make_wavefront = partial(_make_wavefront, maker, end_commit)
     return jax.lax.while_loop(lambda carry: carry[0].commit < end_commit, make_wavefront, carry)
+
+
+def in_layout_of_commits(program: Program, state: State) -> State:
+    """The state with parameters, past versions and the optimizer's state where the layout of the program wants them."""
+    layout = program.options.layout
+    params = layout.constrain_params(state.params)
+    ring = None if state.ring is None else layout.constrain_params(state.ring, num_leading_axes=1)
+    opt_state = layout.constrain_opt_state(server_optimizer(program), state.opt_state, params)
+    return state._replace(params=params, ring=ring, opt_state=opt_state)
 
 
 def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
@@ -183,9 +208,16 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
         inputs, commits = inputs_and_commits
         return maker.contribution_of_commit(inputs, commits, index)
 
-    contributions = maker.wavefront_spread.map_entries(
-        contribution_of_commit, (maker.inputs(state), maker.commits), commit_indices.clip(0, end_commit - 1)
-    )
+    inputs, indices = maker.inputs(state), commit_indices.clip(0, end_commit - 1)
+    if maker.slices is None:
+        contributions = maker.wavefront_spread.map_entries(contribution_of_commit, (inputs, maker.commits), indices)
+    else:
+        mesh, axis, _ = maker.slices
+        assert mesh is not None and axis is not None
+        contributions = sliced_contributions(
+            maker.contribution_of_commit, inputs, maker.commits, indices,
+            mesh=mesh, axis=axis, specs=maker.slices.specs(state.params),
+        )  # fmt: skip
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
         """Applies the i-th of the `contributions` of the wavefront, leaves [width, ...], if it is ready."""

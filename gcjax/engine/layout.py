@@ -1,10 +1,11 @@
 """Where the arrays of a run lie on a mesh.
 
 Workers are spread over one axis. Parameters, past versions and optimizer state are the same along it, and sharded over
-the other axes as `param_specs` says, so that a model larger than one device fits. Everything else is on every device.
+the other axes as `param_specs` says, so that a model larger than one device fits. Where wavefronts are spread and there
+are no other axes, past versions and optimizer state are cut over that of the workers. The rest is on every device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +45,20 @@ class Layout(NamedTuple):
         """How the work of a commit is spread: over the devices along the axis of the workers, or not at all."""
         return one_device() if self.mesh is None or self.axis is None else over_mesh(self.mesh, self.axis)
 
+    def sliced(self) -> "Layout | None":
+        """The layout where each parameter is cut over the devices of the workers, as `_over_largest_dimension` says.
+
+        None on one device, or where parameters are sharded over another axis already.
+        """
+        if self.mesh is None or self.axis is None or self.param_specs is not None:
+            return None
+        if self.mesh.shape[self.axis] != self.mesh.size or self.mesh.size == 1:
+            return None
+        mesh, axis = self.mesh, self.axis
+        return self._replace(
+            param_specs=lambda params: jax.tree.map(lambda x: _over_largest_dimension(x.shape, mesh, [axis]), params)
+        )
+
     def constrain_params(self, params: Any, *, num_leading_axes: int = 0) -> Any:
         """The parameters, constrained to their shardings; under `jit`.
 
@@ -60,20 +75,26 @@ class Layout(NamedTuple):
     def specs(self, params: Any, num_leading_axes: int = 0) -> Any:
         """A `PartitionSpec` for each parameter; given are arrays or shapes with so many more axes in front."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[num_leading_axes:], x.dtype), params)
-        if self.param_specs:
-            return self.param_specs(shapes)
-        return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
+        return (self.param_specs or self._default_specs)(shapes)
 
     def constrain_opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
-        """The optimizer's state, with what belongs to a parameter sharded like it, the rest on every device."""
+        """The optimizer's state, with what is like a parameter sharded like it, the rest on every device.
+
+        What belongs to a parameter and has another shape, as the factors of Adafactor, is of the rest.
+        """
         if self.mesh is None:
             return opt_state
-        specs = self.specs(params)
+
+        def constrain_leaf(x: jax.Array, param: jax.Array, spec: PartitionSpec) -> jax.Array:
+            """What belongs to a parameter of this spec."""
+            return _constrain(x, self.mesh, spec if x.shape == param.shape else PartitionSpec())
+
         return optax.tree_map_params(
             optimizer,
-            lambda x, spec: _constrain(x, self.mesh, spec),
+            constrain_leaf,
             opt_state,
-            specs,
+            params,
+            self.specs(params),
             transform_non_params=self.replicate,
         )
 
@@ -101,6 +122,16 @@ class Layout(NamedTuple):
     def put_on_devices(self, tree: Any) -> Any:
         """Puts concrete arrays, which are the same in all processes, on every device of the mesh, if there is one."""
         return tree if self.mesh is None else replicate(tree, self.mesh)
+
+    def _default_specs(self, shapes: Any) -> Any:
+        """The specs of parameters of these shapes if the user gives none: over the first axis that is not the workers'.
+
+        See `_over_largest_dimension`.
+        """
+        mesh = self.mesh
+        assert mesh is not None
+        model_axes = [name for name in mesh.axis_names if name != self.axis and mesh.shape[name] > 1]
+        return jax.tree.map(lambda x: _over_largest_dimension(x.shape, mesh, model_axes), shapes)
 
 
 def layout(mesh: Mesh | MeshOptions | None) -> Layout:
@@ -131,20 +162,18 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return jax.tree.map(put_leaf, tree)
 
 
-def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, worker_axis: str | None) -> PartitionSpec:
-    """How an array of this shape is sharded by default: over the first mesh axis that is not that of the workers.
+def _over_largest_dimension(shape: tuple[int, ...], mesh: Mesh, axes: Sequence[str]) -> PartitionSpec:
+    """How an array of this shape is sharded over the first of these axes of the mesh; not at all if there is none.
 
     It is cut along its largest dimension that is a multiple of the devices along that mesh axis, if there is one.
     """
-    model_axes = [name for name in mesh.axis_names if name != worker_axis and mesh.shape[name] > 1]
-    if not model_axes:
+    if not axes:
         return PartitionSpec()
-    model_axis = model_axes[0]
-    divisible_dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[model_axis] == 0]
+    divisible_dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[axes[0]] == 0]
     if not divisible_dimensions:
         return PartitionSpec()
     largest_dimension = max(divisible_dimensions, key=lambda i: shape[i])
-    return PartitionSpec(*(model_axis if i == largest_dimension else None for i in range(len(shape))))
+    return PartitionSpec(*(axes[0] if i == largest_dimension else None for i in range(len(shape))))
 
 
 def _constrain(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:

@@ -131,3 +131,19 @@ def past_versions_needed(schedule: Schedule) -> jax.Array:
         return jax.vmap(past_versions_needed)(schedule)
     all_read_latest = rings.staleness(schedule).max() <= 0
     return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))
+
+
+def slices_layout(program: Program, schedule: Schedule) -> Layout | None:
+    """The layout of parameters while wavefronts that are spread over devices are committed, in slices.
+
+    None where they are whole, or sharded as they are anyway: where contributions are spread instead of commits, or a
+    commit is made of other things than a plain gradient.
+    """
+    makes_wavefronts = program.options.wavefront_width > 1 and program.protocol.local is None
+    is_plain_gradient = schedule.worker.shape[1] == 1 and program.protocol.code is None and program.compression is None
+    return program.options.layout.sliced() if makes_wavefronts and is_plain_gradient else None
+
+
+def with_layout(program: Program, layout: Layout) -> Program:
+    """The program with its arrays on devices as another layout says."""
+    return program._replace(options=program.options._replace(layout=layout))

@@ -12,12 +12,20 @@ import jax.numpy as jnp
 from gcjax._shared_loops import max_over_runs
 from gcjax.engine import version_ring as rings
 from gcjax.engine.base import Info, Run, State, Trajectory
-from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
+from gcjax.engine.commit_loop import Carry, commit_maker, in_layout_of_commits, make_commits
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.group_commits import initial_servers
 from gcjax.engine.local_state import initial_local_states
-from gcjax.engine.program import Program, past_versions_needed, reads_versions, ring_slots_of, server_optimizer
+from gcjax.engine.program import (
+    Program,
+    past_versions_needed,
+    reads_versions,
+    ring_slots_of,
+    server_optimizer,
+    slices_layout,
+    with_layout,
+)
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
@@ -44,7 +52,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     state = _initial_state(program, schedule, program.options.layout.constrain_params(params), rng_key)
     run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
     initial_evaluation = jnp.zeros((), jnp.int32)
-    return _constrain_layout(program, evaluate(program, data, schedule, initial_evaluation, run))
+    return _constrain_layout(program, schedule, evaluate(program, data, schedule, initial_evaluation, run))
 
 
 def _initial_info(program: Program, schedule: Schedule) -> Info:
@@ -143,7 +151,7 @@ def advance(
         run = advance_by_windows(
             program, make_commits_of_schedule, partial(evaluate, program, data), run, num_evals, durations_and_network
         )
-        return _constrain_layout(program, run)
+        return _constrain_layout(program, schedule, run)
     maker = commit_maker(program, data, batch_key, schedule)
     # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.
     evals_made = -(-run.state.commit // options.eval_every)
@@ -159,7 +167,7 @@ def advance(
         return evaluate(program, data, schedule, evaluation, run._replace(state=state, info=info))
 
     run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_made), advance_to_evaluation, run)
-    return _constrain_layout(program, run)
+    return _constrain_layout(program, schedule, run)
 
 
 def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Array, run: Run) -> Run:
@@ -181,14 +189,12 @@ def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Ar
     return run._replace(trajectory=trajectory)
 
 
-def _constrain_layout(program: Program, run: Run) -> Run:
+def _constrain_layout(program: Program, schedule: Schedule, run: Run) -> Run:
     """The run with every array on the devices where the layout wants it."""
-    layout, state = program.options.layout, run.state
-    params = layout.constrain_params(state.params)
-    ring = None if state.ring is None else layout.constrain_params(state.ring, num_leading_axes=1)
-    opt_state = layout.constrain_opt_state(server_optimizer(program), state.opt_state, params)
+    layout, slices = program.options.layout, slices_layout(program, schedule)
+    state = in_layout_of_commits(with_layout(program, slices or layout), run.state)
     state = state._replace(
-        params=params, ring=ring, opt_state=opt_state, local=layout.cut_by_worker(state.local),
+        params=layout.constrain_params(state.params), local=layout.cut_by_worker(state.local),
         compression=layout.replicate(state.compression),
     )  # fmt: skip
     return Run(state, layout.replicate(run.info), layout.replicate(run.trajectory))

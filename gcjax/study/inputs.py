@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import config
+from gcjax import compiler_options, config
 from gcjax.analysis.store import Columns
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel, sample_durations
 from gcjax.study.base import Study
@@ -76,7 +76,8 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         sample = jax.vmap(lambda key: sample_durations(model, key, study.num_units, study.num_workers))
         return jax.jit(sample)(duration_keys)
 
-    @jax.jit
+    # The random numbers of a network take XLA longest, and are drawn once.
+    @partial(jax.jit, compiler_options=compiler_options.quick_to_compile())
     def initial_params(keys: jax.Array) -> Any:
         """The initial parameters of all runs, every leaf [runs, ...], from one key a seed."""
         params_of_seeds = jax.vmap(study.task.init)(keys)

@@ -1,12 +1,14 @@
 """Runs a study: every scheme under every condition with every seed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from pathlib import Path
 
 from gcjax.progress import Progress
-from gcjax.protocols import Protocol
-from gcjax.study import checks, training
+from gcjax.protocols import Protocol, Schedule
+from gcjax.study import checks, scheduling, training
 from gcjax.study.base import Study
+from gcjax.study.compiled_ahead import compiling_threads, one_ahead
 from gcjax.study.inputs import Condition, Inputs, draw, labels
 from gcjax.study.results import Plan, StudyResults
 
@@ -30,15 +32,29 @@ def plan(
     checks.check_workers(study, schemes)
     checks.check_size(study, len(conditions))
     inputs = draw(study, conditions) if inputs is None else inputs
-    schedules = {}
-    for name, protocol in schemes.items():
-        with checks.scheme_name_in_errors(name):
-            schedules[name] = training.schedules(name, protocol, study, inputs)
+    schedules = _schedules(study, schemes, inputs)
     return Plan(study=study, schemes=schemes, inputs=inputs, labels=labels(study, conditions), schedules=schedules)
+
+
+def _schedules(study: Study, schemes: dict[str, Protocol], inputs: Inputs) -> dict[str, Schedule]:
+    """The schedules of each scheme in all runs; their programs are compiled by other threads."""
+    programs, schedules = {}, {}
+    with compiling_threads() as threads:
+        for name, protocol in schemes.items():
+            with checks.scheme_name_in_errors(name):
+                lowered = scheduling.lowered_program(name, protocol, study, inputs)
+                programs[name] = threads.submit(lowered.compile)
+        for name, protocol in schemes.items():
+            with checks.scheme_name_in_errors(name):
+                programs[name].result()  # of a future: waits for it
+                schedules[name] = scheduling.schedules(name, protocol, study, inputs)
+    return schedules
 
 
 def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     """Trains under every scheme; all runs of one go through one program, or on a mesh one after the other.
+
+    The programs of a scheme are compiled while the one before it runs.
 
     If there are checkpoints of the same study, it goes on from them and ends with the same bits.
 
@@ -51,10 +67,24 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
     runs = {}
-    for index, (name, protocol) in enumerate(plan.schemes.items()):
-        report = progress.part_reporter(name, index, len(plan.schemes))  # `(share done) -> None`
-        with checks.scheme_name_in_errors(name):
-            runs[name] = training.train(
-                name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report, plan.rates
-            )
+    with compiling_threads() as threads:
+        prepared_schemes = one_ahead(_prepared_schemes(plan, threads))
+        for index, name in enumerate(plan.schemes):
+            report = progress.part_reporter(name, index, len(plan.schemes))  # `(share done) -> None`
+            report(0.0)
+            prepared = next(prepared_schemes)
+            with checks.scheme_name_in_errors(name):
+                runs[name] = training.train(
+                    name, prepared, plan.schedules[name], plan.study, plan.inputs, out, report, plan.rates
+                )
     return StudyResults(plan, runs)
+
+
+def _prepared_schemes(plan: Plan, threads: Executor) -> Iterator[training.PreparedTraining]:
+    """The schemes of a plan, in order, the programs of each given to the threads when it is asked for."""
+    for name, protocol in plan.schemes.items():
+        with checks.scheme_name_in_errors(name):
+            prepared = training.prepare(
+                name, protocol, plan.schedules[name], plan.study, plan.inputs, threads, plan.rates
+            )
+        yield prepared

@@ -6,6 +6,7 @@ Letters: E commits, T units sampled per worker, W workers.
 import functools
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,17 +19,16 @@ import optax
 from gcjax import compiler_options, config, engine, memory
 from gcjax.analysis import is_stalled
 from gcjax.compression import Compression
-from gcjax.engine.compressed_messages import sized_network
 from gcjax.engine.identity import run_identity
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.protocols.base import with_absences, with_known_schedule
-from gcjax.stragglers import Network
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
 from gcjax.study.rates import set_rates, with_rate
+from gcjax.study.scheduling import check_enough_units, network_of, schedule_program
 from gcjax.tasks import Task
 
 _COMPILING_SHARE = 0.7  # roughly the share of a short run that compilation takes; for the progress bar only
@@ -41,7 +41,8 @@ class SchemeRuns(NamedTuple):
       trajectory: the evaluations.
       schedule: what happened when.
       stalled: for each run, whether it came to a halt.
-      compile_seconds: wall time of tracing and compiling; on a mesh, of the whole first run.
+      compile_seconds: wall time of compiling, less what was compiled while other schemes ran; on a mesh, of the whole
+        first run.
       run_seconds: wall time of all runs together, or of the others on a mesh, with their checkpoints.
     """
 
@@ -52,87 +53,39 @@ class SchemeRuns(NamedTuple):
     run_seconds: float
 
 
-def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Schedule:
-    """The schedules of all runs, on the host.
+class PreparedTraining(NamedTuple):
+    """How a scheme is trained, and its programs.
 
-    Raises:
-      ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
+    Attributes:
+      training: arguments of `engine.run`, the same for all runs.
+      seconds: when the runs end; inf if they last as long as the durations.
+      compiled_programs: those that other threads compile; without, each is compiled where it is first called.
     """
-    network = _network_of(scheme, protocol, study, inputs)
-    schedule_arguments = inputs.durations, network, inputs.absences
-    schedule_shapes = jax.eval_shape(partial(_schedules_of_runs, protocol), *schedule_arguments)
-    memory.check_fits(
-        f"schedules of '{scheme}'",
-        memory.bytes_of_arrays(schedule_shapes),
-        "Lower num_units, num_workers or num_seeds.",
-    )
-    schedule: Schedule = jax.device_get(_schedule_program()(protocol, *schedule_arguments))
-    _check_enough_units(scheme, schedule, study)
-    return schedule
+
+    training: "_Training"
+    seconds: float
+    compiled_programs: tuple[Future[Any], ...]
 
 
-@functools.cache
-def _schedule_program() -> Any:
-    """`_schedules_of_runs`, to be compiled for each protocol and each shape of the arguments."""
-    options = compiler_options.quick_to_compile()
-    return jax.jit(_schedules_of_runs, static_argnums=0, compiler_options=options)
-
-
-def _schedules_of_runs(schedule_of_run: Any, *arguments: Any) -> Schedule:
-    """The schedules of all runs, from a function of one run and its arguments with a leading axis of runs each."""
-    return jax.vmap(schedule_of_run)(*arguments)
-
-
-def _network_of(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Network:
-    """The networks of all runs, every field [runs, ...], for messages as large as those of the scheme."""
-    params = jax.eval_shape(study.task.init, jax.random.key(0))
-    return jax.vmap(lambda network: sized_network(network, study.compression_of(scheme), params, protocol))(
-        inputs.network
-    )
-
-
-def _check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:
-    """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
-    earliest_horizon = float(np.min(schedule.horizon))
-    if study.seconds is not None and earliest_horizon < study.seconds:
-        units_and_a_tenth = 1.1 * study.num_units  # to spare
-        enough_units = int(units_and_a_tenth * study.seconds / max(earliest_horizon, 1e-9)) + 1
-        raise ValueError(
-            f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
-            f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "
-            "run for fewer seconds."
-        )
-
-
-def train(
+def prepare(
     scheme: str,
     protocol: Protocol,
     schedule: Schedule,
     study: Study,
     inputs: Inputs,
-    out: Path,
-    report: Callable[[float], None],
+    threads: Executor,
     rates: np.ndarray | None = None,
-) -> SchemeRuns:
-    """Trains a scheme in all runs, or goes on from their checkpoints.
+) -> PreparedTraining:
+    """Traces the programs that train a scheme, and has threads compile them; those of a mesh are left to its runs.
 
-    Args:
-      scheme: its name.
-      protocol: who waits for whom.
-      schedule: what `schedules` returned for this protocol.
-      study: what all schemes share.
-      inputs: what the runs are given.
-      out: the folder that the study writes, with the checkpoints.
-      report: called with the share that is done, in [0, 1].
-      rates: float[runs], what the updates of the scheme's optimizer are multiplied by; as it makes them if None.
+    Arguments are those of `train`, and `threads`.
 
     Raises:
-      ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run, or
-        there are rates and a mesh.
+      ValueError: if the states of all runs do not fit into memory, or there are rates and a mesh, or the scheme cannot
+        be trained.
     """
     if rates is not None and study.mesh is not None:
         raise ValueError("Rates are for runs in one program; the study has a mesh. Leave study.mesh out.")
-    report(0.0)
     seconds = np.inf if study.seconds is None else study.seconds
     is_in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
     most_commits = max(1, int(is_in_time.sum(axis=1).max()))  # of any run
@@ -147,8 +100,71 @@ def train(
         compression=study.compression_of(scheme), wrong_senders=study.wrong_senders_of(scheme), num_commits=max_commits,
         eval_every=eval_every,
     )  # fmt: skip
+    compiled_programs = (
+        () if study.mesh is not None else _compiled_by(threads, training, scheme, study, inputs, schedule, seconds)
+    )
+    return PreparedTraining(training, seconds, compiled_programs)
+
+
+def _compiled_by(
+    threads: Executor,
+    training: "_Training",
+    scheme: str,
+    study: Study,
+    inputs: Inputs,
+    schedule: Schedule,
+    seconds: float,
+) -> tuple[Future[Any], ...]:
+    """The programs of `_train_in_one_program`, traced here and compiled by threads; arguments are those of it.
+
+    Raises:
+      ValueError: if the states of all runs do not fit into memory.
+    """
+    task, data = study.task._replace(data=None), study.task.data
+    arguments = training, task, data, inputs, schedule, seconds
+    _check_states_fit(scheme, len(inputs.durations), *arguments)
+    shapes = _begin_program().eval_shape(*arguments)  # of the runs, with their schedules
+    lowered_programs = (
+        _begin_program().lower(*arguments),
+        _advance_runs.lower(
+            training, task, data, inputs._replace(params=None), shapes.unscheduled, shapes.schedule, jnp.int32(0)
+        ),
+    )
+    return tuple(threads.submit(program.compile) for program in lowered_programs)
+
+
+def train(
+    scheme: str,
+    prepared: PreparedTraining,
+    schedule: Schedule,
+    study: Study,
+    inputs: Inputs,
+    out: Path,
+    report: Callable[[float], None],
+    rates: np.ndarray | None = None,
+) -> SchemeRuns:
+    """Trains a scheme in all runs, or goes on from their checkpoints.
+
+    Args:
+      scheme: its name.
+      prepared: what `prepare` returned for this scheme.
+      schedule: what `schedules` returned for its protocol.
+      study: what all schemes share.
+      inputs: what the runs are given.
+      out: the folder that the study writes, with the checkpoints.
+      report: called with the share that is done, in [0, 1].
+      rates: float[runs], what the updates of the scheme's optimizer are multiplied by; as it makes them if None.
+
+    Raises:
+      ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run.
+    """
+    training, seconds, compiled_programs = prepared
     if study.mesh is None:
+        begin_time = time.perf_counter()
+        for program in compiled_programs:
+            program.result()  # of a future: waits for it
         runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates)
+        runs = runs._replace(begin_time=begin_time)
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
     memory.forget_programs()  # of the schemes until now
@@ -267,7 +283,6 @@ def _train_in_one_program(
 
     begin_time = time.perf_counter()
     arguments = training, task, data, inputs, schedule, seconds
-    _check_states_fit(scheme, len(inputs.durations), *arguments)
     initial = _begin_program()(*arguments)
     if rates is not None:
         initial = initial._replace(state=set_rates(initial.state, rates))
@@ -282,9 +297,9 @@ def _train_in_one_program(
         )
     loss_feedback = training.protocol.loss_feedback
     if loss_feedback is not None:  # the schedule that the losses led to
-        network = _network_of(scheme, training.protocol, study, inputs)
-        schedule_in_time = _schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
-        _check_enough_units(scheme, schedule_in_time, study)
+        network = network_of(scheme, training.protocol, study, inputs)
+        schedule_in_time = schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
+        check_enough_units(scheme, schedule_in_time, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule_in_time))
     ended_runs = _ended_runs(runs.trajectory, runs.schedule, schedule, begin_time, compile_end_time)
     engine.check(runs, training.protocol)

@@ -1,7 +1,9 @@
 """Schemes under several conditions, on one device and on a mesh."""
 
 import dataclasses
+import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -9,6 +11,7 @@ import pytest
 
 from gcjax import config, engine, memory, progress, protocols, stragglers, tasks
 from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
+from gcjax.study.compiled_ahead import one_ahead
 
 W = 4
 SLOW = stragglers.shifted_exponential(shift=1.0, mean=0.1)
@@ -28,6 +31,32 @@ STUDY = Study(
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return run(plan(STUDY, SCHEMES, CONDITIONS), out=tmp_path_factory.mktemp("study"), progress=progress.silent())
+
+
+def test_programs_are_compiled_by_other_threads_and_once(tmp_path):
+    """Of each scheme one for its schedules, one to begin and one to go on: what is compiled ahead is what is called."""
+    compiled, study = [], dataclasses.replace(STUDY, num_evals=2, num_units=7)
+    names = ("jit(_schedules_of_runs)", "jit(_begin_runs)", "jit(_advance_runs)")
+
+    def listen(event, duration_secs, fun_name=None, **kwargs):
+        if "backend_compile" in event and fun_name in names:
+            compiled.append((fun_name, threading.current_thread() is threading.main_thread()))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        run(plan(study, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent())
+    finally:
+        forget = getattr(jax.monitoring, "unregister_event_duration_listener", None)  # JAX 0.8.0 has none
+        if forget is not None:
+            forget(listen)
+    assert sorted(compiled) == sorted((name, False) for name in names for _ in SCHEMES)
+
+
+def test_an_item_is_made_before_the_one_in_front_of_it_is_given():
+    made = []
+    given = [(item, list(made)) for item in one_ahead(made.append(i) or i for i in range(3))]
+    assert given == [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1, 2])]
+    assert list(one_ahead("a")) == ["a"] and not list(one_ahead(()))
 
 
 @pytest.mark.slow

@@ -1,0 +1,78 @@
+"""The schedules of one scheme in all runs of a study."""
+
+import functools
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from gcjax import compiler_options, memory
+from gcjax.engine.compressed_messages import sized_network
+from gcjax.protocols import Protocol, Schedule
+from gcjax.stragglers import Network
+from gcjax.study.base import Study
+from gcjax.study.inputs import Inputs
+
+
+def lowered_program(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> jax.stages.Lowered:
+    """The program that `schedules` calls; once it is compiled, that does not compile it.
+
+    Raises:
+      ValueError: if the schedules do not fit into memory.
+    """
+    arguments = _arguments(scheme, protocol, study, inputs)
+    shapes = jax.eval_shape(partial(_schedules_of_runs, protocol), *arguments)
+    memory.check_fits(
+        f"schedules of '{scheme}'", memory.bytes_of_arrays(shapes), "Lower num_units, num_workers or num_seeds."
+    )
+    return schedule_program().lower(protocol, *arguments)
+
+
+def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Schedule:
+    """The schedules of all runs, on the host.
+
+    Raises:
+      ValueError: if the sampled units do not last for the time asked for.
+    """
+    schedule: Schedule = jax.device_get(schedule_program()(protocol, *_arguments(scheme, protocol, study, inputs)))
+    check_enough_units(scheme, schedule, study)
+    return schedule
+
+
+def _arguments(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> tuple[Any, ...]:
+    """Of the simulation, with a leading axis of runs each: durations, networks, absences."""
+    return inputs.durations, network_of(scheme, protocol, study, inputs), inputs.absences
+
+
+@functools.cache
+def schedule_program() -> Any:
+    """`_schedules_of_runs`, to be compiled for each protocol and each shape of the arguments."""
+    options = compiler_options.quick_to_compile()
+    return jax.jit(_schedules_of_runs, static_argnums=0, compiler_options=options)
+
+
+def _schedules_of_runs(schedule_of_run: Any, *arguments: Any) -> Schedule:
+    """The schedules of all runs, from a function of one run and its arguments with a leading axis of runs each."""
+    return jax.vmap(schedule_of_run)(*arguments)
+
+
+def network_of(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> Network:
+    """The networks of all runs, every field [runs, ...], for messages as large as those of the scheme."""
+    params = jax.eval_shape(study.task.init, jax.random.key(0))
+    return jax.vmap(lambda network: sized_network(network, study.compression_of(scheme), params, protocol))(
+        inputs.network
+    )
+
+
+def check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:
+    """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
+    earliest_horizon = float(np.min(schedule.horizon))
+    if study.seconds is not None and earliest_horizon < study.seconds:
+        units_and_a_tenth = 1.1 * study.num_units  # to spare
+        enough_units = int(units_and_a_tenth * study.seconds / max(earliest_horizon, 1e-9)) + 1
+        raise ValueError(
+            f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
+            f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "
+            "run for fewer seconds."
+        )
