@@ -48,11 +48,13 @@ def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any
     if not _NEEDS_MARKS or jax.default_backend() != "cpu":
         return loop(state)
     program, result_shapes = jax.make_jaxpr(loop, return_shape=True)(state)
-    run = jax.jit(lambda constants, leaves: jax.core.eval_jaxpr(program.jaxpr, constants, *leaves))
+    run: Callable[..., list[jax.Array]] = jax.jit(
+        lambda constants, leaves: jax.core.eval_jaxpr(program.jaxpr, constants, *leaves)
+    )
     outer_loop, *others = _operations(program.jaxpr)
     if outer_loop == "while" and _POSSIBLE.issuperset(others):
         run = _marked(run)
-    return jax.tree.structure(result_shapes).unflatten(run(program.consts, jax.tree.leaves(state)))
+    return jax.tree.unflatten(jax.tree.structure(result_shapes), run(program.consts, jax.tree.leaves(state)))
 
 
 def _marked(run: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:

@@ -49,17 +49,18 @@ def check_state_fits_at_begin(begin: Any, program: Hashable, *arrays: Any) -> No
     """
     leaves, structure = jax.tree.flatten(arrays)
     types = tuple(map(jax.typeof, leaves))
-    check_state_fits(_shapes_at_begin(begin, program, structure, types, jax.config.jax_enable_x64))
+    float_type = jax.dtypes.canonicalize_dtype("float64").name
+    check_state_fits(_shapes_at_begin(begin, program, structure, types, float_type))
 
 
 @lru_cache(maxsize=128)
-def _shapes_at_begin(begin: Any, program: Hashable, structure: Any, types: tuple[Any, ...], has_64_bits: bool) -> Run:
+def _shapes_at_begin(begin: Any, program: Hashable, structure: Any, types: tuple[Any, ...], float_type: str) -> Run:
     """The run that `begin` makes of arrays of these types, with shapes and dtypes instead of its arrays.
 
     They are kept, since JAX takes half a millisecond to tell them, also for a function that it has traced before.
-    Whether there are types of 64 bits decides what `begin` makes.
+    The type of floats, of 32 or 64 bits, decides what `begin` makes.
     """
-    del has_64_bits
+    del float_type
     shapes: Run = begin.eval_shape(program, *structure.unflatten(types))
     return shapes
 
