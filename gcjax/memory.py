@@ -3,6 +3,7 @@
 What is counted are only the arrays that are made in any case, so that nothing is refused that could run.
 """
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ def available_bytes() -> int:
     return bytes_of_process * jax.process_count()
 
 
+@functools.cache
 def machine_bytes() -> int:
-    """Bytes of the machine, or of the container if it has fewer."""
+    """Bytes of the machine, or of the container if it has fewer; read once."""
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
     return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import read_first
 
+_PAIR = 2
+
 
 def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values: Any) -> Any:
     """The values of all workers after some of them have averaged theirs.
@@ -28,6 +30,8 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
 
     if members is None:
         return averages(values)
+    if members.size == _PAIR:
+        return _values_after_averaging_of_two(members, matrix, values)
     new_rows = read_first(members[0], lambda values: averages(jax.tree.map(lambda x: x[members], values)), values)
 
     def write_row(k: jax.Array, values: Any) -> Any:
@@ -38,6 +42,30 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
 
     # On a CPU a scatter of all rows takes longer.
     return jax.lax.fori_loop(0, members.size, write_row, values)
+
+
+def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values: Any) -> Any:
+    """The same for two members, without a product of matrices, which takes longer for so few rows.
+
+    Arguments are those of `values_after_averaging`.
+    """
+
+    def averages_of_row(values: Any) -> list[Any]:
+        """The new row of each member, a pytree without the axis of the workers."""
+        first, second = (
+            jax.tree.map(lambda x, w=worker: jax.lax.dynamic_index_in_dim(x, w, keepdims=False), values)
+            for worker in members
+        )
+        return [
+            jax.tree.map(lambda x, y, f=factors: f[0].astype(x.dtype) * x + f[1].astype(y.dtype) * y, first, second)
+            for factors in matrix
+        ]
+
+    for worker, row in zip(members, read_first(members[0], averages_of_row, values), strict=True):
+        values = jax.tree.map(
+            lambda x, new, w=worker: jax.lax.dynamic_update_index_in_dim(x, new, w, axis=0), values, row
+        )
+    return values
 
 
 def local_states_after_mixing(members: jax.Array | None, matrix: jax.Array, local_states: Any) -> Any:

@@ -33,7 +33,7 @@ from gcjax.engine.program import (
 )
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, run_at_start
-from gcjax.engine.state_memory import check_state_fits
+from gcjax.engine.state_memory import check_state_fits, check_state_fits_at_begin
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
 from gcjax.engine.validation import (
     check_commits,
@@ -326,7 +326,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
     """
     options, put_on_devices = program.options, program.options.layout.put_on_devices
     if resume.run is None:
-        check_state_fits(_begin.eval_shape(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params))
+        check_state_fits_at_begin(_begin, program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
     schedule, data, rng_key, params, durations_and_network = put_on_devices(arrays)
     run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     last_eval, looks_at_loss = _last_eval(resume, schedule), durations_and_network is not None

@@ -1,5 +1,9 @@
 """What the state of a run takes in memory, said before anything of it is allocated."""
 
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Any
+
 import jax
 
 from gcjax import memory
@@ -30,6 +34,35 @@ def check_state_fits(run: Run) -> None:
         f"{words} {memory.size_text(bytes_of_part[part])}" for part, words in _WORDS.items() if bytes_of_part[part]
     )
     memory.check_fits(f"the states of a run ({parts})", num_bytes, _advice(run.state, num_bytes))
+
+
+def check_state_fits_at_begin(begin: Any, program: Hashable, *arrays: Any) -> None:
+    """Checks that the state that `begin(program, *arrays)` would make fits into memory, without making it.
+
+    Args:
+      begin: a jitted function of a static argument and arrays, which returns a `Run`.
+      program: its static argument.
+      *arrays: the others, pytrees.
+
+    Raises:
+      ValueError: as `check_state_fits`.
+    """
+    leaves, structure = jax.tree.flatten(arrays)
+    types = tuple(map(jax.typeof, leaves))
+    float_type = jax.dtypes.canonicalize_dtype("float64").name
+    check_state_fits(_shapes_at_begin(begin, program, structure, types, float_type))
+
+
+@lru_cache(maxsize=128)
+def _shapes_at_begin(begin: Any, program: Hashable, structure: Any, types: tuple[Any, ...], float_type: str) -> Run:
+    """The run that `begin` makes of arrays of these types, with shapes and dtypes instead of its arrays.
+
+    They are kept, since JAX takes half a millisecond to tell them, also for a function that it has traced before.
+    The type of floats, of 32 or 64 bits, decides what `begin` makes.
+    """
+    del float_type
+    shapes: Run = begin.eval_shape(program, *structure.unflatten(types))
+    return shapes
 
 
 def _advice(state: State, num_bytes: int) -> str:

@@ -10,6 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View, slowest_clock
+from gcjax.protocols.simulation.worker_selection import with_entry
 from gcjax.stragglers.network import Network
 
 
@@ -98,8 +99,8 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
         """
         pushes: _Pushes = view.memory
         pushes = pushes._replace(
-            previous_time=pushes.previous_time.at[worker].set(pushes.last_time[worker]),
-            last_time=pushes.last_time.at[worker].set(view.now),
+            previous_time=with_entry(pushes.previous_time, worker, pushes.last_time[worker]),
+            last_time=with_entry(pushes.last_time, worker, view.now),
         )
         num_left = pushes.num_granted[worker]
         num_ahead = view.clock[worker] - slowest_clock(view)  # the clock counts the pushes of each worker
@@ -110,8 +111,8 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
         num_left = jnp.where(needs_grant, _num_steps_to_grant(pushes, view, worker, max_granted, max_steps), num_left)
         num_left_after_next = (num_left - 1).clip(0)  # without the step that begins now
         return pushes._replace(
-            num_granted=pushes.num_granted.at[worker].set(num_left_after_next),
-            may_go_on=pushes.may_go_on.at[worker].set(num_left > 0),
+            num_granted=with_entry(pushes.num_granted, worker, num_left_after_next),
+            may_go_on=with_entry(pushes.may_go_on, worker, num_left > 0),
         )
 
     def ready(view: View) -> jax.Array:

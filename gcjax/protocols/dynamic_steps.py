@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.worker_selection import with_entry
 
 
 def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
@@ -28,11 +29,11 @@ def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
         """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one."""
         num_units, seconds = view.memory
         own_seconds = view.compute_seconds / num_units[worker].astype(view.now.dtype)
-        seconds = seconds.at[worker].set(own_seconds)
+        seconds = with_entry(seconds, worker, own_seconds)
         has_speed = own_seconds > 0  # units of no length are as fast as can be
         steps = num_local_steps * seconds.min() / jnp.where(has_speed, own_seconds, 1)
         next_units = jnp.where(has_speed, jnp.floor(steps + _ROUNDING).clip(1), num_local_steps)
-        return _Speeds(num_units.at[worker].set(next_units.astype(jnp.int32)), seconds)
+        return _Speeds(with_entry(num_units, worker, next_units), seconds)
 
     return rule._replace(
         num_units=lambda view: view.memory.num_units, memory=first_memory, remember=with_speed_of_last_turn

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.simulation.rules import Counts, Rule, View, counts_of
+from gcjax.protocols.simulation.worker_selection import with_entry
 
 
 class Commit(NamedTuple):
@@ -67,9 +68,11 @@ def with_message(view: View, worker: jax.Array, arrives: jax.Array, is_accepted:
     One that is not accepted, `is_accepted bool[]`, waits for no commit.
     """
     return view._replace(
-        clock=view.clock.at[worker].add(arrives.astype(jnp.int32)),
-        num_uncommitted=view.num_uncommitted.at[worker].add(is_accepted.astype(jnp.int32)),
-        idle=view.idle.at[worker].max(arrives),
+        clock=with_entry(view.clock, worker, view.clock[worker] + arrives.astype(jnp.int32)),
+        num_uncommitted=with_entry(
+            view.num_uncommitted, worker, view.num_uncommitted[worker] + is_accepted.astype(jnp.int32)
+        ),
+        idle=with_entry(view.idle, worker, view.idle[worker] | arrives),
     )
 
 
@@ -117,10 +120,10 @@ def without_own_messages(view: View, worker: jax.Array, are_committed: jax.Array
     They are the only ones that wait for one, and everybody is alive: then all are silent, that is without messages.
     """
     assert view.counts is not None
-    max_uncommitted = jnp.where(are_committed, 0, jnp.iinfo(jnp.int32).max)
+    num_own = jnp.where(are_committed, 0, view.num_uncommitted[worker])
     all_silent = Counts(jnp.zeros((), jnp.int32), jnp.full((), view.idle.size, jnp.int32))
     counts = jax.tree.map(lambda after, before: jnp.where(are_committed, after, before), all_silent, view.counts)
-    return view._replace(num_uncommitted=view.num_uncommitted.at[worker].min(max_uncommitted), counts=counts)
+    return view._replace(num_uncommitted=with_entry(view.num_uncommitted, worker, num_own), counts=counts)
 
 
 def _with_counts(view: View) -> View:

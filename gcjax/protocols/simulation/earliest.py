@@ -12,6 +12,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from gcjax.protocols.simulation.worker_selection import with_entry
+
 _MAX_SINGLE_BLOCK = 32
 """Up to so many times are one block."""
 
@@ -31,7 +33,7 @@ def earliest_of_blocks(times: jax.Array) -> jax.Array:
 def with_changed_time(earliest_by_block: jax.Array, times: jax.Array, index: jax.Array) -> jax.Array:
     """float[B]: the same after the time at `index int32[]` has changed; `times float[W]` have it already."""
     block = index // block_size(times.size)
-    return earliest_by_block.at[block].set(_times_of_block(times, block)[1].min())
+    return with_entry(earliest_by_block, block, _times_of_block(times, block)[1].min())
 
 
 def index_of_earliest(earliest_by_block: jax.Array, times: jax.Array) -> jax.Array:

@@ -20,13 +20,14 @@ from gcjax.protocols.simulation.event_state import (
     WorkerStates,
     packed,
     replace_where,
+    with_ended_turn,
     with_ended_turns,
 )
 from gcjax.protocols.simulation.presence import nobody_has_changed, will_change, with_last_version
 from gcjax.protocols.simulation.rules import Counts, View, num_messages
 from gcjax.protocols.simulation.turn_queue import TurnQueue
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
-from gcjax.protocols.simulation.worker_selection import EVERYBODY, WorkerSelection
+from gcjax.protocols.simulation.worker_selection import EVERYBODY, WorkerSelection, with_entry
 from gcjax.stragglers.absences import Changes
 
 _NUM_LOST_UNITS = 1
@@ -67,10 +68,10 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             )
         ),
         ended_turns=PackedTurns(
-            jnp.broadcast_to(no_turn_integers, (num_turns, num_workers, len(INTEGERS))),
-            jnp.full((num_turns, num_workers, len(FLOATS)), jnp.inf, dtype),
+            jnp.broadcast_to(no_turn_integers, (num_turns + 1, num_workers, len(INTEGERS))),
+            jnp.full((num_turns + 1, num_workers, len(FLOATS)), jnp.inf, dtype),
         ),
-        time=jnp.full(num_commits, jnp.inf, dtype),
+        time=jnp.full(num_commits + 1, jnp.inf, dtype),
         horizon=jnp.full((), jnp.inf, dtype),
         is_running=jnp.ones((), bool),
         server_free_time=jnp.zeros((), dtype),
@@ -240,17 +241,17 @@ class Queue(TurnQueue):
             turn = replace_where(turn, arrives, position=num_in_front)
         own_states = own_states._replace(current_turns=packed(turn), idle=own_states.idle | arrives)
         own_states = replace_where(own_states, arrives, phase=IDLE, phase_end=jnp.inf)
-        state = with_ended_turns(state, arrives, worker[None], own_states.current_turns, num_turns)
+        state = with_ended_turn(state, arrives, worker, own_states.current_turns, num_turns)
         state = self.with_earliest_phase_ends(
             state.with_worker_states(WorkerSelection(worker), own_states), WorkerSelection(worker)
         )
-        out_of_bounds = state.time.size
-        commit_number = jnp.where(happens, view.num_commits, out_of_bounds)  # out of bounds: dropped
+        unused_entry = state.time.size - 1
+        commit_number = jnp.where(happens, view.num_commits, unused_entry)
         remembers = arrives if self._has_events_without_message else jnp.ones((), bool)
         compute_seconds = jnp.where(arrives, (turn.stop - turn.compute_start)[0], view.compute_seconds)
         view = state.view._replace(compute_seconds=compute_seconds)
         state = state._replace(
-            time=state.time.at[commit_number].set(view.now, mode="drop"),
+            time=with_entry(state.time, commit_number, view.now),
             asks_everybody=state.asks_everybody | happens,
             view=decisions.with_memory(self.rule, view, worker, remembers, happens),
         )
@@ -311,14 +312,7 @@ class Queue(TurnQueue):
             stop=jnp.minimum(turns.stop, now), send_start=jnp.inf, arrive=jnp.inf,
             compute_start=jnp.where(turns.compute_start > now, jnp.inf, turns.compute_start),
         )  # fmt: skip
-        workers = jnp.arange(is_cut_off.size)
         own_states = state.worker_states._replace(current_turns=packed(turns), idle=state.view.idle | is_cut_off)
         own_states = replace_where(own_states, is_cut_off, phase=IDLE, phase_end=jnp.inf)
-        state = with_ended_turns(
-            state.with_worker_states(EVERYBODY, own_states),
-            is_cut_off,
-            workers,
-            own_states.current_turns,
-            state.num_turns,
-        )
+        state = with_ended_turns(state.with_worker_states(EVERYBODY, own_states), is_cut_off)
         return self.with_earliest_phase_ends(state, EVERYBODY)

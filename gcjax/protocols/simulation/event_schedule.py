@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
+from gcjax._one_kernel import loop_in_one_kernel
 from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_queue import Queue, initial_state
-from gcjax.protocols.simulation.event_state import IDLE, with_ended_turns
+from gcjax.protocols.simulation.event_state import IDLE, State, with_ended_turns
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
+from gcjax.protocols.simulation.turn_queue import MAX_FEW_WORKERS
 from gcjax.protocols.simulation.turns import Turns, Work, turns_record
 from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Network
@@ -116,20 +118,26 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
 
     J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
     """
+
+    def is_running(state: State) -> jax.Array:
+        """bool[]: whether something happens still."""
+        return max_over_runs(state.is_running.astype(jnp.int32)) > 0
+
     state = initial_state(queue, num_turns, num_commits)
-    state = jax.lax.while_loop(lambda s: max_over_runs(s.is_running.astype(jnp.int32)) > 0, queue.step, state)
-    state = with_ended_turns(
-        state, state.phase != IDLE, jnp.arange(queue.work.num_workers), state.current_turns, state.num_turns
-    )
-    turns = state.ended_turns.unpacked
+    # An event of a thousand workers or more takes longer in one kernel than without.
+    has_few_workers = queue.work.num_workers <= MAX_FEW_WORKERS
+    loop = loop_in_one_kernel if has_few_workers else jax.lax.while_loop
+    state = loop(is_running, queue.step, state)
+    state = with_ended_turns(state, state.phase != IDLE)
+    turns, time = jax.tree.map(lambda x: x[:-1], (state.ended_turns.unpacked, state.time))
     if queue.rule.pulls_before_push:  # what is read is the newest version when the exchange begins
-        newest_version = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
+        newest_version = jnp.searchsorted(time, turns.send_start, side="right").astype(jnp.int32)
         # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
         version = jnp.where(turns.commit >= 0, jnp.minimum(newest_version, turns.commit), newest_version)
         turns = turns._replace(version=version)
     if queue.rule.pulls_before_push and queue.changes is not None:  # a turn that was cut off has read nothing
         turns = turns._replace(version=jnp.where(jnp.isfinite(turns.send_start), turns.version, -1))
-    return turns, state.time, state.horizon
+    return turns, time, state.horizon
 
 
 def _most_messages(turns: Turns) -> jax.Array:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
+from gcjax.protocols.simulation.one_row_each import with_rows
 from gcjax.protocols.simulation.presence import Presence
 from gcjax.protocols.simulation.rules import View
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
-from gcjax.protocols.simulation.worker_selection import WorkerSelection
+from gcjax.protocols.simulation.worker_selection import WorkerSelection, with_entry
 
 IDLE, RECEIVING, COMPUTING, ANSWERING, SENDING, ARRIVING = range(6)
 
@@ -63,8 +64,8 @@ class State(NamedTuple):
       remaining_transfer: float[W], what is left of such a transfer, in full gradients.
       num_turns: int32[W], the turns that have ended so far.
       current_turns: the turn under way of each worker, or else its last one.
-      ended_turns: the turns that have ended, arrays [J, W, fields].
-      time: float[E] seconds of the commits; inf for those that have not happened.
+      ended_turns: the turns that have ended, arrays [J + 1, W, fields]; the last row means nothing.
+      time: float[E + 1] seconds of the commits; inf for those that have not happened; the last entry means nothing.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
       is_running: bool[], whether the simulation goes on.
       server_free_time: float[] seconds, when the server has dealt with the last message.
@@ -112,23 +113,41 @@ def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
     return fields._replace(**{name: jnp.where(mask, value, getattr(fields, name)) for name, value in values.items()})
 
 
-def with_ended_turns(
-    state: State, has_ended: jax.Array, worker: jax.Array, turns: PackedTurns, num_turns: jax.Array
+def with_ended_turn(
+    state: State, has_ended: jax.Array, worker: jax.Array, turn: PackedTurns, num_turns: jax.Array
 ) -> State:
-    """The state in which turns of some workers are written to the turns that have ended.
+    """The state in which the turn of one worker is written to the turns that have ended, if `has_ended bool[]`.
+
+    If it has not, it is written to the row that means nothing, so that nothing is read, and there is no scatter.
 
     Args:
       state: the simulation.
-      has_ended: bool[m], whose turns have ended.
-      worker: int32[m], the workers.
-      turns: their turns, arrays [m, fields].
-      num_turns: int32[m], how many have ended before.
+      has_ended: as said.
+      worker: int32[].
+      turn: its turn, arrays [1, fields].
+      num_turns: int32[1], how many of its turns have ended before.
     """
-    out_of_bounds = state.ended_turns.integers.shape[0]
-    entry = jnp.where(has_ended, num_turns, out_of_bounds), worker  # out of bounds: dropped
+    unused_row = state.ended_turns.integers.shape[0] - 1
+    row, first_field = jnp.where(has_ended, num_turns[0], unused_row), jnp.zeros_like(worker)
     return state._replace(
         ended_turns=PackedTurns(
-            *(rows.at[entry].set(x, mode="drop") for rows, x in zip(state.ended_turns, turns, strict=True))
+            *(
+                jax.lax.dynamic_update_slice(rows, x[None], (row, worker, first_field))
+                for rows, x in zip(state.ended_turns, turn, strict=True)
+            )
         ),
-        num_turns=state.num_turns.at[worker].add(has_ended.astype(jnp.int32)),
+        num_turns=with_entry(state.num_turns, worker, num_turns[0] + has_ended.astype(jnp.int32)),
+    )
+
+
+def with_ended_turns(state: State, has_ended: jax.Array) -> State:
+    """The state in which the turns of the workers of `has_ended bool[W]` are written to the turns that have ended.
+
+    The others' are written to the row that means nothing.
+    """
+    unused_row = state.ended_turns.integers.shape[0] - 1
+    row = jnp.where(has_ended, state.num_turns, unused_row)
+    return state._replace(
+        ended_turns=PackedTurns(*with_rows(tuple(state.ended_turns), row, tuple(state.current_turns))),
+        num_turns=state.num_turns + has_ended.astype(jnp.int32),
     )

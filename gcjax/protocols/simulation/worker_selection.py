@@ -34,3 +34,8 @@ class WorkerSelection(NamedTuple):
 
 
 EVERYBODY = WorkerSelection()
+
+
+def with_entry(values: jax.Array, worker: jax.Array, value: jax.Array) -> jax.Array:
+    """The array `[W]` with another entry of this worker, `value []`; unlike `.at[worker].set` it is no scatter."""
+    return jax.lax.dynamic_update_index_in_dim(values, value.astype(values.dtype), worker, axis=0)

@@ -1,0 +1,94 @@
+"""Loops that are compiled as one kernel on a CPU: which are marked, and that they compute the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import _one_kernel, protocols
+from gcjax._one_kernel import loop_in_one_kernel
+from gcjax.protocols.simulation.one_row_each import with_rows
+from gcjax.stragglers import Network
+
+MARK = "xla_cpu_small_call"
+STATE = jnp.zeros((), jnp.int32), jnp.linspace(0.0, 1e-3, 1000)
+has_marks = pytest.mark.skipif(
+    not _one_kernel._NEEDS_MARKS or jax.default_backend() != "cpu", reason="this XLA needs no marks"
+)
+
+
+def add_entry(carry):
+    number, values = carry
+    return number + 1, values + values[number]
+
+
+def sort(carry):
+    return carry[0] + 1, jnp.sort(-carry[1])
+
+
+def scatter(carry):
+    return carry[0] + 1, carry[1].at[carry[0]].set(7.0)
+
+
+def loop_again(carry):
+    return carry[0] + 1, jax.lax.fori_loop(0, carry[0], lambda i, values: values + 1, carry[1])
+
+
+def has_turn(carry):
+    return carry[0] < 9
+
+
+@has_marks
+@pytest.mark.parametrize(
+    ("step", "is_possible"), [(add_entry, True), (sort, False), (scatter, False), (loop_again, False)]
+)
+def test_loops_of_simple_steps_are_marked(step, is_possible):
+    lowered = jax.jit(lambda state: loop_in_one_kernel(has_turn, step, state)).lower(STATE)
+    assert (MARK in lowered.as_text()) == is_possible
+    expected = jax.jit(lambda state: jax.lax.while_loop(has_turn, step, state))(STATE)
+    for ours, theirs in zip(lowered.compile()(STATE), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
+    factors = jnp.arange(3.0)
+
+    def run(factor):
+        return loop_in_one_kernel(has_turn, lambda carry: add_entry((carry[0], factor * carry[1])), STATE)[1]
+
+    of_batch = jax.jit(jax.vmap(run)).lower(factors)
+    assert MARK not in of_batch.as_text()
+    np.testing.assert_array_equal(of_batch.compile()(factors), jnp.stack([jax.jit(run)(factor) for factor in factors]))
+
+
+@has_marks
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        protocols.ringmaster(delay_threshold=3),
+        protocols.k_sync(num_contributions=2),
+        pytest.param(protocols.ringleader(), marks=pytest.mark.slow),
+        pytest.param(protocols.dssp(), marks=pytest.mark.slow),
+        pytest.param(protocols.async_local_sgd(num_local_steps=2, dynamic=True), marks=pytest.mark.slow),
+    ],
+)
+def test_event_queues_of_few_workers_are_one_kernel(protocol):
+    few, many = jnp.ones((4, 3)), jnp.ones((4, 129))
+    assert MARK in jax.jit(protocol.schedule).lower(few, Network()).as_text()
+    assert MARK not in jax.jit(protocol.schedule).lower(many, Network()).as_text()
+
+
+@pytest.mark.parametrize("num_workers", [3, 200])
+def test_a_row_of_each_worker_is_written(num_workers):
+    generator = np.random.default_rng(0)
+    table, values = generator.normal(size=(2, 5, num_workers, 4)), generator.normal(size=(2, num_workers, 4))
+    rows = generator.integers(0, 5, (2, num_workers))
+    expected = table.copy()
+    for run in range(2):
+        expected[run, rows[run], np.arange(num_workers)] = values[run]
+    arguments = [jnp.asarray(x, jnp.float32) for x in (table, values)]
+    table, values, rows = arguments[0], arguments[1], jnp.asarray(rows, jnp.int32)
+    under_vmap = jax.vmap(with_rows)((table,), rows, (values,))[0]
+    one_by_one = jnp.stack([with_rows((table[run],), rows[run], (values[run],))[0] for run in range(2)])
+    for result in (under_vmap, one_by_one):
+        np.testing.assert_array_equal(result, expected.astype(np.float32))
