@@ -32,7 +32,7 @@ from gcjax.stragglers.network import Network
 class MessageSums(NamedTuple):
     """What rounds have shown of messages: sums over rounds, of sizes in full gradients and of seconds; float[] each."""
 
-    count: jax.Array
+    num_rounds: jax.Array
     size: jax.Array
     seconds: jax.Array
     squared_size: jax.Array
@@ -150,7 +150,7 @@ def _observed_round(candidate: Candidate, view: View) -> tuple[ObservedRound, ja
 def with_messages(sums: MessageSums, size: jax.Array, seconds: jax.Array) -> MessageSums:
     """The sums with a round more, whose messages took `seconds`, the largest of `size` full gradients; float[] each."""
     return MessageSums(
-        sums.count + 1,
+        sums.num_rounds + 1,
         sums.size + size,
         sums.seconds + seconds,
         sums.squared_size + size**2,
@@ -160,11 +160,13 @@ def with_messages(sums: MessageSums, size: jax.Array, seconds: jax.Array) -> Mes
 
 def measured_network(sums: MessageSums) -> Network:
     """The latency and the time of a full gradient that fit best, neither below 0; see the top of this file."""
-    spread = sums.count * sums.squared_size - sums.size**2
-    is_proportional = spread <= 1e-6 * sums.squared_size * sums.count  # one size so far, up to rounding
-    slope = (sums.count * sums.size_times_seconds - sums.size * sums.seconds) / jnp.where(is_proportional, 1, spread)
+    spread = sums.num_rounds * sums.squared_size - sums.size**2
+    is_proportional = spread <= 1e-6 * sums.squared_size * sums.num_rounds  # one size so far, up to rounding
+    slope = (sums.num_rounds * sums.size_times_seconds - sums.size * sums.seconds) / jnp.where(
+        is_proportional, 1, spread
+    )
     slope = slope.clip(0)
-    latency = (sums.seconds - slope * sums.size) / sums.count.clip(1)
+    latency = (sums.seconds - slope * sums.size) / sums.num_rounds.clip(1)
     is_proportional |= latency < 0
     through_zero = sums.size_times_seconds / jnp.where(sums.squared_size > 0, sums.squared_size, 1)
     return Network(

@@ -163,8 +163,7 @@ def train(
         begin_time = time.perf_counter()
         for program in compiled_programs:
             program.result()  # of a future: waits for it
-        runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates)
-        runs = runs._replace(begin_time=begin_time)
+        runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates, begin_time)
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
     memory.forget_programs()  # of the schemes until now
@@ -261,12 +260,13 @@ def _advance_runs(
 
 def _train_in_one_program(
     training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
-    report: Callable[[float], None], rates: np.ndarray | None,
+    report: Callable[[float], None], rates: np.ndarray | None, begin_time: float,
 ) -> SchemeRuns:  # fmt: skip
     """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
 
     Arguments are those of `train`, with `training` for the protocol; the runs end at `seconds`, the schedule goes on as
-    long as the durations last. With `rates` the optimizer is made by `with_rate`.
+    long as the durations last. With `rates` the optimizer is made by `with_rate`. Compiling counts from `begin_time`
+    on, by `time.perf_counter`.
     """
     task, data = study.task._replace(data=None), study.task.data
 
@@ -281,7 +281,6 @@ def _train_in_one_program(
         share = runs.state.commit.sum() / jnp.maximum(runs.info.num_commits.sum(), 1)
         report(_COMPILING_SHARE + (1 - _COMPILING_SHARE) * float(share))
 
-    begin_time = time.perf_counter()
     arguments = training, task, data, inputs, schedule, seconds
     initial = _begin_program()(*arguments)
     if rates is not None:

@@ -158,7 +158,7 @@ def test_what_a_server_has_seen_of_a_round(x64):
     memory = rule.remember(view, jnp.int32(0))
     assert memory.window.busy_seconds[0].tolist() == [1.0, 2.5, 0.0] and int(memory.num_commits) == 1
     assert memory.messages._asdict() == {
-        "count": 1.0, "size": 1.0, "seconds": 0.5, "squared_size": 1.0, "size_times_seconds": 0.5
+        "num_rounds": 1.0, "size": 1.0, "seconds": 0.5, "squared_size": 1.0, "size_times_seconds": 0.5
     }  # fmt: skip
     assert memory.window.estimates.seconds[0].tolist() == [3.0]
     unchanged = rule.remember(view._replace(num_commits=jnp.int32(0)), jnp.int32(0))
