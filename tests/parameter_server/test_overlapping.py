@@ -90,7 +90,10 @@ def test_an_error_of_the_thread_that_computes_is_raised():
     one, inbox = setup(PROTOCOLS["worker_busy overlap"]), Inbox()
     program = OverlappingProgram(one, one.protocol.local, 0)
     turns = OverlappingTurns(None, inbox, program, None, 0.0, broken)
-    order = Order(0, 0, 1, 0.25, False, False, 0.0, False, -1, -1, False)
+    order = Order(
+        turn=0, first_unit=0, num_units=1, code_row=0, weight=0.25, pulls_before_push=False, can_be_cut_off=False,
+        turn_seconds=0.0, lasts_until_stopped=False, last_arrived_turn=-1, version=-1, begins_anew=False,
+    )  # fmt: skip
     turns.begin(order, None)
     assert inbox.get(timeout=60).kind == "computed"
     with pytest.raises(ArithmeticError, match="broken in the thread"):
