@@ -75,13 +75,13 @@ class CodedRounds:
         )
         return self.plan
 
-    def messages(self, worker: int, body: np.ndarray) -> np.ndarray | None:
+    def messages(self, worker: int, body: np.ndarray | None) -> np.ndarray | None:
         """float[M, ceil(d / L)]: the messages in a push, 0 for those that are not sent; None if it is not as planned.
 
         `body uint8[n]`: the bytes of those that the plan has the worker send.
         """
         is_sent, dtype = self.plan.is_sent[worker], self._zeros.dtype
-        if body.size != self.push_sizes.step * int(is_sent.sum()):
+        if body is None or body.size != self.push_sizes.step * int(is_sent.sum()):
             return None
         sent = body.view(dtype).reshape(-1, self._message_shape[1])
         if is_sent.all():

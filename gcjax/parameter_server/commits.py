@@ -54,7 +54,7 @@ class Commits:
             return self.coded_rounds.push_sizes
         return range(self.updates.layout.num_bytes, self.updates.layout.num_bytes + 1)
 
-    def pushed_tree(self, worker: int, body: np.ndarray) -> Any:
+    def pushed_tree(self, worker: int, body: np.ndarray | None) -> Any:
         """What the bytes `uint8[n]` of a push are: a gradient, a change, or the messages of a code.
 
         None if they are not the messages of a code that the worker was asked for.

@@ -70,11 +70,10 @@ class Coordinator:
         if now >= self._alarm_time:
             self._alarm_time = math.inf
             self._ask_rule()
-        if now < self._stops.answer_deadline:
-            return
-        silent = np.asarray(self.rule_state.view.stopped)
-        if silent.any() and self.rule_state.would_stop_without(silent, self._clock.now()):
-            self._go_on_without_silent(silent)
+        if now >= self._stops.answer_deadline:
+            silent = self.rule_state.view.stopped
+            if silent.any() and self.rule_state.would_stop_without(silent, self._clock.now()):
+                self._go_on_without_silent(silent)
 
     def handle_message(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker that has been let in; one that belongs to no turn under way is ignored."""
@@ -179,7 +178,6 @@ class Coordinator:
         if not header["is_finite"]:
             self._handle_non_finite_push(worker)
             return
-        assert message.body is not None
         tree = self._commits.pushed_tree(worker, message.body)
         if tree is None:
             self._members.num_refused += 1
@@ -220,8 +218,7 @@ class Coordinator:
     def _note_stop(self, worker: int, header: Any) -> None:
         """Writes down when the stop that a push with this header answers was sent, heard and answered, if it does."""
         if header.get("stop_heard") is not None:
-            machine_times = [header["stop_heard"], header["send_start"]]
-            handle_start, handle_end = self._clock.from_machine_time(machine_times).tolist()
+            handle_start, handle_end = map(self._clock.from_machine_time, (header["stop_heard"], header["send_start"]))
             self.messages.add(STOP, worker, self._stop_sent_time, handle_start, handle_end)
 
     def _note_unit(self, worker: int, message: Message) -> None:
@@ -293,42 +290,31 @@ class Coordinator:
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
         log, num_units = self._commits.log, int(decision.num_units[worker])
-        first_unit = (
-            self._commits.count * self._setup.protocol.round_units
-            if self._rule.skips_undone_units
-            else log.next_unit(worker)
-        )
-        log.add_turn(
-            worker,
-            Turn(
-                first_unit=first_unit,
-                version=int(decision.version[worker]),
-                begin=now,
-                num_units=num_units,
-                code_row=int(decision.code_row[worker]),
-            ),
-        )
+        version, code_row = int(decision.version[worker]), int(decision.code_row[worker])
+        round_units = self._setup.protocol.round_units
+        first_unit = self._commits.count * round_units if self._rule.skips_undone_units else log.next_unit(worker)
+        turn = Turn(first_unit=first_unit, version=version, begin=now, num_units=num_units, code_row=code_row)
+        log.add_turn(worker, turn)
         if self._commits.coded_rounds is not None:
-            self._commits.coded_rounds.set_row(worker, int(decision.code_row[worker]))
+            self._commits.coded_rounds.set_row(worker, code_row)
         header = {
             "kind": "begin",
             "turn": log.last_turn_number(worker),
             "first_unit": first_unit,
             "num_units": num_units,
-            "code_row": int(decision.code_row[worker]),
+            "code_row": code_row,
             "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
             "pulls_before_push": self._rule.pulls_before_push,
             "can_be_cut_off": self._rule.cuts_off is not None,
             "turn_seconds": float(decision.turn_seconds[worker]),
             "lasts_until_stopped": self._rule.stop is not None,
             "last_arrived_turn": log.last_arrived_turn(worker),
-            "version": int(decision.version[worker]),
+            "version": version,
             "begins_anew": worker in self._workers_to_begin_anew,
         }
         self._workers_to_begin_anew.discard(worker)
-        self._members.send(
-            worker, Message(header, self._commits.updates.params_bytes if decision.pulls[worker] else None)
-        )
+        params_bytes = self._commits.updates.params_bytes if decision.pulls[worker] else None
+        self._members.send(worker, Message(header, params_bytes))
 
     def _send_exchange(self, worker: int) -> None:
         """Sends the newest parameters to a worker that asks for them before it pushes; its turn has this version."""
@@ -346,8 +332,8 @@ class Coordinator:
         """Asks the workers `asked bool[W]`, whose turns are stopped, for a push."""
         self._stop_sent_time = self._clock.now()
         for worker in np.flatnonzero(asked).tolist():
-            header = {**self._stops.header(worker), "turn": self._commits.log.last_turn_number(worker)}
-            self._members.send(worker, Message(header))
+            turn_number = self._commits.log.last_turn_number(worker)
+            self._members.send(worker, Message({**self._stops.header(worker), "turn": turn_number}))
 
     def _ask_rule(self) -> None:
         """Asks the rule although nothing has happened."""
@@ -369,8 +355,8 @@ class Coordinator:
             self.rule_state.set_stopped(np.zeros_like(silent))
             self._ask_rule()
         else:
-            progress = np.asarray(self.rule_state.view.progress)
-            asked = self._stops.request_more_pushes(progress, self._workers_not_asked, self._clock.now())
+            progress, now = self.rule_state.view.progress, self._clock.now()
+            asked = self._stops.request_more_pushes(progress, self._workers_not_asked, now)
             self.rule_state.set_stopped(silent | asked)
             self._send_stops(asked)
 
@@ -398,7 +384,7 @@ class Coordinator:
     @property
     def _workers_not_asked(self) -> np.ndarray:
         """bool[W]: who is in a turn and not asked for a push, as it had done nothing when the others were asked."""
-        return self.rule_state.alive & ~self.rule_state.idle & ~np.asarray(self.rule_state.view.stopped)
+        return self.rule_state.alive & ~self.rule_state.idle & ~self.rule_state.view.stopped
 
     def _is_under_way(self, worker: int, message: Message) -> bool:
         """Whether a message belongs to the turn that the worker is in, and not to one that was cut off."""
