@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from gcjax.engine.gradients import Contribution, ContributionFunction, Inputs
@@ -53,9 +52,6 @@ def sliced_contributions(
         """This device's slice of what all commits apply, each computed where it belongs."""
         own_commits = _own_part(all_commits, axis)
         slices = jax.vmap(versions.read)(commits.version[all_commits, 0])  # one contribution a commit
-        slices = jax.tree.map(
-            lambda x, like: jnp.broadcast_to(x, (all_commits.size, *like.shape)), slices, versions.params
-        )
         own_params = jax.tree.map(_on_specs(_whole_of_own, axis), slices, specs)
 
         def contribution_of(params: Any, commit: jax.Array) -> Contribution:

@@ -53,7 +53,7 @@ def check_state_fits_at_begin(begin: Any, program: Hashable, *arrays: Any) -> No
     check_state_fits(_shapes_at_begin(begin, program, structure, types, float_type))
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)
 def _shapes_at_begin(begin: Any, program: Hashable, structure: Any, types: tuple[Any, ...], float_type: str) -> Run:
     """The run that `begin` makes of arrays of these types, with shapes and dtypes instead of its arrays.
 

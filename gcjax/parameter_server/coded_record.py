@@ -48,8 +48,9 @@ def schedule_of(
 def _progress(log: TurnLog, num_commits: int, num_rows: int) -> Any:
     """int32[E, rows of the code]: the units done in each commit by the worker of each row; -1 if none had the row."""
     progress = np.full((num_commits, num_rows), -1, np.int32)
-    for turns in log.turns:
+    for worker, turns in enumerate(log.turns):
         for turn in turns:
             if turn.version < len(log.commit_times):
-                progress[turn.version, turn.code_row] = turn.num_counted or 0
+                row = worker if turn.code_row is None else turn.code_row
+                progress[turn.version, row] = turn.num_counted or 0
     return progress

@@ -173,14 +173,11 @@ class Coordinator:
     def _handle_push(self, worker: int, message: Message) -> None:
         """Hands a push to the rule. Where turns are stopped, a push that does not answer the last stop is ignored."""
         header = message.header
-        if self._rule.stop is not None and not self._stops.accept_answer(header, self._clock.now()):
+        tree = self._commits.pushed_tree(worker, message.body)
+        if self._rule.stop is not None and not self._stops.accept_answer(header, tree, self._clock.now()):
             return
         if not header["is_finite"]:
             self._handle_non_finite_push(worker)
-            return
-        tree = self._commits.pushed_tree(worker, message.body)
-        if tree is None:
-            self._members.num_refused += 1
             return
         now = self._clock.next_event_time()
         self._note_push(worker, header, now)

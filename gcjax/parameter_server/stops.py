@@ -60,9 +60,12 @@ class Stops:
             header["encode"] = plan.encode[worker][plan.is_sent[worker]].tolist()
         return header
 
-    def accept_answer(self, header: Any, now: float) -> bool:
-        """Whether a push with this header answers the last stop; if so, `now` seconds is noted as the time of it."""
-        if header.get("stop_number") != self._stop_number:
+    def accept_answer(self, header: Any, tree: Any, now: float) -> bool:
+        """Whether a push with this header answers the last stop; if so, `now` seconds is noted as the time of it.
+
+        One without the arrays that were asked for, whose `tree` is None, does not.
+        """
+        if header.get("stop_number") != self._stop_number or tree is None:
             return False
         self._last_answer_time = now
         return True

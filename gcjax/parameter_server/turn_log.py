@@ -37,7 +37,7 @@ class Turn(NamedTuple):
       num_counted: the units that the plan of a code takes; None for all that ended, if the message has arrived.
       first_unit_on_version: the first unit that was computed on the version; None for all.
       is_ignored: whether the message has arrived, and the rule has ignored it.
-      code_row: the row of the code that the worker has in it.
+      code_row: the row of the code that the worker has in it; that of its own number if None.
     """
 
     first_unit: int
@@ -55,7 +55,7 @@ class Turn(NamedTuple):
     num_counted: int | None = None
     first_unit_on_version: int | None = None
     is_ignored: bool = False
-    code_row: int = 0
+    code_row: int | None = None
 
     @property
     def num_begun(self) -> int:

@@ -188,7 +188,7 @@ class _VirtualRun:
             send_report=lambda now, message: self._send_to_server(worker, now + latency, message, self._delays.report),
             send_push=lambda now, message: self._send_to_server(
                 worker,
-                now + latency + transfer * (0 if message.body is None else message.body.size / self._gradient_bytes),
+                now + latency + transfer * np.size(message.body) / self._gradient_bytes,
                 message,
                 self._delays.push,
             ),

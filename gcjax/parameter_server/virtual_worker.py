@@ -119,5 +119,6 @@ class VirtualWorker:
         if not self._goes_on_after_stop:
             self._num_begun += 1
             self._order = None
-        num_messages = len(stop["encode"]) if "encode" in stop else 1
+        is_coded = self._goes_on_after_stop
+        num_messages = len(stop["encode"]) if is_coded else 1
         self._surroundings.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))

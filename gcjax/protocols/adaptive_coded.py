@@ -55,12 +55,13 @@ def adaptive_coded(
 ) -> Protocol:
     """Coded rounds that switch among codes: each round uses the one that did best in the last `window` rounds.
 
-    A round is one of `coded`, with the code and the stopping rule that its number's choice names. The first round has
-    the first candidate. Round r chooses from what was seen of the rounds r - window, ..., r - 1, whichever codes they
-    had: for each of them and each candidate, how long it would have taken. What was not seen, because a worker was cut
-    off or had nothing left to do, is filled in (see `gcjax.protocols.observed_rounds`), so nothing is ever tried out.
-    The times of messages, which depend on L, are those of the network; a server on the real clock measures them. All of
-    this happens inside of the program of the schedule: a choice compiles nothing.
+    A round is one of `coded`, with the code and the stopping rule that its number's choice names. The first round
+    has the first candidate. Round r chooses from what was seen of the rounds r - window, ..., r - 1, whichever
+    codes they had: for each of them and each candidate, how long it would have taken. What was not seen, because a
+    worker was cut off or had nothing left to do, is filled in (see `gcjax.protocols.observed_rounds`), so no code
+    has to be tried out for its chunks. The times of messages, which depend on L, are those of the network; a server
+    on the real clock measures them. All of this happens inside of the program of the schedule: a choice compiles
+    nothing.
 
     Round r of worker w takes the units r·K, ..., r·K + K-1, with the largest load K of all candidates: the units that
     its code does not need are skipped. E = T // K, and C = P·W: column p·W + w of a commit is worker w under candidate

@@ -29,14 +29,24 @@ from gcjax.protocols.simulation.rules import Rule, View, round_begin, stopped_ru
 from gcjax.stragglers.network import Network
 
 
-class MessageSums(NamedTuple):
-    """What rounds have shown of messages: sums over rounds, of sizes in full gradients and of seconds; float[] each."""
+class MessageMoments(NamedTuple):
+    """What rounds have shown of messages, float[] each: means, and sums of products of what differs from these.
+
+    So they are exact while all messages have one size (Welford 1962).
+
+    Attributes:
+      num_rounds: that were seen.
+      size: mean, in full gradients.
+      seconds: mean.
+      size_spread: the sum of the squares of (size - mean size).
+      common_spread: the sum of (size - mean size) (seconds - mean seconds).
+    """
 
     num_rounds: jax.Array
     size: jax.Array
     seconds: jax.Array
-    squared_size: jax.Array
-    size_times_seconds: jax.Array
+    size_spread: jax.Array
+    common_spread: jax.Array
 
 
 class Memory(NamedTuple):
@@ -45,16 +55,14 @@ class Memory(NamedTuple):
     Attributes:
       unit_end: float[W, K] seconds, when each worker did each of its chunks, as far as it has in this round.
       candidate: int32[], the code of this round.
-      num_commits: int32[], the commits before the last chunk that was done.
       window: of the last rounds.
       messages: of all rounds.
     """
 
     unit_end: jax.Array
     candidate: jax.Array
-    num_commits: jax.Array
     window: Window
-    messages: MessageSums
+    messages: MessageMoments
 
 
 def adaptive_coded_rule(
@@ -62,34 +70,35 @@ def adaptive_coded_rule(
 ) -> Rule:
     """The rule of `gcjax.protocols.adaptive_coded`, of which the arguments are.
 
-    A round is stopped as one of `coded` with its code. As its commit is made, the code of the next one is chosen. A
-    commit that somebody's leaving brings is not observed, and the code stays.
+    A round is stopped as one of `coded` with its code. As its commit is made, the code of the next one is chosen. Of a
+    round in which somebody has pushed and left, nobody knows any more what was done when: it is not observed, and the
+    next one has the same code.
     """
     loads = jnp.asarray([candidate.code.assignment.loads for candidate in candidates], jnp.int32)  # [P, W]
     num_workers, load = loads.shape[1], max(candidate.code.assignment.load for candidate in candidates)
 
     def memory(num_workers: int, dtype: Any) -> Memory:
         """Before the first round, which has candidate 0."""
-        zero, no_commit = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         return Memory(
             unit_end=jnp.zeros((num_workers, load), dtype),
-            candidate=no_commit,
-            num_commits=no_commit,
+            candidate=jnp.zeros((), jnp.int32),
             window=empty_window(window_length, len(candidates), num_workers, dtype),
-            messages=MessageSums(zero, zero, zero, zero, zero),
+            messages=no_messages(dtype),
         )
 
     def remember_unit(view: View, worker: jax.Array) -> Memory:
         """The memory with the chunk that the worker has just done, counted already."""
         position = view.progress[worker] - 1
-        unit_end = view.memory.unit_end.at[worker, position].set(view.now)
-        return view.memory._replace(unit_end=unit_end, num_commits=view.num_commits)
+        return view.memory._replace(unit_end=view.memory.unit_end.at[worker, position].set(view.now))
 
     def remember(view: View, worker: jax.Array) -> Memory:
         """The memory with the round that is over, and the code of the next one, if the message has brought a commit."""
         del worker
-        is_over = view.num_commits > view.memory.num_commits
-        return jax.lax.cond(is_over, partial(_after_round, candidates, choose), lambda view: view.memory, view)
+        is_over = ~view.stopped.any()  # nobody owes a push any more
+        all_are_there = (view.alive | (view.num_uncommitted == 0)).all()  # who has pushed
+        return jax.lax.cond(
+            is_over & all_are_there, partial(_after_round, candidates, choose), lambda view: view.memory, view
+        )
 
     def stop(view: View) -> jax.Array:
         """float[] seconds, when the round stops by its code."""
@@ -115,7 +124,6 @@ def _after_round(candidates: Sequence[Candidate], choose: Callable[[Estimates], 
     window = with_round(memory.window, observed, memory.candidate, candidates, measured_network(messages))
     return memory._replace(
         candidate=chosen_candidate(choose, window.estimates),
-        num_commits=view.num_commits,
         window=window,
         messages=messages,
     )
@@ -147,28 +155,35 @@ def _observed_round(candidate: Candidate, view: View) -> tuple[ObservedRound, ja
     return observed, stop, message_size(code, progress, finish.dtype).max()
 
 
-def with_messages(sums: MessageSums, size: jax.Array, seconds: jax.Array) -> MessageSums:
-    """The sums with a round more, whose messages took `seconds`, the largest of `size` full gradients; float[] each."""
-    return MessageSums(
-        sums.num_rounds + 1,
-        sums.size + size,
-        sums.seconds + seconds,
-        sums.squared_size + size**2,
-        sums.size_times_seconds + size * seconds,
+def no_messages(dtype: Any) -> MessageMoments:
+    """Before the first round."""
+    return MessageMoments(*jnp.zeros(len(MessageMoments._fields), dtype))
+
+
+def with_messages(moments: MessageMoments, size: jax.Array, seconds: jax.Array) -> MessageMoments:
+    """The moments with a round more, whose messages took `seconds`, the largest of `size` full gradients; float[]."""
+    num_rounds = moments.num_rounds + 1
+    size_difference = size - moments.size
+    mean_size = moments.size + size_difference / num_rounds
+    mean_seconds = moments.seconds + (seconds - moments.seconds) / num_rounds
+    return MessageMoments(
+        num_rounds,
+        mean_size,
+        mean_seconds,
+        moments.size_spread + size_difference * (size - mean_size),
+        moments.common_spread + size_difference * (seconds - mean_seconds),
     )
 
 
-def measured_network(sums: MessageSums) -> Network:
+def measured_network(moments: MessageMoments) -> Network:
     """The latency and the time of a full gradient that fit best, neither below 0; see the top of this file."""
-    spread = sums.num_rounds * sums.squared_size - sums.size**2
-    is_proportional = spread <= 1e-6 * sums.squared_size * sums.num_rounds  # one size so far, up to rounding
-    slope = (sums.num_rounds * sums.size_times_seconds - sums.size * sums.seconds) / jnp.where(
-        is_proportional, 1, spread
-    )
-    slope = slope.clip(0)
-    latency = (sums.seconds - slope * sums.size) / sums.num_rounds.clip(1)
-    is_proportional |= latency < 0
-    through_zero = sums.size_times_seconds / jnp.where(sums.squared_size > 0, sums.squared_size, 1)
+    spread, mean_size, mean_seconds = moments.size_spread, moments.size, moments.seconds
+    slope = (moments.common_spread / jnp.where(spread > 0, spread, 1)).clip(0)
+    latency = mean_seconds - slope * mean_size
+    is_proportional = (spread <= 0) | (latency < 0)
+    sum_of_squares = mean_size**2 * moments.num_rounds + spread
+    sum_of_products = mean_size * mean_seconds * moments.num_rounds + moments.common_spread
+    through_zero = sum_of_products / jnp.where(sum_of_squares > 0, sum_of_squares, 1)
     return Network(
         latency=jnp.where(is_proportional, 0, latency), upload=jnp.where(is_proportional, through_zero, slope)
     )

@@ -41,8 +41,8 @@ class SchemeRuns(NamedTuple):
       trajectory: the evaluations.
       schedule: what happened when.
       stalled: for each run, whether it came to a halt.
-      compile_seconds: wall time of compiling, less what was compiled while other schemes ran; on a mesh, of the whole
-        first run.
+      compile_seconds: wall time that was waited for compiling, without tracing, and without what was compiled while
+        other schemes ran or were traced; on a mesh, of the whole first run.
       run_seconds: wall time of all runs together, or of the others on a mesh, with their checkpoints.
     """
 
@@ -166,7 +166,7 @@ def train(
         runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates, begin_time)
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
-    memory.forget_programs()  # of the schemes until now
+    memory.forget_programs()  # of the schemes until now; what is compiled ahead of the next one is then compiled again
     return runs
 
 

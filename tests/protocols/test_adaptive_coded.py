@@ -11,7 +11,7 @@ import pytest
 from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.parameter_server.rule_state import first_view
-from gcjax.protocols.adaptive_coded_rule import MessageSums, measured_network, with_messages
+from gcjax.protocols.adaptive_coded_rule import measured_network, no_messages, with_messages
 from gcjax.protocols.base import workers_of
 from gcjax.protocols.observed_rounds import Estimates, ObservedRound, likely_finish, mean_seconds
 from tests.parameters import some
@@ -147,8 +147,7 @@ def test_what_a_server_has_seen_of_a_round(x64):
     view = first_view(rule, 3)
     view = view._replace(
         now=jnp.asarray(13.0),
-        num_commits=jnp.int32(1),
-        num_uncommitted=jnp.ones(3, jnp.int32),
+        num_uncommitted=jnp.asarray([1, 1, 0], jnp.int32),
         idle=jnp.ones(3, bool),
         alive=jnp.asarray([True, True, False]),
         begin_time=jnp.full(3, 10.0),
@@ -156,13 +155,16 @@ def test_what_a_server_has_seen_of_a_round(x64):
         memory=view.memory._replace(unit_end=jnp.asarray([[11.0], [12.5], [12.0]])),
     )
     memory = rule.remember(view, jnp.int32(0))
-    assert memory.window.busy_seconds[0].tolist() == [1.0, 2.5, 0.0] and int(memory.num_commits) == 1
+    assert memory.window.busy_seconds[0].tolist() == [1.0, 2.5, 0.0]
     assert memory.messages._asdict() == {
-        "num_rounds": 1.0, "size": 1.0, "seconds": 0.5, "squared_size": 1.0, "size_times_seconds": 0.5
+        "num_rounds": 1.0, "size": 1.0, "seconds": 0.5, "size_spread": 0.0, "common_spread": 0.0
     }  # fmt: skip
     assert memory.window.estimates.seconds[0].tolist() == [3.0]
-    unchanged = rule.remember(view._replace(num_commits=jnp.int32(0)), jnp.int32(0))
-    assert int(unchanged.window.num_rounds) == 0
+    for not_over in (
+        view._replace(stopped=jnp.asarray([False, True, False])),  # somebody owes a push
+        view._replace(num_uncommitted=jnp.ones(3, jnp.int32)),  # somebody has pushed and left
+    ):
+        assert int(rule.remember(not_over, jnp.int32(0)).window.num_rounds) == 0
 
 
 def test_who_has_not_taken_part_would_not_have_finished_anything():
@@ -187,12 +189,25 @@ def test_who_has_not_taken_part_would_not_have_finished_anything():
     ],
 )
 def test_what_messages_take_is_the_line_of_least_squares(sizes, seconds, latency, upload, x64):
-    zero = jnp.zeros(())
-    sums = MessageSums(zero, zero, zero, zero, zero)
+    moments = no_messages(jnp.float64)
     for size, time in zip(sizes, seconds, strict=True):
-        sums = with_messages(sums, size, time)
-    network = measured_network(sums)
+        moments = with_messages(moments, size, time)
+    network = measured_network(moments)
     assert float(network.latency) == pytest.approx(latency) and float(network.upload) == pytest.approx(upload)
+
+
+def test_rounding_is_no_spread_of_sizes():
+    """In float32, messages of one size stay so, however many there are."""
+    seconds = jax.random.uniform(KEY, (3000,), jnp.float32, 0.2, 0.25)
+
+    def step(moments, time):
+        """The moments with a round more, twice."""
+        return (with_messages(moments, jnp.float32(1 / 3), time),) * 2
+
+    _, moments = jax.lax.scan(step, no_messages(jnp.float32), seconds)
+    network = jax.vmap(measured_network)(moments)
+    assert not network.latency.any()
+    np.testing.assert_allclose(network.upload[-1], 3 * seconds.mean(), rtol=1e-4)
 
 
 def test_the_least_mean_seconds_count_what_is_decoded():
