@@ -21,10 +21,12 @@ class UsedRows(NamedTuple):
     Attributes:
       chunks: int32[W, K], as in its assignment.
       coding: with W rows.
+      first_row: int32[], the first of them among all rows of the code.
     """
 
     chunks: jax.Array
     coding: Coding
+    first_row: jax.Array | int = 0
 
 
 @comparable
@@ -113,7 +115,7 @@ def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
     A chunk stands once in a row: of a code that has a worker compute its blocks one after the other, the coefficients
     of all slots with that chunk are added up.
     """
-    chunks, coding = _each_chunk_once(code.assignment, coding)
+    chunks, coding, _ = _each_chunk_once(code.assignment, coding)
     if code.num_alternatives == 1:
         return UsedRows(chunks, coding)
     by_alternative = functools.partial(_by_alternative, code.num_alternatives)
@@ -123,7 +125,9 @@ def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
         by_alternative(coding.decode)[used_alternative],
         coding.residual,
     )
-    return UsedRows(by_alternative(chunks)[used_alternative], rows)
+    chunks_by_alternative = by_alternative(chunks)
+    first_row = (used_alternative * chunks_by_alternative.shape[1]).astype(jnp.int32)
+    return UsedRows(chunks_by_alternative[used_alternative], rows, first_row)
 
 
 def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:

@@ -190,7 +190,7 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient, loss); `round_inputs` says what the batches are drawn from, and every device draws its own."""
-        chunks_of_worker, coding = used_rows(code, coding)  # int32[W, K], -1 pads; of the code that this round uses
+        chunks_of_worker, coding, _ = used_rows(code, coding)  # int32[W, K], -1 pads; of the code that this round uses
         gradient, (loss, _) = on_mesh(params, chunks_of_worker.clip(0), coding, round_inputs)
         return gradient, loss
 

@@ -47,7 +47,7 @@ class Messages(NamedTuple):
     Attributes:
       values: a pytree, every leaf [messages, ...].
       sender: int32[messages], whose state a message is compressed with: the worker, or w·M + m where a worker has M
-        messages; -1 where nothing is sent.
+        messages, w the row of the code where rounds use several codes; -1 where nothing is sent.
       unit: int32[messages], the unit or the round that the message is about.
       weight: float[messages, L], the factor of the message in each block of what the commit applies; 0 where nothing
         is sent.
@@ -60,8 +60,14 @@ class Messages(NamedTuple):
 
 
 def num_senders(num_workers: int, code: GradientCode | None) -> int:
-    """How many senders have a state of their own: one a worker, or one for each of its messages in a round."""
-    return num_workers if code is None else num_workers * code.num_messages
+    """How many senders have a state of their own: one a worker, or one for each of its messages in a round.
+
+    Where rounds use several codes, what a worker keeps of a message belongs to its next one under the same code.
+    """
+    if code is None:
+        return num_workers
+    num_rows = num_workers if code.num_alternatives == 1 else code.assignment.num_workers
+    return num_rows * code.num_messages
 
 
 def message_shapes(params: Any, code: GradientCode | None) -> Any:
@@ -218,19 +224,14 @@ def coded_messages(task: Task, code: GradientCode, spread: Spread) -> Contributi
 
     Arguments are those of `unit_messages`, and the code.
     """
-    if code.num_alternatives > 1:
-        raise ValueError(
-            "messages are compressed where all rounds use one code, so that what a worker keeps of a message belongs "
-            f"to its next one; this protocol switches among {code.num_alternatives} codes. Leave out the compression."
-        )
     messages_and_loss = messages_and_loss_of_round(task, code, spread)
 
     def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies, as messages in place of a gradient; unsent ones have the sender -1."""
         coded_round = round_of_commit(code, inputs, commits, commit)
         messages, loss = messages_and_loss(coded_round.params, coded_round.inputs, coded_round.coding)
-        is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [W·M], by the chunks done, int32[W]
-        sent_messages = messages._replace(sender=jnp.where(is_sent, messages.sender, -1))
+        is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [rows·M], by the chunks done, int32[rows]
+        sent_messages = messages._replace(sender=jnp.where(is_sent[messages.sender], messages.sender, -1))
         return Contribution(None, loss, coded_round.residual, sent_messages)
 
     return contribution_with_messages
@@ -258,7 +259,7 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
 
         A message is a pytree like the parameters if L = 1, else float[width] of them flattened; weights are `decode`.
         """
-        chunks_of_worker, coding = used_rows(code, coding)  # [W, K], -1 pads; each chunk once in a row
+        chunks_of_worker, coding, first_row = used_rows(code, coding)  # [W, K], -1 pads; each chunk once in a row
         chunks_and_encode = chunks_of_worker, coding.encode
         messages, losses = spread.map_entries(messages_of_worker, (params, round_inputs), chunks_and_encode)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
@@ -266,7 +267,7 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
         values = rows.astype(ravel_pytree(params)[0].dtype)
         if code.num_blocks == 1:
             values = jax.vmap(lambda row: gradient_from_blocks(row[None], params))(rows)
-        sender = jnp.arange(rows.shape[0], dtype=jnp.int32)
+        sender = first_row * code.num_messages + jnp.arange(rows.shape[0], dtype=jnp.int32)
         round_messages = Messages(
             values, sender=sender, unit=jnp.full_like(sender, round_inputs.round),
             weight=coding.decode.reshape(-1, code.num_blocks),

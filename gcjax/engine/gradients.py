@@ -250,7 +250,7 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
             """The task's loss on the batch of chunk number `chunk`."""
             return task.loss(params, *chunk_batch(task, round_inputs, chunk))
 
-        chunks_of_worker, coding = used_rows(code, coding)  # rows of the code that this round uses
+        chunks_of_worker, coding, _ = used_rows(code, coding)  # rows of the code that this round uses
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]

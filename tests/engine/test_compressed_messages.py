@@ -28,6 +28,16 @@ PROTOCOLS = {
     "uncoded": protocols.coded(codes.uncoded(W)),
     "partial L=2": protocols.coded(codes.partial(assignments.cyclic(W, load=3), num_blocks=2, rng_key=KEY)),
     "multi_message": protocols.coded(codes.multi_message(assignments.cyclic(W, load=2))),
+    "two codes": protocols.adaptive_coded(
+        {
+            "L=1": codes.partial(assignments.cyclic(W, load=2)),
+            "L=2": codes.partial(assignments.cyclic(W, load=3), num_blocks=2, rng_key=KEY),
+        },
+        choose=lambda estimates: 1 - estimates.last_candidate,
+    ),
+    "codes in groups": protocols.grouped(
+        groups=((2, 0), (3, 1)), code=codes.partial(assignments.from_matrix([[1, 0], [1, 0], [0, 1], [0, 1]]))
+    ),
     "local_sgd": protocols.local_sgd(num_local_steps=2),
     "streaming_diloco": protocols.streaming_diloco(
         num_local_steps=2, num_fragments=2, overlap_steps=1, local_share=0.5, outer=SGD
@@ -90,8 +100,9 @@ def messages_of_commit(schedule, e, versions, code):
             if w >= 0:
                 yield w, gradient(versions[v], task.unit_batch(task.data, batch_key, w, n), w, n), np.array([weight])
         return
-    coding = code.plan(schedule.work[e])
-    sent = np.asarray(code.sent(schedule.work[e]))
+    work = np.maximum(schedule.work[e], 0)  # -1 in rows that are not used
+    coding = code.plan(work)
+    sent = np.asarray(code.sent(work))
     gradients = [gradient(versions[-1], task.chunk_batch(task.data, batch_key, c, e), c, e) for c in range(W)]
     blocks = [np.pad(g, (0, -g.size % code.num_blocks)).reshape(code.num_blocks, -1) for g in gradients]
     for w, m in np.argwhere(sent):
@@ -101,13 +112,23 @@ def messages_of_commit(schedule, e, versions, code):
         yield w * code.num_messages + m, message, decode * float(schedule.weight[e, w])
 
 
+@pytest.mark.parametrize("name", ["two codes", "codes in groups"])
+def test_a_compression_that_loses_nothing_changes_nothing_where_rounds_use_several_codes(name, x64):
+    d = durations(num_units=12)
+    whole, compressed = (run(name, compression, durations=d) for compression in (None, C.top_k(share=1.0)))
+    assert whole.info.num_commits >= 4
+    assert_close(compressed.params, whole.params)
+    assert_close(compressed.info.loss, whole.info.loss)
+
+
 @pytest.mark.slow("crc", "partial L=2")
 @pytest.mark.parametrize(
-    "name", some(["progressive", "crc", "partial L=2"], ["bsp", "asp", "k_batch_async", "frc", "multi_message"])
+    "name",
+    some(["progressive", "crc", "partial L=2", "two codes"], ["bsp", "asp", "k_batch_async", "frc", "multi_message"]),
 )
 def test_a_run_is_error_feedback_by_its_definition(name, x64):
     """Parameters, and what every sender still keeps, by a loop over the schedule in NumPy."""
-    found = result(name, TOP_K)
+    found = run(name, TOP_K, durations=durations(num_units=12)) if name == "two codes" else result(name, TOP_K)
     code, schedule = PROTOCOLS[name].code, found.schedule
     params = regression().init(jax.random.split(KEY)[0])
     versions, opt_state, kept = [params], SGD.init(params), {}

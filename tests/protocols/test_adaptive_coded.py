@@ -241,13 +241,11 @@ def test_messages_count(upload, blocks):
     np.testing.assert_allclose(np.diff(schedule.time), min(1 + upload, 2 + upload / 2), rtol=1e-6)
 
 
-def test_compressed_messages_of_several_codes_are_refused():
+def test_a_compression_that_differs_by_worker_is_refused():
     task = tasks.linear_regression(num_chunks=W)
-    protocol = protocols.adaptive_coded({"L=1": ONE, "L=2": TWO})
-    with pytest.raises(ValueError, match="where all rounds use one code.*switches among 2 codes"):
-        engine.run(
-            task, protocol, optax.sgd(0.1), jnp.ones((6, W)), rng_key=KEY, compression=compression.top_k(share=0.5)
-        )
+    protocol, qsgd = protocols.adaptive_coded({"L=1": ONE, "L=2": TWO}), compression.qsgd(levels=np.full(W, 3))
+    with pytest.raises(ValueError, match="differs by worker .* a protocol with messages of 10"):
+        engine.run(task, protocol, optax.sgd(0.1), jnp.ones((6, W)), rng_key=KEY, compression=qsgd)
 
 
 def test_the_workers_of_a_code_of_several_rows_are_known():
