@@ -182,16 +182,18 @@ class _VirtualRun:
     def _surroundings(self, worker: int) -> Surroundings:
         """What a worker acts on: the events of this run, after the seconds that its messages take."""
         latency = float(self._delays.latency[worker])
-        transfer = max(float(self._delays.send[worker]) - latency, 0.0)
+        gradient_seconds = max(float(self._delays.send[worker]) - latency, 0.0)
+
+        def send_push(now: float, message: Message) -> None:
+            """Lets a push arrive at the server after the seconds that its bytes take."""
+            assert message.body is not None
+            seconds = latency + gradient_seconds * message.body.size / self._gradient_bytes
+            self._send_to_server(worker, now + seconds, message, self._delays.push)
+
         return Surroundings(
             call_at=lambda time, action: self._add_event(time, action, is_at_server=False),
             send_report=lambda now, message: self._send_to_server(worker, now + latency, message, self._delays.report),
-            send_push=lambda now, message: self._send_to_server(
-                worker,
-                now + latency + transfer * np.size(message.body) / self._gradient_bytes,
-                message,
-                self._delays.push,
-            ),
+            send_push=send_push,
             end_run=self._end_run,
         )
 
