@@ -125,6 +125,22 @@ def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypa
         assert_kept_and_replayed(protocol, run)
 
 
+@pytest.mark.slow
+def test_the_code_changes_with_who_is_slow():
+    """Uncoded rounds wait for worker 1, which is twenty times slower from round 12 on; the code does without it."""
+    protocol = protocols.adaptive_coded({"uncoded": codes.uncoded(4), "L=1": CYCLIC}, window=5)
+
+    def throttle(worker, unit):
+        """5 ms, or 100 ms."""
+        return 0.1 if worker == 1 and unit >= 2 * 12 else 0.005
+
+    with jax.enable_x64(True):
+        run, _ = live_run(protocol, num_commits=30, throttle=throttle)
+        assert_kept_and_replayed(protocol, run)
+    used = protocols.used_candidate(run.schedule).tolist()
+    assert used[0] == 0 and used[-8:] == [1] * 8
+
+
 def test_a_plan_asks_only_those_whose_messages_are_needed():
     server = parameter_server.Server(setup(PROTOCOLS["coded"]), parameter_server.Limits(1))
     asked = server._coordinator._stops.request_pushes(np.array([2, 0, 2, 0], np.int32), np.ones(4, bool), now=1.0)
