@@ -51,7 +51,14 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
         raise ValueError(f"address must be one to listen at, with a free port; got {address!r}: {reason}") from None
 
 
-def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, seconds: float = 5.0) -> Connection:
+def connect(
+    address: str,
+    *,
+    max_bytes: int,
+    security: Security = NO_SECURITY,
+    seconds: float = 5.0,
+    writes_at_once: bool = False,
+) -> Connection:
     """A connection to the server at `address`, HOST:PORT.
 
     Args:
@@ -59,6 +66,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
       max_bytes: of the body of a message.
       security: the token, and the certificate by which the server is known.
       seconds: that the server may take to answer.
+      writes_at_once: whether who sends a message also writes it, and waits until that is done; else a thread does.
 
     Raises:
       Disconnected: if nobody answers there.
@@ -91,7 +99,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
         with contextlib.suppress(OSError, pa.ArrowException):
             client.close()
 
-    return _Exchange(reader, writer, max_bytes, close)
+    return _Exchange(reader, writer, max_bytes, close, writes_at_once=writes_at_once)
 
 
 class Server(flight.FlightServerBase):
@@ -179,21 +187,30 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
 
 
 class _Exchange:
-    """A `Connection`; what is sent waits in a queue for a thread that writes it."""
+    """A `Connection`; what is sent waits in a queue for a thread that writes it, or is written at once."""
 
-    def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any) -> None:
+    def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any, *, writes_at_once: bool = False) -> None:
         """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most."""
         self._reader, self._writer, self._max_bytes, self._close = reader, writer, max_bytes, close
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._is_broken = False
+        self._write_lock = threading.Lock() if writes_at_once else None
         self._sender = threading.Thread(target=self._write_all, daemon=True)
         self._sender.start()
 
     def send(self, message: Message) -> None:
-        """Puts the message into the queue."""
+        """Puts the message into the queue, or writes it."""
         if self._is_broken:
             raise Disconnected("the other side is gone.")
-        self._outbox.put(message)
+        if self._write_lock is None:
+            self._outbox.put(message)
+            return
+        try:
+            with self._write_lock:
+                self._write(message)
+        except (OSError, pa.ArrowException, StopIteration):
+            self._is_broken = True
+            raise Disconnected("the other side is gone.") from None
 
     def receive(self) -> Message:
         """Waits for the next message, whose body comes in one record batch or several.

@@ -37,7 +37,10 @@ class Contribution(NamedTuple):
 
 
 class Updates:
-    """Parameters and optimizer state. One gradient is applied in one program; of several, the sum is made first."""
+    """Parameters and optimizer state. A step is one program; of several contributions, NumPy makes the sum before it.
+
+    They come as NumPy arrays, and a program for each sum would take longer to start than the sum itself.
+    """
 
     def __init__(
         self, protocol: Protocol, optimizer: optax.GradientTransformation, rule: Rule, num_workers: int, params: Any
@@ -57,13 +60,11 @@ class Updates:
         self._params_bytes: np.ndarray | None = None
         self._last_weight, self._weight_on_device = 1.0, jnp.asarray(np.float64(1.0))
         self._apply = jax.jit(self._params_and_state_after_step)
-        self._add_weighted = jax.jit(_weighted_sum, donate_argnums=0)
 
     def warm_up(self) -> None:
         """Compiles what a commit takes."""
         zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.params)
-        total = self._add_weighted(jax.tree.map(jnp.zeros_like, self.params), zeros, np.float64(1.0))
-        jax.block_until_ready((total, self._apply(self.params, self.opt_state, zeros, self._weight_on_device)))
+        jax.block_until_ready(self._apply(self.params, self.opt_state, zeros, self._weight_on_device))
 
     @property
     def params_bytes(self) -> np.ndarray:
@@ -81,9 +82,7 @@ class Updates:
         weights = self.weights(contributions, commit)
         total, weight = contributions[0].tree, weights[0]
         if len(contributions) > 1:
-            total, weight = jax.tree.map(lambda x: jnp.asarray(weight, x.dtype) * x, total), np.float64(1.0)
-            for contribution, other_weight in zip(contributions[1:], weights[1:], strict=True):
-                total = self._add_weighted(total, contribution.tree, other_weight)
+            total, weight = _weighted_sum([c.tree for c in contributions], weights), np.float64(1.0)
         if weight != self._last_weight:  # else it need not be sent to the device again
             self._last_weight, self._weight_on_device = weight, jnp.asarray(weight)
         self.params, self.opt_state = self._apply(self.params, self.opt_state, total, self._weight_on_device)
@@ -124,6 +123,15 @@ class Updates:
         return optax.apply_updates(params, updates), opt_state
 
 
-def _weighted_sum(total: Any, tree: Any, weight: jax.Array) -> Any:
-    """`total + weight * tree`."""
-    return jax.tree.map(lambda x, y: x + weight.astype(y.dtype) * y, total, tree)
+def _weighted_sum(trees: Sequence[Any], weights: np.ndarray) -> Any:
+    """The sum of C trees of NumPy arrays by `weights float64[C]`, in the types of the arrays."""
+
+    def weighted_sum_of_leaf(*leaves: np.ndarray) -> np.ndarray:
+        """The sum of the C arrays."""
+        weighted = (np.asarray(w, leaf.dtype) * leaf for leaf, w in zip(leaves, weights, strict=True))
+        total = next(weighted)
+        for other in weighted:
+            total += other  # in place, unless the leaf is a number
+        return total
+
+    return jax.tree.map(weighted_sum_of_leaf, *trees)

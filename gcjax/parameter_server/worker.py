@@ -76,7 +76,9 @@ def work(
     deadline = time.monotonic() + patience
     while True:
         try:
-            connection = flight.connect(address, max_bytes=layout.num_bytes, security=security)
+            connection = flight.connect(
+                address, max_bytes=layout.num_bytes, security=security, writes_at_once=worker_process.sends_when_idle
+            )
             with contextlib.closing(connection):
                 if worker_process.serve(connection, layout):
                     return worker_process.report
@@ -101,13 +103,21 @@ class _Worker:
         self._last_pushed_turn = -1  # its number
         self._warm_up()
 
+    @property
+    def sends_when_idle(self) -> bool:
+        """Whether it computes nothing while it sends."""
+        return not isinstance(self._program, OverlappingProgram)
+
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
         """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone.
 
         `layout`: of the parameters in a message.
         """
         self._add_to_report(num_connections=1)
-        lease, clock_offset = self._join_server(connection)
+        lease_and_offset = self._join_server(connection)
+        if lease_and_offset is None:
+            return True
+        lease, clock_offset = lease_and_offset
         inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
         has_ended = threading.Event()
@@ -171,8 +181,11 @@ class _Worker:
         jax.block_until_ready(self._program.warm_up_push())
         self._program.give_up_turn()
 
-    def _join_server(self, connection: Connection) -> tuple[float, float]:
-        """Says who the worker is; returns the seconds of its lease, and those to add to its clock for the server's."""
+    def _join_server(self, connection: Connection) -> tuple[float, float] | None:
+        """Says who the worker is; returns the seconds of its lease, and those to add to its clock for the server's.
+
+        None if the run is done by then.
+        """
         connection.send(
             Message(
                 {
@@ -189,6 +202,8 @@ class _Worker:
             send_time = time.monotonic()
             connection.send(Message({"kind": "ping"}))
             answer = connection.receive()
+            if answer.kind == "end":
+                return None
             if answer.kind == "refused":
                 raise (Disconnected if answer.header["may_try_again"] else Refused)(answer.header["why"])
             ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))

@@ -18,6 +18,8 @@ from tests.parameter_server.runs import setup
 class Connection:
     """Says what it is told to; after its last message it is lost, and nothing can be sent but pings and hello."""
 
+    is_done_before = False
+
     def __init__(self, *messages):
         self.messages, self.sent, self.is_lost = list(messages), [], threading.Event()
 
@@ -28,7 +30,7 @@ class Connection:
         self.sent.append(message.kind)
 
     def receive(self):
-        if "ready" not in self.sent:
+        if "ready" not in self.sent and not self.is_done_before:
             return Message({"kind": "pong", "now": 0.0, "lease": 1000.0})
         if not self.messages:
             self.is_lost.set()
@@ -70,6 +72,11 @@ def test_a_run_that_is_done_while_a_turn_is_under_way_is_done():
     assert served(begin(), Message({"kind": "end"}))
     with pytest.raises(Disconnected):
         served(begin())
+
+
+def test_a_run_that_is_done_before_a_worker_has_joined_is_done(monkeypatch):
+    monkeypatch.setattr(Connection, "is_done_before", True)
+    assert served(Message({"kind": "end"}))
 
 
 def test_a_refusal_that_comes_late_is_one():

@@ -1,5 +1,7 @@
 """What contributions weigh at the server."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -27,3 +29,20 @@ def test_each_push_of_a_learner_has_the_share_of_all_its_steps():
 def test_what_weighs_by_staleness_is_asked_push_by_push():
     protocol = protocols.staleness_aware(num_contributions=2)
     assert weights(protocol, [(2, 1, 1), (2, 3, 1)]) == pytest.approx([1 / 4, 1 / 2])
+
+
+def test_a_step_is_with_the_weighted_sum_in_the_types_of_the_leaves(x64):
+    protocol = protocols.staleness_aware(num_contributions=2)
+    params = {"vector": jnp.zeros(2, jnp.float32), "number": jnp.zeros((), jnp.float64)}
+    updates = Updates(protocol, optax.sgd(1.0), protocol.rule(NUM_WORKERS), NUM_WORKERS, params)
+    trees = [{"vector": np.float32([8, 16 * k]), "number": np.asarray(4.0 * k)} for k in (1, 2)]
+    for tree in trees:  # as what came in a message
+        for leaf in tree.values():
+            leaf.flags.writeable = False
+    versions = 1, 3  # in commit 3: weights 1/4 and 1/2
+    loss = updates.commit(
+        [Contribution(k, 0, version, 1, loss=3.0 * k, tree=trees[k]) for k, version in enumerate(versions)], commit=3
+    )
+    assert updates.params["vector"].tolist() == [-6, -20] and updates.params["number"] == -5
+    assert [x.dtype for x in jax.tree.leaves(updates.params)] == [jnp.float64, jnp.float32]
+    assert loss == pytest.approx(2.0)
