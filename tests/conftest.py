@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import signal
+import threading
 
 NUM_DEVICES = os.environ.get("GCJAX_TEST_DEVICES", "8")
 FLAGS = [os.environ.get("XLA_FLAGS", ""), f"--xla_force_host_platform_device_count={NUM_DEVICES}"]
@@ -46,7 +47,27 @@ def pytest_addoption(parser):
     parser.addoption("--part", metavar="K/N", default="0/1", help="of the chosen tests every N-th, from number K on")
 
 
+def share_contexts_of_lowering(num_programs=32):
+    """So many programs in a row share one, since to make it takes half the time of lowering a small program."""
+    try:
+        from jax._src.interpreters import mlir
+
+        make_context = mlir.make_ir_context
+    except (ImportError, AttributeError):  # another version of JAX
+        return
+    of_thread = threading.local()
+
+    def shared_context():
+        if getattr(of_thread, "num_left", 0) == 0:
+            of_thread.context, of_thread.num_left = make_context(), num_programs
+        of_thread.num_left -= 1
+        return of_thread.context
+
+    mlir.make_ir_context = shared_context
+
+
 def pytest_sessionstart():
+    share_contexts_of_lowering()
     link_all(COMMON, PROGRAMS)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; processes would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
