@@ -1,9 +1,15 @@
-"""The server's table of the mean gradients of all workers (`LocalWork.gradient_table`)."""
+"""The server's table of the mean gradients of all workers (`LocalWork.gradient_table`).
+
+A commit steps with the mean over the table. Few workers change it, so that the change is added to the mean before; a
+sum over the whole table, which clears the rounding of these additions, is made every W commits only.
+"""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from gcjax.engine.mixing import mean_over_workers
 
 
 def mean_gradient_after_contribution(
@@ -26,3 +32,21 @@ def mean_gradient_after_contribution(
         mean_gradient,
         gradient_sum,
     )
+
+
+def mean_after_commit(mean: Any, change: Any, table: Any, commit: jax.Array) -> Any:
+    """The mean over the table after a commit.
+
+    Args:
+      mean: before it, a pytree.
+      change: of the mean, by what the commit has changed in the table.
+      table: after it, every leaf [W, ...].
+      commit: int32[], the number of the commit.
+    """
+    num_workers = jax.tree.leaves(table)[0].shape[0]
+    return jax.lax.cond(
+        commit % num_workers == 0,
+        lambda mean, change, table: mean_over_workers(table),
+        lambda mean, change, table: jax.tree.map(jnp.add, mean, change),
+        mean, change, table,
+    )  # fmt: skip

@@ -28,6 +28,8 @@ class LocalState(NamedTuple):
       params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
         while it is computed.
       servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
+      table_mean: the mean of the parameters over all owners, without their axis; None unless they are a table
+        (`LocalWork.gradient_table`).
     """
 
     params: Any
@@ -38,6 +40,7 @@ class LocalState(NamedTuple):
     push_sum_weight: Any = None
     params_at_unit_begin: Any = None
     servers: Any = None
+    table_mean: Any = None
 
 
 def repeated(arrays: Any, count: int) -> Any:
@@ -58,6 +61,8 @@ def initial_local_states(
         load = local.message_code.assignment.load
         params = jax.tree.map(lambda x: jnp.zeros((num_owners, load, *x.shape[1:]), x.dtype), params)
     local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
+    if local.gradient_table:
+        local_states = local_states._replace(table_mean=jax.tree.map(lambda x: x[0], params))
     if local.mixing is None:
         return local_states
     can_change_within_unit = local.mixing.overlaps

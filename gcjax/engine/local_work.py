@@ -17,11 +17,11 @@ from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
-from gcjax.engine.gradient_table import mean_gradient_after_contribution
+from gcjax.engine.gradient_table import mean_after_commit, mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums, unit_inputs, weighted_loss
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
-from gcjax.engine.mixing import local_states_after_mixing, mean_over_workers
+from gcjax.engine.mixing import local_states_after_mixing
 from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.spread import Spread
 from gcjax.engine.version_ring import read_slot, write_slot
@@ -84,12 +84,14 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         sum_changes = _changes_side_by_side if workers_step_at_once else _changes_one_by_one
         if mixing is not None and mixing.overlaps:  # the steps that end now are added to the average
             local_states = after_mixing(index, local_states)
+        table_mean, local_states = local_states.table_mean, local_states._replace(table_mean=None)
         change_sum, local_states, losses = sum_changes(program, inputs, steps, local_states)
         if mixing is not None:
             local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
             change_sum = None  # there is no server
         if program.local.gradient_table:
-            change_sum = mean_over_workers(local_states.params)
+            change_sum = mean_after_commit(table_mean, change_sum, local_states.params, index)
+            local_states = local_states._replace(table_mean=change_sum)
         if program.local.fragments is not None:
             change_sum, local_states = _pushed_fragment(program, inputs, steps, local_states)
         return contribution_of_changes(steps, change_sum, losses), local_states
@@ -319,6 +321,9 @@ def change_after_beginning(
             num_workers=program.owner_of_worker.size,
         )
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
+    if program.local.gradient_table:  # of the mean over all workers
+        num_workers = program.owner_of_worker.size
+        weighted_change = jax.tree.map(lambda new, old: (new - old) / num_workers, params, local_state.params)
     if local_state.params_at_unit_begin is not None:  # others have changed them meanwhile
         params = jax.tree.map(jnp.add, local_state.params, change)
         local_state = local_state._replace(params_at_unit_begin=params)
