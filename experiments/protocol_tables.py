@@ -103,7 +103,7 @@ def _chosen_text(rows: Columns, trials: Columns, network: str) -> str:
 
 
 def _times_table(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A line for each scheme, a column for each condition."""
+    """A line for each scheme: the time to the target in each condition, with the fastest scheme of it marked."""
     times = mean_times(rows, schemes, conditions)
     fastest_scheme = {condition: schemes[i] for condition, i in zip(conditions, times.argmin(axis=0), strict=True)}
     for scheme in schemes:

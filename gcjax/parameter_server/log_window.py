@@ -108,8 +108,11 @@ class LogWindows:
         return Window(schedule, first_commit, self._first_unit.copy(), self._num_lost_before_window.copy())
 
     def _is_decided(self, turn: Turn) -> bool:
-        """Whether it is known in which commit the turn is, or that it is in none; -1 and inf stand for "not yet"."""
-        if self._is_coded:  # also what is not sent counts
+        """Whether it is known in which commit the turn is, or that it is in none.
+
+        In none is what was computed and never arrives. Before that is known, the commit is -1 and `compute_end` inf.
+        """
+        if self._is_coded:  # a turn of a code is of the round after the commits it has read, also if nothing was sent
             return turn.version < len(self._log.commit_times)
         is_lost = math.isfinite(turn.compute_end) and math.isinf(turn.arrive)
         return turn.commit >= 0 or turn.is_ignored or is_lost

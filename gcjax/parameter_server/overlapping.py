@@ -99,7 +99,7 @@ def push_message(push: Push, clock_offset: float) -> Message:
         "turn": push.turn,
         "first_unit_on_version": push.first_unit_on_version,
         **losses_header(push.unit_results),
-        "num_lost": 0,
+        "num_lost": 0,  # the unit under way is not broken off
     }
     times = {
         "compute_start": push.compute_start + clock_offset,

@@ -88,9 +88,12 @@ def fingerprint(setup: Setup) -> dict[str, str]:
     }
 
 
-def differences(server: dict[str, str], worker: dict[str, str]) -> str:
-    """A line for each name whose text differs between two fingerprints, as the worker sees it; "" if none does."""
-    names = [name for name in {**server, **worker} if server.get(name) != worker.get(name)]
+def differences(server: dict[str, str], other: dict[str, str], *, where: str = "here") -> str:
+    """A line for each name whose text differs between the server's fingerprint and another one; "" if none does.
+
+    `where` the other one is, in words.
+    """
+    names = [name for name in {**server, **other} if server.get(name) != other.get(name)]
     return "\n".join(
-        f"{name}: {server.get(name, 'none')} at the server, {worker.get(name, 'none')} here" for name in names
+        f"{name}: {server.get(name, 'none')} at the server, {other.get(name, 'none')} {where}" for name in names
     )

@@ -42,7 +42,7 @@ class VirtualWorker:
 
         Args:
           durations: float64[T] seconds of the units.
-          held_up_seconds: float64[T] seconds, from the begin of each unit, in which the worker is held up.
+          held_up_seconds: float64[T] of the seconds of each unit, the first ones, in which the worker hears nothing.
           message_bytes: the bytes of a push, or of each message in it under a code.
           goes_on_after_stop: whether the worker goes on with its turn when it has answered a stop.
           surroundings: how it sends messages, has itself called later, and ends the run.
@@ -53,7 +53,7 @@ class VirtualWorker:
         self._held_up_until = 0.0
         self._num_begun = 0  # units: the end of one is ignored if another was begun after it, as it was broken off
         self._order: Any = None  # the header of the server's message for the turn; None between turns
-        self._compute_start, self._unit_ends = 0.0, [0.0]
+        self._compute_start, self._unit_ends = 0.0, list[float]()
 
     def forget_turn(self) -> None:
         """Forgets its turn: the process is gone."""

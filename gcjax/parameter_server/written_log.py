@@ -221,10 +221,10 @@ def _check_first(file: Path, text: bytes, fingerprint: dict[str, str]) -> None:
     logged = json.loads(text).get("fingerprint") if _is_json_object(text) else None
     if not isinstance(logged, dict):
         raise ValueError(f"the log {file} must begin with what is trained; it does not. Take another folder.")
-    if different := differences(fingerprint, logged):
+    if different := differences(fingerprint, logged, where="in the log"):
         raise ValueError(
-            f"a server must go on with what it began; the log {file} differs in\n"
-            f"{different.replace(' here', ' in the log')}\nTake another folder, or the same setup."
+            f"a server must go on with what it began; the log {file} differs in\n{different}\n"
+            "Take another folder, or the same setup."
         )
 
 

@@ -98,7 +98,10 @@ class CodedGroups(NamedTuple):
         return worker.reshape(num_commits, -1), work.reshape(num_commits, -1)
 
     def _weights(self, dtype: jnp.dtype) -> jax.Array:
-        """float[C]: a group's part of the workers, over the N chunks."""
+        """float[C], of each place of a member in each group: the group's share of the W workers, over its N chunks.
+
+        Places that pad a group have one, too, which no contribution uses.
+        """
         members_of_group, _ = group_arrays(self.groups)
         size = (members_of_group >= 0).sum(axis=1, keepdims=True)
         weight = size / self.num_workers / self.joint_code.assignment.num_chunks

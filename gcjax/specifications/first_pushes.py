@@ -59,7 +59,9 @@ def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
 
 @comparable
 def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2, may_wait: bool = False) -> Specification:
-    """K-batch-async: a commit takes K gradients, and nobody waits; the latter shows in times only, so in runs.
+    """K-batch-async: a commit takes K gradients, and nobody waits.
+
+    That nobody waits is a promise about times: runs are held against it, states cannot break it.
 
     Args:
       num_workers: W.

@@ -153,7 +153,10 @@ class Watch:
             self._judge_news()
 
     def _finish(self) -> None:
-        """What is done at the end: writing, and in process 0 waiting for the others and writing the trace of all."""
+        """At the end: gives the last rows to the exchange; process 0 waits for those of the others, and ends it.
+
+        The exchange writes the trace of all when it ends.
+        """
         self._share()
         if self._worker == 0:
             self._wait_for_last_news()

@@ -72,14 +72,21 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
 
 @partial(jax.jit, static_argnums=2)
 def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness: float) -> Schedule:
-    """The record in which every unit is a commit of its own, on what had arrived when it started; E = T·W, C = 1.
+    """The record in which every unit is a commit of its own, on what had arrived when it started.
 
-    Units are committed in the order of their arrival. All that arrives at one moment does so before anybody starts at
-    that moment; so a unit of no length, which starts and arrives at it, comes after what it waited for: it has a higher
-    rank (`_rank_within_moment`). Of one rank the worker with the lower number is first. What a unit has read is all
-    commits up to the last one with the time and the rank of what it waited for, by the law of `bounded_staleness` its
-    worker's last unit, or the last of those that it may not be too far ahead of. So a unit never reads its own commit
-    or a later one.
+    There are E = T·W commits, of one contribution each (C = 1), in the order of their arrival. All that arrives at one
+    moment does so before anybody starts at that moment; so a unit of no length, which starts and arrives at it, comes
+    after what it waited for: it has a higher rank (`_rank_within_moment`). Of one rank the worker with the lower number
+    is first.
+
+    A unit has waited, by the law of `bounded_staleness`, for its worker's last unit, or for the last of those that it
+    may not be too far ahead of. It has read that one's commit, and all others of the same time and rank: so never its
+    own commit, or a later one.
+
+    Args:
+      timeline: of the units; what arrives after its horizon is not committed.
+      weight: of each contribution.
+      staleness: how many units a worker may be ahead of the slowest; inf for no bound.
     """
     num_units, num_workers = timeline.finish.shape
     arrivals, rank = timeline.finish.T.ravel(), _rank_within_moment(timeline, staleness).T.ravel()
@@ -89,7 +96,7 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     is_last_of_rank = jnp.append(next_differs, True)  # of one time and rank
     num_commits = jnp.arange(1, time.size + 1, dtype=jnp.int32)
     # The version there is once all commits of the time and the rank of a commit have happened.
-    version_after_commit = jax.lax.cond(
+    version_after_commit = jax.lax.cond(  # the scan takes time, and mostly no two commits have one time
         _is_any(~is_last_of_rank),
         lambda: jax.lax.cummin(jnp.where(is_last_of_rank, num_commits, time.size), reverse=True),
         lambda: num_commits,

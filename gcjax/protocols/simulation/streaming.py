@@ -89,7 +89,11 @@ class _StreamedTurns(NamedTuple):
     merge_offset: int
 
     def initial_state(self, num_workers: int, dtype: jnp.dtype) -> _State:
-        """The state before the first turn; it keeps the last q + 1 commits, commit e at e % (q + 1)."""
+        """The state before the first turn.
+
+        It keeps the last q + 1 commits, commit e at place e % (q + 1): what comes of one is merged q turns later
+        (`lag_turns`).
+        """
         zeros = jnp.zeros(num_workers, dtype)
         num_kept_commits = self.lag_turns + 1
         return _State(

@@ -58,7 +58,11 @@ def spells(levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
 
 
 def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
-    """The spells of a worker: its slow levels, where those that follow one another are one."""
+    """The spells of a worker: its slow levels, where those that follow one another are one.
+
+    A level is slow if that is no chance (`is_slow`), and by `SLOW_LEVEL` at least; `steps int64[T]` are the numbers of
+    the rows.
+    """
     runs_of_one_kind = itertools.groupby(levels, lambda level: level.is_slow and level.median_ratio >= SLOW_LEVEL)
     slow_runs = [list(run) for is_slow, run in runs_of_one_kind if is_slow]
     first_level, last_level = levels[0], levels[-1]
