@@ -411,9 +411,9 @@ def test_approximate_codes_count_the_chunks_that_they_use():
 def test_a_window_rises_and_falls_and_its_integral_is_its_length():
     window = Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
     moments = jnp.array([1.0, 2.5, 3.5, 5.5, 7.0, jnp.inf])
-    assert window.ramped_weight(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
+    assert jax.jit(window.ramped_weight)(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
     first_steps, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
-    assert window.weighted_seconds(first_steps, stops).tolist() == [3, 0.125, 1, 0.125, 0]
+    assert jax.jit(window.weighted_seconds)(first_steps, stops).tolist() == [3, 0.125, 1, 0.125, 0]
     whole = Window(jnp.float32(0), jnp.float32(5), None)
-    assert whole.ramped_weight(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
-    assert whole.weighted_seconds(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
+    assert jax.jit(whole.ramped_weight)(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
+    assert jax.jit(whole.weighted_seconds)(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]

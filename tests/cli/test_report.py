@@ -1,6 +1,7 @@
 """`gcjax report` with `--timeline` and `--html`: the files of a small run, and what is refused."""
 
 import json
+import shutil
 
 import pytest
 
@@ -8,14 +9,20 @@ from gcjax import analysis, cli
 from tests.analysis.results import W, results
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory):
     """The folder of a comparison made by hand."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "operative.gin").write_text("study.target = 0.9 # <b>\n")
-    analysis.save(results(failed=[1]), tmp_path / "run")
-    analysis.write_report(results(failed=[1]), tmp_path / "run")
-    return tmp_path / "run"
+    out = tmp_path_factory.mktemp("run")
+    (out / "operative.gin").write_text("study.target = 0.9 # <b>\n")
+    analysis.save(results(failed=[1]), out)
+    analysis.write_report(results(failed=[1]), out)
+    return out
+
+
+@pytest.fixture
+def folder(by_hand, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(by_hand, tmp_path / "run")
 
 
 def report(folder, *options):

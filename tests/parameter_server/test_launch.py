@@ -14,6 +14,7 @@ import pytest
 
 from gcjax import parameter_server, protocols
 from gcjax.parameter_server import launch
+from tests.parameter_server import targets
 from tests.parameter_server.runs import NUM_WORKERS, replay, setup
 
 
@@ -36,24 +37,6 @@ def killed_once(worker, unit):
     return 0.02
 
 
-def one_number(number):
-    return {"number": number, "pid": os.getpid()}
-
-
-def killed_at_first():
-    if not parameter_server.is_restarted():
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "alive"
-
-
-def nothing_to_find():
-    raise ValueError("there is nothing to find")
-
-
-def endless():
-    time.sleep(1000)
-
-
 def is_alive(pid):
     try:
         os.kill(pid, 0)
@@ -64,7 +47,7 @@ def is_alive(pid):
 
 @pytest.mark.slow
 def test_processes_return_what_they_have_made():
-    with launch.processes(one_number, {3: {"number": 30}}) as children:
+    with launch.processes(targets.one_number, {3: {"number": 30}}) as children:
         assert children.join(60)
     assert children.results[3]["number"] == 30 and children.results[3]["pid"] != os.getpid()
 
@@ -73,20 +56,20 @@ def test_an_error_is_shown_and_raised(capsys):
     calls = []
     with (
         pytest.raises(launch.WorkerError, match="worker 2: there is nothing to find"),
-        launch.processes(nothing_to_find, {2: {}}, on_error=lambda: calls.append(1)) as children,
+        launch.processes(targets.nothing_to_find, {2: {}}, on_error=lambda: calls.append(1)) as children,
     ):
         assert children.join(60)
     assert "worker 2: there is nothing to find" in capsys.readouterr().err and calls == [1]
 
 
 def test_a_process_knows_that_it_was_started_again():
-    with launch.processes(killed_at_first, {0: {}}, restart=True) as children:
+    with launch.processes(targets.killed_at_first, {0: {}}, restart=True) as children:
         assert children.join(100)
     assert children.results == {0: "alive"} and children.num_restarts == 1
 
 
 def test_none_is_left_behind_when_this_one_raises():
-    with pytest.raises(ZeroDivisionError), launch.processes(endless, {0: {}, 1: {}}) as children:
+    with pytest.raises(ZeroDivisionError), launch.processes(targets.endless, {0: {}, 1: {}}) as children:
         pids = [child.process.pid for child in children._children.values()]
         children.send_signal(0, signal.SIGSTOP)  # one that is stopped is ended too
         assert all(map(is_alive, pids))
@@ -97,9 +80,9 @@ def test_none_is_left_behind_when_this_one_raises():
 PARENT = """
 import os, signal
 from gcjax.parameter_server import launch
-from tests.parameter_server import test_launch
+from tests.parameter_server import targets
 if __name__ == "__main__":
-    with launch.processes(test_launch.endless, {0: {}}) as children:
+    with launch.processes(targets.endless, {0: {}}) as children:
         print(children._children[0].process.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -122,7 +105,7 @@ def test_none_is_left_behind_when_this_one_is_killed(tmp_path):
     ("target", "arguments", "words"),
     [
         (lambda: 0, {}, "must be one that can be imported|told what it can make itself"),
-        (one_number, {"number": np.zeros(100_000)}, "must take at most 65536 bytes; got 8"),
+        (targets.one_number, {"number": np.zeros(100_000)}, "must take at most 65536 bytes; got 8"),
     ],
 )
 def test_what_cannot_go_to_a_process_is_refused(target, arguments, words):

@@ -52,9 +52,15 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def again(tmp_path_factory):
-    """A scheme for the second time, and the same with an optimizer of its own that changes nothing."""
+    """A scheme for the second time, and the same with an optimizer of its own that changes nothing.
+
+    The target is one that nobody reaches.
+    """
+    out, shown = tmp_path_factory.mktemp("again"), []
     schemes = {"slow": protocols.bsp(), "BSP": protocols.bsp()}
-    return small(tmp_path_factory.mktemp("again"), schemes=schemes, optimizers={"slow": optax.sgd(0.0)})
+    report = progress.silent()._replace(show=shown.append)
+    results = small(out, schemes=schemes, optimizers={"slow": optax.sgd(0.0)}, target=1.0, progress=report)
+    return out, results, shown
 
 
 def test_everything_is_written(written):
@@ -108,10 +114,10 @@ def test_all_schemes_begin_with_the_same_parameters(written):
 
 @pytest.mark.slow
 def test_seeds_differ_and_the_same_seed_repeats(written, again):
-    _, results, *_ = written
+    (_, results, *_), (_, repeated, _) = written, again
     first, second = results.seeds("BSP")
     assert first["time"][-1] != second["time"][-1]
-    for mine, other in zip(results.seeds("BSP"), again.seeds("BSP"), strict=True):
+    for mine, other in zip(results.seeds("BSP"), repeated.seeds("BSP"), strict=True):
         for name in ("time", "accuracy", "train_loss"):
             np.testing.assert_array_equal(mine[name], other[name])
 
@@ -190,17 +196,16 @@ def test_progress_goes_from_nothing_to_all(written):
 
 
 def test_a_scheme_may_have_its_own_optimizer(again):
-    slow, fast = (again.seeds(name)[0]["accuracy"] for name in ("slow", "BSP"))
+    _, results, _ = again
+    slow, fast = (results.seeds(name)[0]["accuracy"] for name in ("slow", "BSP"))
     assert slow[-1] == slow[0] == fast[0]
     assert fast[-1] > 0.5
 
 
-def test_a_target_that_nobody_reaches_is_a_result_and_a_line(tmp_path):
-    lines = []
-    teller = progress.silent()._replace(show=lines.append)
-    small(tmp_path, schemes={"BSP": protocols.bsp()}, target=1.0, seconds=20.0, progress=teller)
-    assert re.match(r"No scheme reached the target accuracy 1; the best value was 0\.\d+, by 'BSP'", lines[-1])
-    assert "not reached" in (tmp_path / "summary.md").read_text()
+def test_a_target_that_nobody_reaches_is_a_result_and_a_line(again):
+    out, _, shown = again
+    assert re.match(r"No scheme reached the target accuracy 1; the best value was 0\.\d+, by 'BSP'", shown[-1])
+    assert "not reached" in (out / "summary.md").read_text()
 
 
 @pytest.mark.slow("changes10-^scheme 'own': wait_for of fastest must be a whole number between 1 and 4; got 9")

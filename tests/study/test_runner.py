@@ -28,28 +28,45 @@ STUDY = Study(
 )  # fmt: skip
 
 
+PROGRAMS = ("jit(_schedules_of_runs)", "jit(_begin_runs)", "jit(_advance_runs)")
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return run(plan(STUDY, SCHEMES, CONDITIONS), out=tmp_path_factory.mktemp("study"), progress=progress.silent())
 
 
-def test_programs_are_compiled_by_other_threads_and_once(tmp_path):
-    """Of each scheme one for its schedules, one to begin and one to go on: what is compiled ahead is what is called."""
-    compiled, study = [], dataclasses.replace(STUDY, num_evals=2, num_units=7)
-    names = ("jit(_schedules_of_runs)", "jit(_begin_runs)", "jit(_advance_runs)")
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Results, the programs that were compiled and whether in this thread, and the looks at the memory."""
+    compiled, looks, study = [], [], dataclasses.replace(STUDY, num_evals=2, num_units=7)
 
     def listen(event, duration_secs, fun_name=None, **kwargs):
-        if "backend_compile" in event and fun_name in names:
+        if "backend_compile" in event and fun_name in PROGRAMS:
             compiled.append((fun_name, threading.current_thread() is threading.main_thread()))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        run(plan(study, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(memory, "forget_programs", lambda: looks.append(True))
+            out = tmp_path_factory.mktemp("watched")
+            results = run(plan(study, SCHEMES, CONDITIONS), out=out, progress=progress.silent())
     finally:
         forget = getattr(jax.monitoring, "unregister_event_duration_listener", None)  # JAX 0.8.0 has none
         if forget is not None:
             forget(listen)
-    assert sorted(compiled) == sorted((name, False) for name in names for _ in SCHEMES)
+    return results, compiled, looks
+
+
+def test_programs_are_compiled_by_other_threads_and_once(watched):
+    """Of each scheme one for its schedules, one to begin and one to go on: what is compiled ahead is what is called."""
+    _, compiled, _ = watched
+    assert sorted(compiled) == sorted((name, False) for name in PROGRAMS for _ in SCHEMES)
+
+
+def test_the_memory_is_looked_at_behind_each_scheme(watched):
+    *_, looks = watched
+    assert len(looks) == 2
 
 
 def test_an_item_is_made_before_the_one_in_front_of_it_is_given():
@@ -70,8 +87,9 @@ def test_every_row_is_of_its_condition_and_seed(results):
     assert (seed_values(rows, "ASP", "one is slow", "communicating") > 0.1).all()
 
 
-def test_without_a_target_there_is_no_time_to_it(results):
-    untargeted = results.plan._replace(study=dataclasses.replace(STUDY, target=None))
+def test_without_a_target_there_is_no_time_to_it(watched):
+    results, *_ = watched
+    untargeted = results.plan._replace(study=dataclasses.replace(results.plan.study, target=None))
     rows = final_rows(results._replace(plan=untargeted))
     assert set(final_rows(results)) - set(rows) == {"reach"}
 
