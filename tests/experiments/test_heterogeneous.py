@@ -72,6 +72,7 @@ def test_baselines_are_what_plain_python_says(protocol, in_python, num_commits, 
     np.testing.assert_allclose(run.params, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_one_worker_alone_is_plain_sgd_under_all_of_them():
     durations, task = jnp.ones((6, 1)), tasks.linear_regression(1, num_features=2)
     ends = [

@@ -178,7 +178,7 @@ def test_without_a_bug_nothing_is_found(name, monkeypatch):
         assert problems(name, run) == {}
 
 
-@pytest.mark.slow("pushes_of_a_worker_count_twice")
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", CASES, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug, monkeypatch):
     name, *finders = BUGS[bug]
