@@ -1,10 +1,13 @@
 """The command line: runs as subprocesses; what only answers, in this one."""
 
+import contextlib
+import io
 import os
 import pty
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -73,8 +76,15 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(config):
-    out = config.parent / "out"
-    return out, gcjax("run", config, "--set", "study.target = 0.25", "--out", out)
+    out, said, errors = config.parent / "out", io.StringIO(), io.StringIO()
+    arguments = ["run", str(config), "--set", "study.target = 0.25", "--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.filterwarnings("error", category=UserWarning, module="gcjax")
+        patch.chdir(ROOT)
+        patch.setenv("COLUMNS", "180")
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+            status = cli.main(arguments)
+    return out, subprocess.CompletedProcess(arguments, status, said.getvalue(), errors.getvalue())
 
 
 def test_run_writes_a_folder_and_prints_the_table(finished):
@@ -91,6 +101,16 @@ def test_run_is_quiet_when_nobody_watches(finished):
     assert "\x1b" not in done.stdout
     assert "%|" not in done.stdout
     assert re.fullmatch(r"ASP: done in .* s \(50% of all\)\npartial: done in .* s \(100% of all\)\n", done.stderr)
+
+
+@pytest.mark.slow
+def test_a_run_in_a_process_of_its_own_says_and_writes_the_same(finished, config, tmp_path):
+    (_, here), out = finished, tmp_path / "out"
+    done = gcjax("run", config, "--set", "study.target = 0.25", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rpartition("Written to")[0] == here.stdout.rpartition("Written to")[0]
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["ASP", "partial"]
+    assert {path.name for path in out.iterdir()} == {path.name for path in finished[0].iterdir()}
 
 
 def test_report_rebuilds_the_summary_and_figures(finished, here):
