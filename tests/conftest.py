@@ -33,7 +33,7 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from gcjax import memory  # noqa: E402
+from gcjax import files, memory  # noqa: E402
 
 # Test folders in which JAX promotes neither types nor ranks silently.
 STRICT = {"codes", "compression", "engine", "protocols", "stragglers", "tasks"}
@@ -137,6 +137,14 @@ def few_programs_within_a_module():
     yield
     if next(NUM_TESTS) % 10 == 0:
         memory.forget_programs(MAX_MAPPINGS[1])
+
+
+@pytest.fixture(scope="module")
+def without_drawing():
+    """Figures are made but not drawn, which takes half a second for each comparison; their files are empty."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "write_figure", lambda path, figure: files.write_text(path, ""))
+        yield
 
 
 @pytest.fixture

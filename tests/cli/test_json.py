@@ -14,6 +14,8 @@ from gcjax import cli
 from gcjax.cli import check_json, json_output
 from gcjax.cli.check_schedules import ScheduleCheck
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 SMALL = """run.experiment = @compare
 compare.schemes = {'BSP': @bsp(), 'ASP': @asp()}
 compare.study = @study()

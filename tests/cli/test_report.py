@@ -8,6 +8,8 @@ import pytest
 from gcjax import analysis, cli
 from tests.analysis.results import W, results
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory):

@@ -11,6 +11,8 @@ from gcjax import analysis, cli, interrupts, saved_progress
 from gcjax.cli import grid, sweep_folders
 from tests.cli.test_main import CONFIG
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 
 def test_combinations_in_order():
     assert grid.combinations(["ssp.staleness=0, 3", "s/digits.hidden=(8,), (8, 4)"]) == [

@@ -12,7 +12,7 @@ import pytest
 from experiments.partial_stragglers import approximate, exact, published, report, simulate, systems
 from experiments.partial_stragglers.arrival_decoder import arrival_decoder
 from experiments.partial_stragglers.assignments import balanced
-from gcjax import cli, codes, progress, stragglers
+from gcjax import cli, codes, files, progress, stragglers
 from gcjax.codes import assignments, diagnostics
 from tests.parameters import some
 
@@ -231,7 +231,10 @@ def run(function, out, **changes):
         "progress": progress.silent(),
         **({"deadlines": (3, 18, 24), "blocks": (1,)} if function is approximate.approximate else {"blocks": (1,)}),
     }
-    return function(**{**settings, **changes, "out": out})
+    with pytest.MonkeyPatch.context() as patch:
+        if function is exact.exact:  # its figure is drawn in the test of the command
+            patch.setattr(files, "write_figure", lambda path, figure: None)
+        return function(**{**settings, **changes, "out": out})
 
 
 def agrees(row):

@@ -12,6 +12,8 @@ import pytest
 from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
 from gcjax.study import Study, compare
 
+pytestmark = pytest.mark.usefixtures("without_drawing")
+
 W = 4
 FAILING = stragglers.failed_workers(stragglers.exponential(mean=1.0), workers=(1,), onset=20)
 
