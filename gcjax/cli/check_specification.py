@@ -89,9 +89,8 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
         )
     table_shape = (load + 1,) * num_workers  # an axis a worker, along it the chunks that it has computed
     all_progress = np.indices(table_shape).reshape(num_workers, -1).T  # int[(K+1)^W, W]
-    residuals = jax.lax.map(
-        lambda progress: code.plan(progress).residual, jnp.asarray(all_progress, jnp.int32), batch_size=1024
-    )
+    residual = jax.jit(lambda progress: code.plan(progress).residual)
+    residuals = jax.lax.map(residual, jnp.asarray(all_progress, jnp.int32), batch_size=1024)
     return np.asarray(residuals <= tolerance).reshape(table_shape)
 
 

@@ -64,7 +64,7 @@ def check_flips(folder, count):
 
 
 def test_a_flipped_bit_of_any_file_is_refused_by_its_name(run, tmp_path):
-    check_flips(shutil.copytree(run, tmp_path / "copy"), 200)
+    check_flips(shutil.copytree(run, tmp_path / "copy"), 80)
 
 
 @pytest.mark.slow

@@ -229,7 +229,7 @@ FOUND = [
     ["cyclic_repetition.num_workers = @a/run()"],
 ]
 
-quick = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 FUZZ = int(os.environ.get("GCJAX_FUZZ", "1"))
 """Times as many examples in the slow tests; `make fuzz` takes twenty."""
 long = settings(max_examples=300 * FUZZ, suppress_health_check=list(HealthCheck), derandomize=False, print_blob=True)
