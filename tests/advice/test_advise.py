@@ -197,7 +197,7 @@ def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
     counts = drawn_block_counts(np.random.default_rng(3), 1, len(first), 48, block_steps)[0]
     drawn = np.repeat(np.arange(len(first)), counts.astype(int))
     bootstrap = seconds[steps_of_blocks(first, 48, run_in_steps=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
-    for protocol in (FEW["k_sync"], FEW["repetition"], FEW["local_sgd"]):
+    for protocol in (FEW["repetition"], FEW["local_sgd"]):
         scheme = Scheme("it", "", protocol)
         repeats, part = simulation.units_of_measured_step(scheme, NUM_WORKERS)
         schedule = protocol(np.repeat(bootstrap * part, repeats, axis=0).astype(np.float32))
