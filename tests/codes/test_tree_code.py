@@ -84,8 +84,9 @@ def test_everybody_computes_the_least_share_there_is(num_children, num_straggler
 def test_one_layer_is_the_code_itself():
     code = codes.cyclic_repetition(5, num_stragglers=2, rng_key=KEY)
     tree = codes.tree_code(code, num_layers=1)
+    plans = jax.jit(lambda progress: (code.plan(progress), tree.plan(progress)))
     for progress in ([3, 3, 3, 3, 3], [3, 0, 3, 3, 0]):
-        one, other = code.plan(progress), tree.plan(progress)
+        one, other = plans(jnp.asarray(progress, jnp.int32))
         np.testing.assert_allclose(one.decode, other.decode, rtol=1e-6)
         np.testing.assert_allclose(one.encode.sum(axis=(1, 3)), other.encode.sum(axis=(1, 3)), rtol=1e-6)
 

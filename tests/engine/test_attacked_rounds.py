@@ -54,11 +54,14 @@ def by_definition(code, senders, combine, arrived=None):
     """The parameters after all rounds; `combine(messages of the group)` is what the server takes of each group."""
     task, (init_key, batch_key) = task_of(code), jax.random.split(KEY)
     x, num_workers, size = np.array(task.init(init_key)), code.assignment.num_workers, code.assignment.load
-    gradient_of = jax.jit(jax.grad(task.loss))
+    gradient_of = jax.jit(
+        lambda x, chunk, number: jax.grad(task.loss)(
+            x, *chunk_batch(task, RoundInputs(task.data, batch_key, number), chunk)
+        )
+    )
     for round_number in range(ROUNDS):
-        round_inputs = RoundInputs(task.data, batch_key, jnp.int32(round_number))
         gradients = [
-            np.array(gradient_of(jnp.asarray(x), *chunk_batch(task, round_inputs, jnp.int32(c))))
+            np.array(gradient_of(jnp.asarray(x), jnp.int32(c), jnp.int32(round_number)))
             for c in range(code.assignment.num_chunks)
         ]
         is_wrong = np.asarray(senders.is_wrong_in_round(batch_key, jnp.int32(round_number), num_workers))

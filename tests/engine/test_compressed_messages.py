@@ -86,24 +86,35 @@ def batch_key_of(key):
     return jax.random.split(key)[1]
 
 
+@functools.cache
+def _gradient(batch_function, x64):
+    task, batch_key = _regression(x64), batch_key_of(KEY)
+
+    @jax.jit
+    def gradient(params, a, b):
+        key = jax.random.fold_in(jax.random.fold_in(batch_key, a), b)
+        return jax.grad(task.loss)(params, getattr(task, batch_function)(task.data, batch_key, a, b), key)
+
+    return gradient
+
+
+def gradient(params, batch_function, a, b):
+    """On the batch of unit b of worker a, or of chunk a in round b."""
+    return np.asarray(_gradient(batch_function, jax.config.jax_enable_x64)(params, jnp.int32(a), jnp.int32(b)))
+
+
 def messages_of_commit(schedule, e, versions, code):
     """(sender, message, weight[L]) of everything that is sent for a commit; by the definitions."""
-    task, batch_key = regression(), batch_key_of(KEY)
-
-    def gradient(params, batch, a, b):
-        key = jax.random.fold_in(jax.random.fold_in(batch_key, a), b)
-        return np.asarray(jax.grad(task.loss)(params, batch, key))
-
     if code is None:
         fields = (schedule.worker[e], schedule.unit[e], schedule.version[e], schedule.weight[e])
         for w, n, v, weight in zip(*map(np.asarray, fields), strict=True):
             if w >= 0:
-                yield w, gradient(versions[v], task.unit_batch(task.data, batch_key, w, n), w, n), np.array([weight])
+                yield w, gradient(versions[v], "unit_batch", w, n), np.array([weight])
         return
     work = np.maximum(schedule.work[e], 0)  # -1 in rows that are not used
     coding = code.plan(work)
     sent = np.asarray(code.sent(work))
-    gradients = [gradient(versions[-1], task.chunk_batch(task.data, batch_key, c, e), c, e) for c in range(W)]
+    gradients = [gradient(versions[-1], "chunk_batch", c, e) for c in range(W)]
     blocks = [np.pad(g, (0, -g.size % code.num_blocks)).reshape(code.num_blocks, -1) for g in gradients]
     for w, m in np.argwhere(sent):
         encode, decode = np.asarray(coding.encode[w, m]), np.asarray(coding.decode[w, m])
@@ -151,8 +162,8 @@ def test_a_run_is_error_feedback_by_its_definition(name, x64):
 
 def test_fragments_are_compressed_each_by_itself(x64):
     """Top-k with error feedback of every other number, by a loop over the steps in NumPy."""
-    found, task, batch_key = run("streaming_diloco", TOP_K), regression(), batch_key_of(KEY)
-    server, kept, parts = np.asarray(task.init(jax.random.split(KEY)[0])), {}, [np.array([0, 2, 4]), np.array([1, 3])]
+    found = run("streaming_diloco", TOP_K)
+    server, kept, parts = np.asarray(regression().init(jax.random.split(KEY)[0])), {}, [np.array([0, 2, 4]), np.array([1, 3])]
     own, inner = [server.copy() for _ in range(W)], [SGD.init(server)] * W
     momentum, versions = [np.zeros(3), np.zeros(2)], []
     for e in range(int(found.info.num_commits)):
@@ -160,9 +171,7 @@ def test_fragments_are_compressed_each_by_itself(x64):
         for w in range(W):
             if e >= 2:  # a step after a push, what came of it is merged
                 own[w][part] = 0.5 * own[w][part] + 0.5 * versions[e - 2][part]
-            key = jax.random.fold_in(jax.random.fold_in(batch_key, w), e)
-            gradient = jax.grad(task.loss)(own[w], task.unit_batch(task.data, batch_key, w, e), key)
-            updates, inner[w] = SGD.update(gradient, inner[w], own[w])
+            updates, inner[w] = SGD.update(jnp.asarray(gradient(own[w], "unit_batch", w, e)), inner[w], own[w])
             own[w] = np.array(own[w] + updates)
             change = (own[w] - server)[part] + kept.get((w, e % 2), 0.0)
             sent = top_k(change)

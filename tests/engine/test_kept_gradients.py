@@ -58,20 +58,29 @@ def durations(seed=3):
 def trained(name, schedule, optimizer):
     """The run by its definition: all versions in a list, every message made anew of gradients of its versions."""
     task, (code, _, weights_of) = regression(), PIPELINES[name]
-    init_key, batch_key = jax.random.split(KEY)
+    (init_key, batch_key), coefficients_of = jax.random.split(KEY), rows(code)
     versions, load = [task.init(init_key)], code.assignment.load
-    opt_state, gradient, residuals, kept = optimizer.init(versions[0]), jax.jit(jax.grad(task.loss)), [], {}
+    opt_state, residuals, kept = optimizer.init(versions[0]), [], {}
+
+    @jax.jit
+    def gradient(params, chunk, version):
+        key = jax.random.fold_in(jax.random.fold_in(batch_key, chunk), version)
+        return jax.grad(task.loss)(params, task.chunk_batch(task.data, batch_key, chunk, version), key)
+
+    @functools.cache
+    def gradient_of(chunk, version):
+        return gradient(versions[version], jnp.int32(chunk), jnp.int32(version))
+
     for e in range(int(np.isfinite(schedule.time).sum())):
         in_time = np.flatnonzero(np.asarray(schedule.finish)[e + load - 1] <= schedule.time[e]).tolist()
         total = 0.0
         for w, weight in zip(in_time, weights_of(in_time), strict=True):
             for unit in range(e, e + load):  # the last one on each chunk
                 chunk, version = int(code.assignment.chunks[w, unit % load]), max(0, unit - load + 1)
-                key = jax.random.fold_in(jax.random.fold_in(batch_key, chunk), version)
-                g = gradient(versions[version], task.chunk_batch(task.data, batch_key, chunk, version), key)
-                total = total + weight * rows(code)[w, chunk] * g / W
+                g = gradient_of(chunk, version)
+                total = total + weight * coefficients_of[w, chunk] * g / W
                 kept[w, unit % load] = g
-        coefficients = np.asarray(weights_of(in_time)) @ rows(code)[in_time]
+        coefficients = np.asarray(weights_of(in_time)) @ coefficients_of[in_time]
         residuals.append(np.linalg.norm(coefficients - 1))
         updates, opt_state = optimizer.update(total, opt_state, versions[-1])
         versions.append(optax.apply_updates(versions[-1], updates))

@@ -311,11 +311,11 @@ def test_a_batch_is_its_runs():
         jax.tree.map(lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), schedules, single)
 
 
-def test_other_times_compile_nothing():
-    durations = exponential(0, (6, W)).astype(jnp.float32)
-    protocols.k_batch_async(num_contributions=2)(durations, absences=drawn(0))
+def test_other_times_compile_nothing(x64):
+    durations = jnp.tile(jnp.array([1.0, 3.0]), (8, 1))  # as above
+    protocols.ssp(staleness=1)(durations, absences=absences(workers=(1,), leave=(4.0,), join=(7.0,)))
     size = _compiled_schedule._cache_size()
-    protocols.k_batch_async(num_contributions=2)(durations, absences=drawn(1))
+    protocols.ssp(staleness=1)(durations, absences=absences(workers=(1,), leave=(3.5,), join=(5.0,)))
     assert _compiled_schedule._cache_size() == size
 
 

@@ -12,7 +12,6 @@ from gcjax.protocols.simulation import earliest
 SIZES = (1, 2, 3, 31, 32, 33, 37, 49, 50, 64, 65, 100, 101, 130)
 
 
-@jax.jit
 def changed(times, index, time):
     """The earliest of blocks of the times before, after one of them has changed; the times; and the first."""
     kept = earliest.earliest_of_blocks(times)
@@ -60,12 +59,11 @@ def test_the_first_of_the_earliest(num_times):
 def test_all_times_of_few(num_times, monkeypatch):
     """Every choice of three times, in blocks of two also where so few would be one block."""
     monkeypatch.setattr(earliest, "_MAX_SINGLE_BLOCK", 1)
-    jax.clear_caches()
+    compiled = jax.jit(lambda *arguments: changed(*arguments))  # a program of its own
     for times in itertools.product([0.0, 1.0, np.inf], repeat=num_times):
         for index in range(num_times):
-            kept, after, first = changed(jnp.asarray(times, jnp.float32), jnp.int32(index), jnp.float32(1.0))
+            kept, after, first = compiled(np.array(times, np.float32), np.int32(index), np.float32(1.0))
             check(kept, after, first)
-    jax.clear_caches()
 
 
 @pytest.mark.slow
@@ -81,5 +79,5 @@ def test_runs_under_vmap():
     draw = np.random.default_rng(0)
     times = jnp.asarray(draw.choice([0.0, 1.0, 2.0, np.inf], (16, 50)))
     index, time = jnp.asarray(draw.integers(50, size=16), jnp.int32), jnp.asarray(draw.choice([0.0, 3.0], 16))
-    for kept, after, first in zip(*jax.vmap(changed)(times, index, time), strict=True):
+    for kept, after, first in zip(*jax.jit(jax.vmap(changed))(times, index, time), strict=True):
         check(kept, after, first)

@@ -30,8 +30,9 @@ def test_plain_sums_have_the_weights_of_the_released_code(x64):
     load, wait_for = 2, 3
     sums = codes.one_step(assignments.cyclic(W, load=load))
     schedule = protocols.pipelined_coded(sums, wait_for=wait_for)(durations())
+    coding_of = jax.jit(lambda schedule, e: coding_of_commit(sums, protocols.commits(schedule), e))
     for e in range(schedule.time.size):
-        coding = coding_of_commit(sums, protocols.commits(schedule), jnp.int32(e))
+        coding = coding_of(schedule, jnp.int32(e))
         weight = np.asarray(coding.decode)[:, 0, 0] * W  # of the sum; in the commit it is the mean of the chunks
         in_time = np.asarray(schedule.finish)[e + load - 1] <= schedule.time[e]
         assert in_time.sum() == wait_for

@@ -124,15 +124,15 @@ def test_an_optimizer_by_fragments_is_one_for_each(x64):
     own = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1))
     tree = {"a": jnp.arange(3.0), "b": {"c": jnp.ones((2, 2))}}
     whole = by_fragments(own, fragments_of(2, {"a": np.array([0, 1, 1]), "b": {"c": 0}}, 0.5))
-    state = whole.init(tree)
+    state, update_whole, update_part = whole.init(tree), jax.jit(whole.update), jax.jit(own.update)
     pick = [lambda t: [t["a"][:1], t["b"]["c"]], lambda t: [t["a"][1:]]]
     states, parts, found = [own.init(p(tree)) for p in pick], [p(tree) for p in pick], tree
     for step in range(7):
         gradient = jax.tree.map(lambda x, step=step: jnp.cos(x + step) * 3, found)
-        updates, state = whole.update(gradient, state, found)
+        updates, state = update_whole(gradient, state, found)
         found = optax.apply_updates(found, updates)
         n = step % 2
-        changes, states[n] = own.update(pick[n](gradient), states[n], parts[n])
+        changes, states[n] = update_part(pick[n](gradient), states[n], parts[n])
         parts[n] = optax.apply_updates(parts[n], changes)
         for p, part in zip(pick, parts, strict=True):
             jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), p(found), part)
