@@ -68,6 +68,7 @@ def test_a_round_takes_the_time_of_the_paper(x64, redundancies):
     assert np.isfinite(seconds_of(jnp.asarray(seconds))) == (redundancies[0] > 0)
 
 
+@pytest.mark.slow
 def test_the_protocol_ends_its_rounds_then():
     redundancies, seconds = (0, 1, 2), [1.0, 2.0, 5.0]
     code = block_code(3, redundancies)

@@ -84,6 +84,7 @@ def test_a_mask_counts_whole_loads():
         np.testing.assert_array_equal(code.plan(mask).encode, code.plan(loads).encode)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=8, deadline=None)
 def test_partial_residual_counts_missing_holders_and_never_grows(data):

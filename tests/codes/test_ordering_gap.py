@@ -141,6 +141,7 @@ def test_twice_as_many_holders_as_chunks_a_worker_is_exact_too():
     assert diagnostics.q_max(ordered) == all_q_max(assignment, 1).min()
 
 
+@pytest.mark.slow
 def test_copies_two_and_more_are_never_worse_than_the_matchings():
     assignment = assignments.random_regular(40, load=6, rng_key=KEY)
     matchings = assignments.order_chunks(assignment)

@@ -75,6 +75,7 @@ def by_definition(code, senders, combine, arrived=None):
     return x
 
 
+@pytest.mark.slow("one")
 @pytest.mark.parametrize("name", some(["one", "two, the same"], ["three, reversed", "all"]))
 def test_the_server_takes_what_most_have_sent(x64, name):
     run = trained(MAJORITY, SENDERS[name])

@@ -56,7 +56,7 @@ def test_each_message_is_compressed_with_the_levels_of_its_worker(name, x64):
     assert_close(found.params, params)
 
 
-@pytest.mark.slow("bsp", "crc", "elastic", "adacomm")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bsp", "crc", "local_sgd", "streaming_diloco", "elastic", "adacomm"])
 def test_the_same_levels_for_all_are_one_number(name):
     for wrapped in (lambda compression: compression, C.error_feedback):
@@ -91,7 +91,16 @@ NETWORKS = [
 
 
 @pytest.mark.slow(
-    "0-local_sgd", "1-ssp", "2-crc", "2-coded groups", "3-crc", "3-coded groups", "1-coded groups", "0-ssp"
+    "0-local_sgd",
+    "0-ssp",
+    "1-coded groups",
+    "1-ssp",
+    "2-coded groups",
+    "2-crc",
+    "2-ssp",
+    "3-coded groups",
+    "3-crc",
+    "3-local_sgd",
 )
 @pytest.mark.parametrize("name", ["ssp", "crc", "local_sgd", "coded groups"])
 @pytest.mark.parametrize("number", range(len(NETWORKS)))
@@ -266,6 +275,7 @@ def mean_and_variance(bits, params):
     return truth / W, square / W**2
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("is_equal", [False, True])
 def test_the_variance_of_a_commit_is_the_expected_one(is_equal, x64):
     """Over many seeds, up to six standard errors; exactly it is the sum over all masks."""

@@ -239,7 +239,7 @@ def test_flax_linen_and_nnx_and_checkpoint():
         return ((nnx.merge(graph, p)(chunk[0])[:, 0] - chunk[1]) ** 2).mean()
 
     for loss, p in ((linen_loss, variables), (jax.checkpoint(linen_loss), variables), (nnx_loss, state)):
-        value, gradient, _ = engine.coded_value_and_grad(loss, code, on)(p, batch, progress)
+        value, gradient, _ = jax.jit(engine.coded_value_and_grad(loss, code, on))(p, batch, progress)
         assert jax.tree.structure(gradient) == jax.tree.structure(p)
         assert_close((value, gradient), uncoded(p, (inputs, targets), loss=loss), 1e-5)
 

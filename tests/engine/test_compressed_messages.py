@@ -123,6 +123,7 @@ def messages_of_commit(schedule, e, versions, code):
         yield w * code.num_messages + m, message, decode * float(schedule.weight[e, w])
 
 
+@pytest.mark.slow("two codes")
 @pytest.mark.parametrize("name", ["two codes", "codes in groups"])
 def test_a_compression_that_loses_nothing_changes_nothing_where_rounds_use_several_codes(name, x64):
     d = durations(num_units=12)
@@ -163,7 +164,8 @@ def test_a_run_is_error_feedback_by_its_definition(name, x64):
 def test_fragments_are_compressed_each_by_itself(x64):
     """Top-k with error feedback of every other number, by a loop over the steps in NumPy."""
     found = run("streaming_diloco", TOP_K)
-    server, kept, parts = np.asarray(regression().init(jax.random.split(KEY)[0])), {}, [np.array([0, 2, 4]), np.array([1, 3])]
+    server, kept = np.asarray(regression().init(jax.random.split(KEY)[0])), {}
+    parts = [np.array([0, 2, 4]), np.array([1, 3])]
     own, inner = [server.copy() for _ in range(W)], [SGD.init(server)] * W
     momentum, versions = [np.zeros(3), np.zeros(2)], []
     for e in range(int(found.info.num_commits)):
@@ -266,7 +268,7 @@ def test_wavefronts_agree(name, x64):
         assert_close(wide.state.compression, result(name, compression).state.compression)
 
 
-@pytest.mark.slow("partial L=2-3", "local_sgd-4")
+@pytest.mark.slow("asp-4", "partial L=2-3", "local_sgd-4")
 @pytest.mark.parametrize(
     ("name", "num_devices"),
     some([("asp", 4), ("partial L=2", 3), ("local_sgd", 4)], [("bsp", 4), ("crc", 8), ("grouped", 4), ("adacomm", 2)]),

@@ -87,6 +87,7 @@ def trained(name, schedule, optimizer):
     return versions[-1], residuals, kept
 
 
+@pytest.mark.slow("frc")
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_run_is_its_definition(name, x64):
     found = engine.run(regression(), protocol(name), SGD, durations(), rng_key=KEY)

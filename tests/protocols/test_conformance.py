@@ -125,7 +125,7 @@ def with_zeros(seed, shape):
     return np.random.default_rng(seed).choice([0.0, 0.0, 1.0, 0.5], size=shape)
 
 
-@pytest.mark.slow("ad_psgd", "adaptive_coded", "grouped")
+@pytest.mark.slow("ad_psgd", "adaptive_coded", "coded_reduce", "grouped")
 @pytest.mark.parametrize("name", table.plain_first(PROMISED, step=2))
 def test_units_of_no_length(name):
     for seed in range(2):
@@ -519,8 +519,8 @@ def test_what_was_cut_off_cannot_be_in_a_commit():
 
 
 def test_a_commit_of_nothing_is_right_only_if_nobody_has_done_anything():
-    durations = np.ones((6, W))
+    durations = np.ones(table.shape_of("anytime_minibatch"))
     durations[1:3] = 5.0  # nobody ends one of these in 2.5 s, and the next is begun anew
-    found = quick(protocols.anytime_minibatch(seconds=2.5), durations)
+    found = schedule("anytime_minibatch", lambda seed, shape: durations)
     assert (found.worker[np.isfinite(found.time)] < 0).all(axis=1).any()
     assert check(found, promise("anytime_minibatch"))

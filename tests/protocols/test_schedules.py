@@ -60,6 +60,7 @@ def test_bounded_staleness_is_the_event_queue(data):
     assert commits(schedule) == reference.arrivals(durations, staleness, receive, send)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_what_holds_of_every_schedule(data):
@@ -90,6 +91,7 @@ def test_what_holds_of_every_schedule(data):
         clock[worker] += 1
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_bsp_waits_for_everybody(data):
