@@ -83,9 +83,9 @@ def test_who_is_exact_or_does_not_promise_it_is_left_alone(code, stop):
 
 
 def test_rounding_that_eats_a_code_is_told():
-    """Ten neighbours missing of thirty: no float32 holds the weights of a cyclic MDS code."""
-    code = codes.cyclic_mds(30, num_stragglers=10)
-    task = tasks.linear_regression(num_chunks=30, num_examples=30, num_features=2)
-    seconds = jnp.where(jnp.arange(30)[None] < 10, 100.0, jnp.ones((11, 30)))
+    """Ten neighbours missing of fifty: no float32 holds the weights of a cyclic MDS code."""
+    code = codes.cyclic_mds(50, num_stragglers=10)
+    task = tasks.linear_regression(num_chunks=50, num_examples=50, num_features=2)
+    seconds = jnp.where(jnp.arange(50)[None] < 10, 100.0, jnp.ones((11, 50)))
     with pytest.warns(engine.InexactWarning, match="1 of 1 commits .* up to"):
         engine.run(task, protocols.coded(code), optax.sgd(0.1), seconds, rng_key=KEY, num_commits=1)

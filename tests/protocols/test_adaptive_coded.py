@@ -344,12 +344,12 @@ def moved(schedule, commit, candidate):
 
 def test_a_record_is_held_against_the_code_that_its_round_used():
     protocol = protocols.adaptive_coded({"L=1": ONE, "L=2": TWO}, window=2, choose=two_turns)
-    schedule = jax.tree.map(np.asarray, protocol(jnp.asarray(markov(3, 4), jnp.float32)))
+    schedule = jax.tree.map(np.asarray, protocol(jnp.asarray(markov(3, 8), jnp.float32)))
     specification = protocol.specification(W)
     assert protocols.check(schedule, specification)
-    assert protocols.used_candidate(schedule).tolist() == [0, 1] * 2
+    assert protocols.used_candidate(schedule).tolist() == [0, 1] * 4
     num_caught = 0
-    for commit in range(4):
+    for commit in range(8):
         used = commit % 2
         kept = protocols.check(moved(schedule, commit, 1 - used), specification)
         if used == 0:  # what one block needs is not enough for two
@@ -362,7 +362,7 @@ def test_a_record_is_held_against_the_code_that_its_round_used():
             )
             assert bool(kept) == exact(one_less), (commit, worker)
             num_caught += not kept
-    assert num_caught > 4
+    assert num_caught > 8
 
 
 def two_turns(estimates):
