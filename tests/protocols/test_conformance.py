@@ -147,6 +147,7 @@ def test_who_is_too_far_ahead_is_named():
 
 @pytest.mark.slow(
     "-1-coded_reduce chain",
+    "1-coded_reduce chain",
     "1-adsp",
     "1-ad_psgd",
     "-1-ad_psgd",
@@ -217,7 +218,7 @@ def test_a_round_that_cannot_be_decoded_is_caught():
         assert (kept.violated, kept.actor, kept.unit) == ("guarantee", "server", place[0])
 
 
-@pytest.mark.slow("asp")
+@pytest.mark.slow("asp", "m_sgc")
 @pytest.mark.parametrize("name", ["asp", "bsp", "grouped", "m_sgc", "sr_sgc", "ssp"])
 def test_a_commit_before_the_arrival_is_caught(name):
     found = schedule(name)
