@@ -86,7 +86,7 @@ def _direct_solver(rows: np.ndarray) -> Solver:
 
 def _orthogonal_projection(rows: jax.Array) -> jax.Array:
     """float[N, L, L]: for each chunk, the projection onto what is orthogonal to its rows, of `rows float[N, R, L]`."""
-    rounding_square = jnp.finfo(rows.dtype).eps ** 1.5  # of lengths: rows are about of length one
+    rounding_square = jnp.finfo(rows.dtype).eps ** 1.5  # of a length below which what is left of a row is rounding
     identity = jnp.broadcast_to(jnp.eye(rows.shape[2], dtype=rows.dtype), (rows.shape[0], *rows.shape[2:] * 2))
 
     def project_off_row(row_index: jax.Array, projection: jax.Array) -> jax.Array:

@@ -51,14 +51,7 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
         raise ValueError(f"address must be one to listen at, with a free port; got {address!r}: {reason}") from None
 
 
-def connect(
-    address: str,
-    *,
-    max_bytes: int,
-    security: Security = NO_SECURITY,
-    seconds: float = 5.0,
-    writes_at_once: bool = False,
-) -> Connection:
+def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, seconds: float = 5.0) -> Connection:
     """A connection to the server at `address`, HOST:PORT.
 
     Args:
@@ -66,7 +59,6 @@ def connect(
       max_bytes: of the body of a message.
       security: the token, and the certificate by which the server is known.
       seconds: that the server may take to answer.
-      writes_at_once: whether who sends a message also writes it, and waits until that is done; else a thread does.
 
     Raises:
       Disconnected: if nobody answers there.
@@ -99,7 +91,7 @@ def connect(
         with contextlib.suppress(OSError, pa.ArrowException):
             client.close()
 
-    return _Exchange(reader, writer, max_bytes, close, writes_at_once=writes_at_once)
+    return _Exchange(reader, writer, max_bytes, close, writes_short_at_once=True)
 
 
 class Server(flight.FlightServerBase):
@@ -187,14 +179,21 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
 
 
 class _Exchange:
-    """A `Connection`; what is sent waits in a queue for a thread that writes it, or is written at once."""
+    """A `Connection`; what is sent waits in a queue for a thread that writes it."""
 
-    def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any, *, writes_at_once: bool = False) -> None:
-        """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most."""
+    def __init__(
+        self, reader: Any, writer: Any, max_bytes: int, close: Any, *, writes_short_at_once: bool = False
+    ) -> None:
+        """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most.
+
+        With `writes_short_at_once`, who sends a message without a body writes it itself, unless others wait. One with
+        a body can take for ever, if the other side is stopped: then its sender could not be interrupted.
+        """
         self._reader, self._writer, self._max_bytes, self._close = reader, writer, max_bytes, close
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._is_broken = False
-        self._write_lock = threading.Lock() if writes_at_once else None
+        self._writes_short_at_once, self._num_waiting = writes_short_at_once, 0  # in the queue, or being written
+        self._lock = threading.Lock()  # for the number, and for writing without the thread
         self._sender = threading.Thread(target=self._write_all, daemon=True)
         self._sender.start()
 
@@ -202,15 +201,16 @@ class _Exchange:
         """Puts the message into the queue, or writes it."""
         if self._is_broken:
             raise Disconnected("the other side is gone.")
-        if self._write_lock is None:
-            self._outbox.put(message)
-            return
-        try:
-            with self._write_lock:
+        with self._lock:
+            if not self._writes_short_at_once or message.body is not None or self._num_waiting:
+                self._num_waiting += 1
+                self._outbox.put(message)
+                return
+            try:
                 self._write(message)
-        except (OSError, pa.ArrowException, StopIteration):
-            self._is_broken = True
-            raise Disconnected("the other side is gone.") from None
+            except (OSError, pa.ArrowException, StopIteration):
+                self._is_broken = True
+                raise Disconnected("the other side is gone.") from None
 
     def receive(self) -> Message:
         """Waits for the next message, whose body comes in one record batch or several.
@@ -251,6 +251,8 @@ class _Exchange:
         try:
             while (message := self._outbox.get()) is not None:
                 self._write(message)
+                with self._lock:
+                    self._num_waiting -= 1
             self._writer.close()
         except (OSError, pa.ArrowException, StopIteration):
             self._is_broken = True

@@ -76,9 +76,7 @@ def work(
     deadline = time.monotonic() + patience
     while True:
         try:
-            connection = flight.connect(
-                address, max_bytes=layout.num_bytes, security=security, writes_at_once=worker_process.sends_when_idle
-            )
+            connection = flight.connect(address, max_bytes=layout.num_bytes, security=security)
             with contextlib.closing(connection):
                 if worker_process.serve(connection, layout):
                     return worker_process.report
@@ -102,11 +100,6 @@ class _Worker:
         self._fingerprint = fingerprint(setup)
         self._last_pushed_turn = -1  # its number
         self._warm_up()
-
-    @property
-    def sends_when_idle(self) -> bool:
-        """Whether it computes nothing while it sends."""
-        return not isinstance(self._program, OverlappingProgram)
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
         """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone.

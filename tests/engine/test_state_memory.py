@@ -84,6 +84,8 @@ def test_without_a_ring_there_is_no_word_of_one(monkeypatch):
 
 
 def test_a_traced_run_is_refused_when_it_is_traced(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 100)
+    monkeypatch.setattr(memory, "available_bytes", lambda: bytes_of_state(5, 0))
     with pytest.raises(ValueError, match="must fit into memory"):
-        jax.jit(lambda durations: engine.run(TASK, protocols.bsp(), SGD, durations, rng_key=KEY).params)(DURATIONS)
+        jax.jit(lambda durations: engine.run(TASK, protocols.asp(), optax.sgd(0.1), durations, rng_key=KEY).params)(
+            DURATIONS
+        )

@@ -96,7 +96,7 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     is_last_of_rank = jnp.append(next_differs, True)  # of one time and rank
     num_commits = jnp.arange(1, time.size + 1, dtype=jnp.int32)
     # The version there is once all commits of the time and the rank of a commit have happened.
-    version_after_commit = jax.lax.cond(  # the scan takes time, and mostly no two commits have one time
+    version_after_commit = jax.lax.cond(  # there is nothing to look for where no two have the same
         _is_any(~is_last_of_rank),
         lambda: jax.lax.cummin(jnp.where(is_last_of_rank, num_commits, time.size), reverse=True),
         lambda: num_commits,
