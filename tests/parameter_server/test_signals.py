@@ -1,10 +1,12 @@
 """Ctrl-C and SIGTERM at a server or a worker: it ends as Python ends, and the others learn of it."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -16,24 +18,37 @@ from tests.protocols.test_rules import PROTOCOLS
 
 PROCESS = """
 import sys
+import jax
+import jax.numpy as jnp
 from gcjax import parameter_server
 from tests.parameter_server.runs import setup
 from tests.protocols.test_rules import PROTOCOLS
-role, name, address = sys.argv[1:]
+
+def throttle(worker, unit):
+    print("unit", flush=True)
+    return 0.02 if size == "small" else 0.5
+
+role, name, size, address = sys.argv[1:]
+one = setup(PROTOCOLS[name])
+if size == "large":  # pushes of 40 MB
+    task = one.task._replace(
+        init=lambda rng_key: jnp.ones(10**7, jnp.float32),
+        loss=lambda params, batch, rng_key: (params**2).sum() + 0 * sum(x.sum() for x in jax.tree.leaves(batch)),
+    )
+    one = one._replace(task=task)
 if role == "server":
-    server = parameter_server.Server(setup(PROTOCOLS[name]), parameter_server.Limits(10**6, min_workers=1))
+    server = parameter_server.Server(one, parameter_server.Limits(10**6, min_workers=1, lease=1000.0))
     print(server.address, flush=True)
     server.run()
 else:
-    print("worker", flush=True)
-    parameter_server.work(setup(PROTOCOLS[name]), address, worker=0, throttle=lambda worker, unit: 0.02)
+    parameter_server.work(one, address, worker=0, throttle=throttle)
 """
 
 
-def started(role, name, address=""):
+def started(role, name, address="", size="small"):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, role, name, address],
+        [sys.executable, "-c", PROCESS, role, name, size, address],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -92,3 +107,17 @@ def test_a_server_that_gets_a_signal(number):
     thread.join(60)
     # Ctrl-C ends the run for all; a server that is simply gone may come back, and is looked for.
     assert isinstance(results[0], parameter_server.Report if number == signal.SIGINT else Disconnected)
+
+
+@pytest.mark.slow
+def test_a_worker_that_gets_a_signal_in_a_push_to_a_server_that_is_stopped():
+    """The push does not fit into what the system takes for a process that does not read, so sending it never ends."""
+    with contextlib.ExitStack() as stack:
+        server = started("server", "asp", size="large")
+        stack.callback(server.kill)
+        worker = started("worker", "asp", server.stdout.readline().strip(), size="large")
+        stack.callback(worker.kill)
+        assert worker.stdout.readline() == "unit\n"
+        server.send_signal(signal.SIGSTOP)
+        time.sleep(2.0)  # until the unit is done and its push under way
+        check_end(worker, signal.SIGINT)
