@@ -1,5 +1,6 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,15 @@ import jax
 import numpy as np
 
 from gcjax import _validate, analysis, config, files, processes
+from gcjax.analysis import gantt
+from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
-from gcjax.protocols import Protocol
+from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
 from gcjax.study import runner
 from gcjax.study.base import Study
-from gcjax.study.inputs import Condition
-from gcjax.study.results import StudyResults
+from gcjax.study.inputs import Condition, Inputs
+from gcjax.study.results import Plan, StudyResults
 
 _MEDIAN_UNITS_SHOWN = 12  # by default, in the timeline
 
@@ -32,7 +35,8 @@ def compare(
     """Trains under every scheme on the same durations and initial parameters, and writes a folder of results.
 
     The folder: `operative.gin`, `run.json`, `metrics.parquet`, `timeline.parquet`, `commits.parquet`, `summary.md`,
-    `loss_vs_time.png`, `timeline.png`; and `checkpoints` until all of these are written. If there are checkpoints in it
+    `loss_vs_time.png`, `timeline.png`; and `checkpoints` until all of these are written. The timeline is drawn before
+    anything is trained, and once more in the end, since a protocol may look at the loss. If there are checkpoints in it
     already, the comparison goes on from them and ends with the same bits.
 
     Args:
@@ -54,10 +58,15 @@ def compare(
         _validate.number("timeline_seconds", timeline_seconds, above=True, finite=True)
     goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
-    study_results = runner.run(plan, out=out, progress=progress)
-    results = _comparison_results(
-        study_results, _run_json_facts(study_results, timeline_seconds) | {"target": goal._asdict()}
+    timeline_seconds = _default_timeline_seconds(plan.inputs) if timeline_seconds is None else timeline_seconds
+    study_results = runner.run(
+        plan,
+        out=out,
+        progress=progress,
+        while_compiling=partial(_draw_planned_timeline, plan, timeline_seconds, out, progress),
     )
+    facts = _run_json_facts(study_results, timeline_seconds) | {"target": goal._asdict()}
+    results = _comparison_results(study_results, facts)
     if processes.is_first():
         files.write_text(out / "operative.gin", config.operative())
         analysis.save(results, out)
@@ -70,14 +79,28 @@ def compare(
     return results
 
 
-def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
-    """What the `run.json` of a comparison, which has one condition, says, but for the target.
+def _default_timeline_seconds(inputs: Inputs) -> float:
+    """How far the timeline goes if nobody says it: so many times the median duration of a unit."""
+    durations = np.asarray(inputs.durations)  # float[S, T, W]
+    return _MEDIAN_UNITS_SHOWN * float(np.median(durations[np.isfinite(durations)]))
 
-    The timeline goes to `timeline_seconds`, or to `_MEDIAN_UNITS_SHOWN` times the median duration if None.
+
+def _draw_planned_timeline(plan: Plan, timeline_seconds: float, out: Path, progress: Progress) -> None:
+    """Draws `timeline.png` from the schedules, so that there is something to look at while the schemes are trained.
+
+    A comparison that is stopped from now on can be gone on with, though it has no checkpoint yet.
     """
+    if processes.is_first():
+        (out / analysis.CHECKPOINTS).mkdir(exist_ok=True)
+        facts = {"num_workers": plan.study.num_workers, "timeline_seconds": timeline_seconds, "schemes": plan.schemes}
+        timeline, _ = _timeline_and_commits(plan.inputs, plan.schedules, timeline_seconds)
+        gantt.timeline(analysis.Results(metrics={}, timeline=timeline, facts=facts), out / "timeline.png")
+        progress.show(f"{out / 'timeline.png'} shows the first rounds; now the schemes are trained")
+
+
+def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dict[str, Any]:
+    """What the `run.json` of a comparison, which has one condition, says, but for the target."""
     durations = np.asarray(study_results.plan.inputs.durations)  # float[S, T, W]
-    median_duration = np.median(durations[np.isfinite(durations)])
-    default_seconds = _MEDIAN_UNITS_SHOWN * median_duration
     facts_of_schemes = {
         name: {
             "stalled": runs.stalled,
@@ -89,7 +112,7 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None)
     return {
         **study_results.plan.study.facts(),
         "distinct_durations": len({seed_durations.tobytes() for seed_durations in durations}),
-        "timeline_seconds": float(default_seconds if timeline_seconds is None else timeline_seconds),
+        "timeline_seconds": float(timeline_seconds),
         "schemes": facts_of_schemes,
         **analysis.environment(),
     }
@@ -97,22 +120,31 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None)
 
 def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> analysis.Results:
     """The evaluations of all schemes, timelines and commits of the first seed, and `facts`, what `run.json` says."""
-    first_durations = np.asarray(study_results.plan.inputs.durations[0])  # float[T, W]
-    metric_tables, timeline_tables, commit_tables = [], [], []
-    seconds = facts["timeline_seconds"]
-    for scheme, runs in study_results.runs.items():
+    metric_tables = []
+    for scheme in study_results.runs:
         columns = study_results.columns(scheme)
         del columns["condition"]  # a comparison has one
         metric_tables.append(columns)
-        first_schedule = jax.tree.map(lambda x: x[0], runs.schedule)
-        timeline_tables.append(analysis.timeline_columns(scheme, first_schedule, first_durations, seconds))
-        commit_tables.append(analysis.commit_columns(scheme, first_schedule, seconds))
+    schedules = {scheme: runs.schedule for scheme, runs in study_results.runs.items()}
+    timeline, commits = _timeline_and_commits(study_results.plan.inputs, schedules, facts["timeline_seconds"])
     return analysis.Results(
-        metrics=analysis.concatenate_tables(metric_tables),
-        timeline=analysis.concatenate_tables(timeline_tables),
-        facts=facts,
-        commits=analysis.concatenate_tables(commit_tables),
+        metrics=analysis.concatenate_tables(metric_tables), timeline=timeline, facts=facts, commits=commits
     )
+
+
+def _timeline_and_commits(inputs: Inputs, schedules: dict[str, Schedule], seconds: float) -> tuple[Columns, Columns]:
+    """The units and the commits of the first seed within the first seconds, of all schemes.
+
+    `schedules`: scheme -> its schedules, every field [runs, ...].
+    """
+    first_durations = np.asarray(inputs.durations[0])  # float[T, W]
+    first_schedules = {scheme: jax.tree.map(lambda x: x[0], schedule) for scheme, schedule in schedules.items()}
+    timeline_tables = [
+        analysis.timeline_columns(scheme, schedule, first_durations, seconds)
+        for scheme, schedule in first_schedules.items()
+    ]
+    commit_tables = [analysis.commit_columns(scheme, schedule, seconds) for scheme, schedule in first_schedules.items()]
+    return analysis.concatenate_tables(timeline_tables), analysis.concatenate_tables(commit_tables)
 
 
 def _not_reached_line(results: analysis.Results) -> str:

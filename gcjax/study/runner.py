@@ -1,6 +1,6 @@
 """Runs a study: every scheme under every condition with every seed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -51,7 +51,9 @@ def _schedules(study: Study, schemes: dict[str, Protocol], inputs: Inputs) -> di
     return schedules
 
 
-def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
+def run(
+    plan: Plan, *, out: Path, progress: Progress, while_compiling: Callable[[], None] | None = None
+) -> StudyResults:
     """Trains under every scheme; all runs of one go through one program, or on a mesh one after the other.
 
     The programs of a scheme are compiled while the one before it runs.
@@ -62,13 +64,14 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
       plan: of the study.
       out: the folder for checkpoints; the caller drops them when everything is written.
       progress: tells a person how far it is.
+      while_compiling: called once, while other threads compile the programs of the first scheme; nothing if None.
 
     Raises:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
     runs = {}
     with compiling_threads() as threads:
-        prepared_schemes = one_ahead(_prepared_schemes(plan, threads))
+        prepared_schemes = one_ahead(_prepared_schemes(plan, threads, while_compiling))
         for index, name in enumerate(plan.schemes):
             report = progress.part_reporter(name, index, len(plan.schemes))  # `(share done) -> None`
             report(0.0)
@@ -80,11 +83,18 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     return StudyResults(plan, runs)
 
 
-def _prepared_schemes(plan: Plan, threads: Executor) -> Iterator[training.PreparedTraining]:
-    """The schemes of a plan, in order, the programs of each given to the threads when it is asked for."""
-    for name, protocol in plan.schemes.items():
+def _prepared_schemes(
+    plan: Plan, threads: Executor, while_compiling: Callable[[], None] | None
+) -> Iterator[training.PreparedTraining]:
+    """The schemes of a plan, in order, the programs of each given to the threads when it is asked for.
+
+    `while_compiling` is called before the first is given.
+    """
+    for index, (name, protocol) in enumerate(plan.schemes.items()):
         with checks.scheme_name_in_errors(name):
             prepared = training.prepare(
                 name, protocol, plan.schedules[name], plan.study, plan.inputs, threads, plan.rates
             )
+        if index == 0 and while_compiling is not None:
+            while_compiling()
         yield prepared

@@ -121,7 +121,9 @@ def test_report_rebuilds_the_summary_and_figures(finished, here):
     done = here("report", out)
     assert done.returncode == 0, done.stderr
     assert {name: (out / name).read_bytes() for name in before} == before
-    assert done.stdout.strip() == run.stdout.rpartition("Written to")[0].strip()
+    before_training, _, printed = run.stdout.partition("now the schemes are trained")
+    assert "timeline.png shows the first rounds" in before_training
+    assert done.stdout.strip() == printed.rpartition("Written to")[0].strip()
 
 
 def test_run_refuses_a_folder_that_is_not_empty(finished, config, here):

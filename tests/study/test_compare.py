@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
-from gcjax.study import Study, compare
+from gcjax.study import Study, compare, training
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -48,7 +48,8 @@ def small(out, **changes):
 def written(tmp_path_factory):
     out = tmp_path_factory.mktemp("compare")
     shown, steps = [], []
-    report = progress.Progress(lambda label, share: steps.append((label, share)), shown.append)
+    picture = out / "timeline.png"
+    report = progress.Progress(lambda label, share: steps.append((label, share, picture.exists())), shown.append)
     return out, small(out, progress=report), shown, steps
 
 
@@ -69,7 +70,7 @@ def test_everything_is_written(written):
     out, results, shown, _ = written
     names = {"operative.gin", "run.json", "metrics.parquet", "timeline.parquet", "commits.parquet", "summary.md"}
     assert names | {"loss_vs_time.png", "timeline.png"} == {file.name for file in out.iterdir()}
-    assert len(shown) == 1
+    assert len(shown) == 2
     facts = json.loads((out / "run.json").read_text())
     assert {"gcjax", "jax", "jaxlib", "flax", "optax", "numpy", "python"} <= set(facts["versions"])
     assert facts["seed"] == 0 and facts["distinct_durations"] == 2
@@ -191,10 +192,25 @@ def test_a_mesh_must_fit_the_devices():
 
 def test_progress_goes_from_nothing_to_all(written):
     *_, steps = written
-    assert [label for label, _ in steps[:1]] == ["ASP"]
-    assert {label for label, _ in steps} == {"ASP", "BSP", "FRC"}
-    assert steps[0][1] == 0
-    assert max(share for _, share in steps) == pytest.approx(1.0)
+    labels, shares, _ = zip(*steps, strict=True)
+    assert labels[0] == "ASP" and set(labels) == {"ASP", "BSP", "FRC"}
+    assert shares[0] == 0 and max(shares) == pytest.approx(1.0)
+
+
+def test_the_timeline_is_drawn_before_anything_is_trained(written):
+    *_, steps = written
+    assert steps[0] == ("ASP", 0.0, False) and all(is_drawn for *_, is_drawn in steps[1:])
+
+
+def test_what_is_stopped_with_its_timeline_only_goes_on_in_its_folder(tmp_path, monkeypatch):
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training, "train", stopped)
+        small(tmp_path)
+    assert (tmp_path / "timeline.png").exists() and not analysis.is_resumable(tmp_path)
+    assert analysis.resumable_or_new_folder(tmp_path) == tmp_path
 
 
 def test_a_scheme_may_have_its_own_optimizer(again):
