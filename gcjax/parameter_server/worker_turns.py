@@ -16,7 +16,7 @@ from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, Program
 
 POLL_SECONDS = 1e-3
-"""How often a worker that computes looks whether it has been cut off."""
+"""How often a worker looks whether a unit is computed that may be cut off; a message wakes it up at once."""
 
 
 class Order(NamedTuple):
@@ -195,8 +195,8 @@ class WorkerTurns:
 
     def _is_interrupted(self, result: UnitResult, earliest_end: float) -> bool:
         """Waits until a unit is computed and `time.monotonic()` is `earliest_end`; True if a message comes before."""
-        while not _is_ready(result.loss) or time.monotonic() < earliest_end:
-            if self._inbox.has_next(POLL_SECONDS):
+        while (seconds_left := earliest_end - time.monotonic()) > 0 or not _is_ready(result.loss):
+            if self._inbox.has_next(seconds_left if seconds_left > 0 else POLL_SECONDS):
                 return True
         return False
 
