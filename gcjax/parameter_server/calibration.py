@@ -34,7 +34,8 @@ class Calibration(NamedTuple):
       service_seconds: for which the server is busy with a push, the median.
       latency: float64[W] seconds, the median from the moment at which a worker sends a message without parameters, a
         sign of life or a report, to that at which the server deals with it; None if no such one was written down.
-      report_seconds: for which the server is busy with the report of a unit: what the rule takes for an event.
+      report_seconds: for which the server is busy with the report of a unit; in a run without reports, as with a push
+        that brings no commit.
       push_seconds: for which it is busy with a push that brings no commit; None if nobody has looked.
       commit_seconds: for which it is busy with a commit besides; None if nobody has looked.
       held_up_seconds: float64[T, W] seconds of the units in which their worker was held up as a whole, as if
@@ -99,16 +100,18 @@ def calibration(run: LiveRun) -> Calibration:
     for seconds, has_message in ((send_seconds, precedes_send), (receive_seconds, follows_receive)):
         excess = np.where(has_message, seconds, 0) - _medians(seconds, has_message)
         durations += np.where(excess > np.nanmedian(durations, axis=0), excess, 0)
-    pushes, small_messages = messages.of(PUSH), messages.of(SIGN, REPORT)
+    pushes, reports, small_messages = messages.of(PUSH), messages.of(REPORT), messages.of(SIGN, REPORT)
+    reports = reports.where(reports.rule_seconds > 0)  # the others were of no turn any more
+    push_seconds = _median(pushes.handle_end - pushes.handle_start - pushes.commit_seconds)
+    report_seconds = _median(reports.handle_end - reports.handle_start)
     return Calibration(
         durations=durations,
         send_seconds=_medians(send_seconds, precedes_send).clip(0),
         receive_seconds=receive_medians.clip(0),
         service_seconds=service_seconds,
         latency=_latency(small_messages, durations.shape[1]),
-        report_seconds=_median(messages.rule_seconds[messages.rule_seconds > 0])
-        or 0.0,  # the others were of no turn any more
-        push_seconds=_median(pushes.handle_end - pushes.handle_start - pushes.commit_seconds),
+        report_seconds=report_seconds or push_seconds or 0.0,
+        push_seconds=push_seconds,
         commit_seconds=_median(pushes.commit_seconds[pushes.commit_seconds > 0]),
         held_up_seconds=holdups.held_up_seconds_of_units(durations, schedule, messages.of(SIGN)),
     )

@@ -10,7 +10,7 @@ from gcjax import codes, parameter_server, protocols, stragglers
 from gcjax.codes import assignments
 from gcjax.parameter_server import fitted_links, measured_absences, predicted_times, time_errors
 from gcjax.parameter_server.holdups import held_up_seconds_of_units
-from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageLog
+from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageLog, MessageTimes
 from gcjax.protocols.conformance.memberships import Membership
 from tests.parameter_server.runs import live_run, setup, start_workers
 
@@ -114,11 +114,15 @@ def test_what_the_server_takes_is_told_apart_by_hand():
     messages = message_times(
         (SIGN, 0, 1.0, 1.5, 1.5, 0.0, 0.0), (SIGN, 0, 2.0, 2.7, 2.7, 0.0, 0.0), (SIGN, 0, 3.0, 3.6, 3.6, 0.0, 0.0),
         (SIGN, 1, 1.0, 1.2, 1.2, 0.0, 0.0), (PUSH, 0, 1.0, 3.0, 3.5, 0.125, 0.25), (PUSH, 2, 2.0, 4.0, 4.75, 0.25, 0.5),
-        (PUSH, 2, 3.0, 5.0, 5.0, 0.5, 0.0),
+        (PUSH, 2, 3.0, 5.0, 5.0, 0.75, 0.0),
     )  # fmt: skip
     measured = parameter_server.calibration(run._replace(messages=messages))
     np.testing.assert_allclose(measured.latency, [0.6, 0.2, 0.55])  # of worker 2 there is none, so that of all
+    # Reports take as long as pushes, until there are any; that of a turn which is over does not count.
     assert (measured.report_seconds, measured.push_seconds, measured.commit_seconds) == (0.25, 0.25, 0.375)
+    reports = message_times((REPORT, 0, 1.0, 2.0, 2.5, 0.125, 0.0), (REPORT, 0, 2.0, 3.0, 3.0, 0.0, 0.0))
+    with_reports = MessageTimes(*map(np.concatenate, zip(messages, reports, strict=True)))
+    assert parameter_server.calibration(run._replace(messages=with_reports)).report_seconds == 0.5
     plain = parameter_server.calibration(run)
     assert (plain.latency, plain.report_seconds, plain.push_seconds, plain.held_up_seconds) == (None, 0.0, None, None)
 
