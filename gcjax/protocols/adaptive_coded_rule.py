@@ -77,8 +77,8 @@ def adaptive_coded_rule(
     loads = jnp.asarray([candidate.code.assignment.loads for candidate in candidates], jnp.int32)  # [P, W]
     num_workers, load = loads.shape[1], max(candidate.code.assignment.load for candidate in candidates)
 
-    def memory(num_workers: int, dtype: Any) -> Memory:
-        """Before the first round, which has candidate 0."""
+    def memory(_: int, dtype: Any) -> Memory:
+        """Before the first round, which has candidate 0; there are as many workers as the candidates have."""
         return Memory(
             unit_end=jnp.zeros((num_workers, load), dtype),
             candidate=jnp.zeros((), jnp.int32),
