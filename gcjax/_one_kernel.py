@@ -3,10 +3,13 @@
 On a CPU XLA runs each operation of a program, or each few that it has fused, as a kernel of its own, which takes it
 about 40 ns. A loop whose steps are of some fifty operations on a few numbers takes most of its time for that. XLA can
 also compile a loop as one function. With JAX 0.12 it does so by itself; before, only with loops that touch less than a
-kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested.
+kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested; only in programs
+that have no other part, since XLA ends the process at some programs with a marked call and another loop.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -30,10 +33,26 @@ there are none, and no conditionals.
 """
 
 
+_IS_WHOLE_PROGRAM = ContextVar("is_whole_program", default=False)
+
+
+@contextmanager
+def tracing_whole_program(is_whole_program: bool) -> Iterator[None]:
+    """In this block loops may be marked if what is traced is a program of its own, and not a part of a larger one.
+
+    JAX keeps what it has traced, so whoever traces under `jit` makes `is_whole_program` one of its static arguments.
+    """
+    token = _IS_WHOLE_PROGRAM.set(is_whole_program)
+    try:
+        yield
+    finally:
+        _IS_WHOLE_PROGRAM.reset(token)
+
+
 def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any], Any], state: Any) -> Any:
     """`jax.lax.while_loop(has_turn, step, state)`; on a CPU as one kernel, if the operations allow that.
 
-    Under vmap it is compiled as always, since there are scatters in it then.
+    Under vmap it is compiled as always, since there are scatters in it then; and outside of `tracing_whole_program`.
 
     Args:
       has_turn: `state -> bool[]`, whether there is another turn.
@@ -45,7 +64,7 @@ def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any
         """The state after the last turn."""
         return jax.lax.while_loop(has_turn, step, state)
 
-    if not _NEEDS_MARKS or jax.default_backend() != "cpu":
+    if not _NEEDS_MARKS or not _IS_WHOLE_PROGRAM.get() or jax.default_backend() != "cpu":
         return loop(state)
     program, result_shapes = jax.make_jaxpr(loop, return_shape=True)(state)
     run: Callable[..., list[jax.Array]] = jax.jit(

@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from gcjax import _one_kernel, protocols
-from gcjax._one_kernel import loop_in_one_kernel
+from gcjax import _one_kernel, engine, protocols, tasks
+from gcjax._one_kernel import loop_in_one_kernel, tracing_whole_program
+from gcjax.protocols.base import _compiled_schedule
 from gcjax.protocols.simulation.one_row_each import with_rows
 from gcjax.stragglers import Network
 
@@ -43,7 +45,8 @@ def has_turn(carry):
     ("step", "is_possible"), [(add_entry, True), (sort, False), (scatter, False), (loop_again, False)]
 )
 def test_loops_of_simple_steps_are_marked(step, is_possible):
-    lowered = jax.jit(lambda state: loop_in_one_kernel(has_turn, step, state)).lower(STATE)
+    with tracing_whole_program(True):
+        lowered = jax.jit(lambda state: loop_in_one_kernel(has_turn, step, state)).lower(STATE)
     assert (MARK in lowered.as_text()) == is_possible
     expected = jax.jit(lambda state: jax.lax.while_loop(has_turn, step, state))(STATE)
     for ours, theirs in zip(lowered.compile()(STATE), expected, strict=True):
@@ -56,7 +59,8 @@ def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
     def run(factor):
         return loop_in_one_kernel(has_turn, lambda carry: add_entry((carry[0], factor * carry[1])), STATE)[1]
 
-    of_batch = jax.jit(jax.vmap(run)).lower(factors)
+    with tracing_whole_program(True):
+        of_batch = jax.jit(jax.vmap(run)).lower(factors)
     assert MARK not in of_batch.as_text()
     np.testing.assert_array_equal(of_batch.compile()(factors), jnp.stack([jax.jit(run)(factor) for factor in factors]))
 
@@ -74,8 +78,32 @@ def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
 )
 def test_event_queues_of_few_workers_are_one_kernel(protocol):
     few, many = jnp.ones((4, 3)), jnp.ones((4, 129))
-    assert MARK in jax.jit(protocol.schedule).lower(few, Network()).as_text()
-    assert MARK not in jax.jit(protocol.schedule).lower(many, Network()).as_text()
+    assert MARK in _compiled_schedule.lower(protocol.schedule, True, few, Network()).as_text()
+    assert MARK not in _compiled_schedule.lower(protocol.schedule, True, many, Network()).as_text()
+
+
+@has_marks
+def test_a_schedule_that_is_part_of_a_program_is_not_marked():
+    """XLA would end the process: at a marked loop and another one, here that of the run, in one program."""
+    protocol, durations = protocols.k_sync(num_contributions=2), jnp.ones((6, 3)).at[:, 1].set(2.5)
+    task = tasks.linear_regression(num_chunks=3)
+
+    def loss(rate, durations):
+        return engine.run(task, protocol, optax.sgd(rate), durations, rng_key=jax.random.key(0)).info.loss
+
+    expected = loss(0.1, durations)
+    np.testing.assert_allclose(jax.jit(loss)(0.1, durations), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(lambda rate: loss(rate, durations))(0.1), expected, rtol=1e-6)
+    of_rates = jax.jit(jax.vmap(lambda rate: loss(rate, durations)))(jnp.array([0.1, 0.2]))
+    np.testing.assert_allclose(of_rates[0], expected, rtol=1e-5)
+
+
+@has_marks
+def test_a_schedule_of_its_own_is_marked(monkeypatch):
+    marked = []
+    monkeypatch.setattr(_one_kernel, "_marked", lambda run: marked.append(run) or run)
+    protocols.k_sync(num_contributions=2)(jnp.ones((5, 7)))
+    assert len(marked) == 1
 
 
 @pytest.mark.parametrize("num_workers", [3, 200])

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
+from gcjax._one_kernel import tracing_whole_program
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.fragments import Fragments
@@ -380,14 +381,20 @@ def checked_absences(absences: Absences | None, durations: jax.Array) -> Absence
 
 def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
     """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
-    is_jitted = hasattr(schedule, "lower")  # by whoever made it, with options of its own
-    return schedule(*inputs) if is_jitted else _compiled_schedule(schedule, *inputs)
+    if hasattr(schedule, "lower"):  # it is jitted by whoever made it, with options of its own
+        return schedule(*inputs)
+    is_whole_program = not _validate.is_traced(jnp.zeros(()))  # nothing else is being traced
+    return _compiled_schedule(schedule, is_whole_program, *inputs)
 
 
-@partial(jax.jit, static_argnums=0)
-def _compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
-    """The schedule that the function makes of the inputs; compiled for each function and each shape of inputs."""
-    return schedule(*inputs)
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled_schedule(schedule: Callable[..., Schedule], is_whole_program: bool, *inputs: Any) -> Schedule:
+    """The schedule that the function makes of the inputs; compiled for each function and each shape of inputs.
+
+    `is_whole_program`: whether this is a program of its own, and not a part of another one that is being traced.
+    """
+    with tracing_whole_program(is_whole_program):
+        return schedule(*inputs)
 
 
 def checked_network(network: Network | None, num_workers: int) -> Network:
