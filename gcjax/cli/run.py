@@ -21,9 +21,13 @@ def command(options: argparse.Namespace) -> None:
         processes.agree("config", _config_and_versions())
         out = _locked_out_folder(options, lock_stack)
         is_complete, is_resumable = analysis.is_complete, analysis.is_resumable  # advice must import nothing
+        checkpoints = out / analysis.CHECKPOINTS
         interrupts.set_advice(
-            lambda: _advice(options, out, is_complete=is_complete(out), is_resumable=is_resumable(out))
-        )
+            lambda: _advice(
+                options, out, is_complete=is_complete(out), is_resumable=is_resumable(out),
+                can_begin_again=checkpoints.is_dir(),
+            )
+        )  # fmt: skip
         no_bar = contextlib.nullcontext(progress.silent())
         with progress.bar() if processes.is_first() else no_bar as run_progress:
             config.run_loaded(out, run_progress)
@@ -50,18 +54,24 @@ def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:
         cached_programs.use_cache_folder()
 
 
-def _advice(options: argparse.Namespace, out: Path, *, is_complete: bool, is_resumable: bool) -> str:
+def _advice(
+    options: argparse.Namespace, out: Path, *, is_complete: bool, is_resumable: bool, can_begin_again: bool
+) -> str:
     """What an interrupted run has lost, and how to go on, as the end of the sentence "gcjax: interrupted".
 
-    `is_complete`: the run had written everything; `is_resumable`: there is a checkpoint in `out` to go on from.
+    `is_complete`: the run had written everything; `is_resumable`: there is a checkpoint in `out` to go on from;
+    `can_begin_again`: there is the folder for checkpoints, so that a run may begin in `out` although it is not empty.
     """
     if is_complete:
         return f"; everything was written to {out} before"
     lost_work_or_nothing = saved_progress.lost_work_text()
     lost_work = f"; {lost_work_or_nothing}" if lost_work_or_nothing else ""
+    everywhere = " in all processes" if options.distributed else ""
     if is_resumable:
-        everywhere = " in all processes" if options.distributed else ""
         return f"{lost_work}; go on{everywhere} with: {_resume_command(options, out)}"
+    if can_begin_again:
+        command = _resume_command(options, out)
+        return f"{lost_work}; there is no checkpoint yet, so start it again{everywhere} with: {command}"
     must_be_emptied_first = options.out and any(out.iterdir())
     if must_be_emptied_first:
         return f"{lost_work}; there is no checkpoint to resume, so empty {out} and start it again"

@@ -11,7 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gcjax import locks
-from gcjax.analysis.store import CHECKPOINTS, make_empty_folder, os_errors_as_value_error, resumable_or_new_folder
+from gcjax.analysis.store import (
+    CHECKPOINTS,
+    is_resumable,
+    make_empty_folder,
+    os_errors_as_value_error,
+    resumable_or_new_folder,
+)
 
 _RUNS = Path("runs")
 _TIME_AND_NUMBER = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
@@ -40,14 +46,16 @@ def locked_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitSta
 def locked_resumable_or_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """The folder of a run that was stopped and can go on, or a new one; arguments as of `locked_new_folder`.
 
-    Without `out` it is the newest one of this config in `runs` that no process writes to.
+    Without `out` it is one of this config in `runs` that no process writes to: the newest one that has a checkpoint, or
+    else the newest one.
 
     Raises:
       ValueError: if the run in `out` is finished, or still running, or something else is there.
     """
     if out is not None:
         return _locked_folder(Path(out), resumable_or_new_folder, lock_stack)
-    for folder in _unfinished_folders(name):
+    newest_first = _unfinished_folders(name)
+    for folder in sorted(newest_first, key=lambda folder: not is_resumable(folder)):
         with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt_stack:
             attempt_stack.enter_context(locks.lock(folder))
             is_still_unfinished = (folder / CHECKPOINTS).is_dir()

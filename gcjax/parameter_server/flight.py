@@ -1,6 +1,7 @@
 """Messages over Arrow Flight (gRPC): one exchange of record batches for each worker, open as long as it takes part.
 
-A thread reads for each connection and another one writes, so that a worker that does not read holds up nobody.
+A thread reads for each connection and another one writes, so that a worker that does not read holds up nobody. Short
+messages of a worker are written by who sends them.
 """
 
 import contextlib
@@ -179,7 +180,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
 
 
 class _Exchange:
-    """A `Connection`; what is sent waits in a queue for a thread that writes it."""
+    """A `Connection`; what is sent waits in a queue for a thread that writes it, if not written at once."""
 
     def __init__(
         self, reader: Any, writer: Any, max_bytes: int, close: Any, *, writes_short_at_once: bool = False

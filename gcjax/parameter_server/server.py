@@ -3,6 +3,7 @@
 Letters: W workers, E commits.
 """
 
+import contextlib
 import math
 import queue
 import threading
@@ -66,6 +67,9 @@ class LiveRun(NamedTuple):
 
 _SEND_TIME_FIELDS = {PUSH: "send_start", REPORT: "unit_end", SIGN: "sent"}
 """By the kind of a message, the entry of its header that says when it was sent."""
+
+
+_END = Message({"kind": "end"})
 
 
 class _Event(NamedTuple):
@@ -190,6 +194,7 @@ class Server:
         """Tells all workers that the run is done, and listens no more; `run` does it by itself."""
         self._members.send_end()
         self._is_done.set()  # from now on a connection ends with its next message, so that all must have been told
+        self._tell_who_has_not_been_greeted()
         self._members.close()
         self._listener.close()
 
@@ -212,6 +217,15 @@ class Server:
         self._clock.restart(last_time)
         coordinator.resume_from_log()
 
+    def _tell_who_has_not_been_greeted(self) -> None:
+        """Tells the workers whose first message waits in the queue that the run is done."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                connection, message = self._events.get_nowait()
+                if message is not None and message.kind == "hello":
+                    with contextlib.suppress(Disconnected):
+                        connection.send(_END)
+
     # What connections' threads do.
 
     def _on_connection(self, connection: Connection) -> None:
@@ -224,6 +238,7 @@ class Server:
                     connection.send(Message({**answer, "identity": self.setup.identity}))
                 else:
                     self._events.put(_Event(connection, message))
+            connection.send(_END)  # it may be of a worker that nobody has greeted
         except Disconnected:
             pass
         finally:

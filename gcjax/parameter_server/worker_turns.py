@@ -17,6 +17,8 @@ from gcjax.parameter_server.worker_program import CodedProgram, Program
 
 POLL_SECONDS = 1e-3
 """How often a worker looks whether a unit is computed that may be cut off; a message wakes it up at once."""
+LONGEST_WAIT = 3600.0
+"""Seconds of one wait for a message, since Python takes no endless ones."""
 
 
 class Order(NamedTuple):
@@ -196,7 +198,7 @@ class WorkerTurns:
     def _is_interrupted(self, result: UnitResult, earliest_end: float) -> bool:
         """Waits until a unit is computed and `time.monotonic()` is `earliest_end`; True if a message comes before."""
         while (seconds_left := earliest_end - time.monotonic()) > 0 or not _is_ready(result.loss):
-            if self._inbox.has_next(seconds_left if seconds_left > 0 else POLL_SECONDS):
+            if self._inbox.has_next(min(seconds_left, LONGEST_WAIT) if seconds_left > 0 else POLL_SECONDS):
                 return True
         return False
 

@@ -91,7 +91,7 @@ def _draw_planned_timeline(plan: Plan, timeline_seconds: float, out: Path, progr
     A comparison that is stopped from now on can be gone on with, though it has no checkpoint yet.
     """
     if processes.is_first():
-        (out / analysis.CHECKPOINTS).mkdir(exist_ok=True)
+        (out / analysis.CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         facts = {"num_workers": plan.study.num_workers, "timeline_seconds": timeline_seconds, "schemes": plan.schemes}
         timeline, _ = _timeline_and_commits(plan.inputs, plan.schedules, timeline_seconds)
         gantt.timeline(analysis.Results(metrics={}, timeline=timeline, facts=facts), out / "timeline.png")

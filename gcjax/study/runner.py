@@ -64,18 +64,20 @@ def run(
       plan: of the study.
       out: the folder for checkpoints; the caller drops them when everything is written.
       progress: tells a person how far it is.
-      while_compiling: called once, while other threads compile the programs of the first scheme; nothing if None.
+      while_compiling: called once, while other threads compile the programs of the first schemes; nothing if None.
 
     Raises:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
     runs = {}
     with compiling_threads() as threads:
-        prepared_schemes = one_ahead(_prepared_schemes(plan, threads, while_compiling))
+        prepared_schemes = one_ahead(_prepared_schemes(plan, threads))
         for index, name in enumerate(plan.schemes):
             report = progress.part_reporter(name, index, len(plan.schemes))  # `(share done) -> None`
             report(0.0)
             prepared = next(prepared_schemes)
+            if index == 0 and while_compiling is not None:  # nothing is refused any more before the first one runs
+                while_compiling()
             with checks.scheme_name_in_errors(name):
                 runs[name] = training.train(
                     name, prepared, plan.schedules[name], plan.study, plan.inputs, out, report, plan.rates
@@ -83,18 +85,11 @@ def run(
     return StudyResults(plan, runs)
 
 
-def _prepared_schemes(
-    plan: Plan, threads: Executor, while_compiling: Callable[[], None] | None
-) -> Iterator[training.PreparedTraining]:
-    """The schemes of a plan, in order, the programs of each given to the threads when it is asked for.
-
-    `while_compiling` is called before the first is given.
-    """
-    for index, (name, protocol) in enumerate(plan.schemes.items()):
+def _prepared_schemes(plan: Plan, threads: Executor) -> Iterator[training.PreparedTraining]:
+    """The schemes of a plan, in order, the programs of each given to the threads when it is asked for."""
+    for name, protocol in plan.schemes.items():
         with checks.scheme_name_in_errors(name):
             prepared = training.prepare(
                 name, protocol, plan.schedules[name], plan.study, plan.inputs, threads, plan.rates
             )
-        if index == 0 and while_compiling is not None:
-            while_compiling()
         yield prepared

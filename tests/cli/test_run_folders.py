@@ -8,6 +8,8 @@ import pytest
 
 from gcjax import cli, locks
 from gcjax.cli import run_folders
+from gcjax.cli.parser import parser
+from gcjax.cli.run import _advice
 from tests.cli.test_main import CONFIG
 
 
@@ -83,6 +85,32 @@ def test_the_newest_that_nobody_writes_to_is_resumed(here, holding):
     assert order == ["a-20260101-000001-10", "a-20260101-000001-2", "a-20260101-000000", "a-20260102-030405"]
     holding.close()
     assert run_folders.locked_resumable_or_new_folder(None, "a", holding).name == order[0]
+
+
+def test_one_with_a_checkpoint_is_resumed_before_newer_ones_without(here, holding):
+    stopped(here, "a-20260101-000000", "a-20260101-000001", "a-20260101-000002")
+    checkpoint = here / "runs" / "a-20260101-000001" / "checkpoints" / "BSP" / "7"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "_CHECKPOINT_METADATA").touch()
+    order = [run_folders.locked_resumable_or_new_folder(None, "a", holding).name for _ in range(2)]
+    assert order == ["a-20260101-000001", "a-20260101-000002"]
+
+
+def test_what_was_interrupted_says_how_to_go_on(here):
+    options = parser().parse_args(["run", "a.gin", "--out", "out"])
+    out = here / "out"
+    out.mkdir()
+    (out / "timeline.png").touch()
+    words = {
+        (is_resumable, can_begin_again): _advice(
+            options, out, is_complete=False, is_resumable=is_resumable, can_begin_again=can_begin_again
+        )
+        for is_resumable, can_begin_again in ((True, True), (False, True), (False, False))
+    }
+    command = f"gcjax run a.gin --resume --out {out}"
+    assert words[True, True] == f"; go on with: {command}"
+    assert words[False, True] == f"; there is no checkpoint yet, so start it again with: {command}"
+    assert words[False, False] == f"; there is no checkpoint to resume, so empty {out} and start it again"
 
 
 def test_a_finished_one_is_not_resumed(here, holding):

@@ -3,13 +3,14 @@
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import numpy as np
 import pytest
 
 from gcjax import protocols
-from gcjax.parameter_server import Disconnected, Refused, wire
+from gcjax.parameter_server import Disconnected, Limits, Refused, Server, wire, work
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker import _Worker
 from tests.parameter_server.runs import setup
@@ -77,6 +78,18 @@ def test_a_run_that_is_done_while_a_turn_is_under_way_is_done():
 def test_a_run_that_is_done_before_a_worker_has_joined_is_done(monkeypatch):
     monkeypatch.setattr(Connection, "is_done_before", True)
     assert served(Message({"kind": "end"}))
+
+
+def test_a_worker_whose_first_message_still_waits_learns_that_the_run_is_done():
+    server = Server(SETUP, Limits(1))
+    worker = threading.Thread(target=lambda: reports.append(work(SETUP, server.address, worker=0, patience=1.0)))
+    reports = []
+    worker.start()
+    while server._events.empty():  # nobody deals with what is in there
+        time.sleep(0.01)
+    server.close()
+    worker.join(30)
+    assert len(reports) == 1 and reports[0].num_units == 0
 
 
 def test_a_refusal_that_comes_late_is_one():

@@ -208,9 +208,23 @@ def test_what_is_stopped_with_its_timeline_only_goes_on_in_its_folder(tmp_path, 
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(training, "train", stopped)
+        small(tmp_path / "new")
+    assert (tmp_path / "new" / "timeline.png").exists() and not analysis.is_resumable(tmp_path / "new")
+    assert analysis.resumable_or_new_folder(tmp_path / "new") == tmp_path / "new"
+
+
+def test_a_comparison_whose_second_scheme_is_refused_leaves_nothing(tmp_path, monkeypatch):
+    prepare = training.prepare
+
+    def refusing(scheme, *arguments):
+        if scheme == "BSP":
+            raise ValueError("not this one")
+        return prepare(scheme, *arguments)
+
+    monkeypatch.setattr(training, "prepare", refusing)
+    with pytest.raises(ValueError, match="not this one"):
         small(tmp_path)
-    assert (tmp_path / "timeline.png").exists() and not analysis.is_resumable(tmp_path)
-    assert analysis.resumable_or_new_folder(tmp_path) == tmp_path
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_scheme_may_have_its_own_optimizer(again):
