@@ -93,7 +93,7 @@ def _draw_planned_timeline(plan: Plan, timeline_seconds: float, out: Path, progr
     if processes.is_first():
         (out / analysis.CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         facts = {"num_workers": plan.study.num_workers, "timeline_seconds": timeline_seconds, "schemes": plan.schemes}
-        timeline, _ = _timeline_and_commits(plan.inputs, plan.schedules, timeline_seconds)
+        timeline = _timeline(plan.inputs, plan.schedules, timeline_seconds)
         gantt.timeline(analysis.Results(metrics={}, timeline=timeline, facts=facts), out / "timeline.png")
         progress.show(f"{out / 'timeline.png'} shows the first rounds; now the schemes are trained")
 
@@ -126,25 +126,30 @@ def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> a
         del columns["condition"]  # a comparison has one
         metric_tables.append(columns)
     schedules = {scheme: runs.schedule for scheme, runs in study_results.runs.items()}
-    timeline, commits = _timeline_and_commits(study_results.plan.inputs, schedules, facts["timeline_seconds"])
+    seconds = facts["timeline_seconds"]
+    commits = [analysis.commit_columns(scheme, first, seconds) for scheme, first in _first_schedules(schedules)]
     return analysis.Results(
-        metrics=analysis.concatenate_tables(metric_tables), timeline=timeline, facts=facts, commits=commits
+        metrics=analysis.concatenate_tables(metric_tables),
+        timeline=_timeline(study_results.plan.inputs, schedules, seconds),
+        facts=facts,
+        commits=analysis.concatenate_tables(commits),
     )
 
 
-def _timeline_and_commits(inputs: Inputs, schedules: dict[str, Schedule], seconds: float) -> tuple[Columns, Columns]:
-    """The units and the commits of the first seed within the first seconds, of all schemes.
-
-    `schedules`: scheme -> its schedules, every field [runs, ...].
-    """
+def _timeline(inputs: Inputs, schedules: dict[str, Schedule], seconds: float) -> Columns:
+    """The units of the first seed within the first seconds, of all schemes; arguments as of `_first_schedules`."""
     first_durations = np.asarray(inputs.durations[0])  # float[T, W]
-    first_schedules = {scheme: jax.tree.map(lambda x: x[0], schedule) for scheme, schedule in schedules.items()}
-    timeline_tables = [
-        analysis.timeline_columns(scheme, schedule, first_durations, seconds)
-        for scheme, schedule in first_schedules.items()
-    ]
-    commit_tables = [analysis.commit_columns(scheme, schedule, seconds) for scheme, schedule in first_schedules.items()]
-    return analysis.concatenate_tables(timeline_tables), analysis.concatenate_tables(commit_tables)
+    return analysis.concatenate_tables(
+        [
+            analysis.timeline_columns(scheme, first, first_durations, seconds)
+            for scheme, first in _first_schedules(schedules)
+        ]
+    )
+
+
+def _first_schedules(schedules: dict[str, Schedule]) -> list[tuple[str, Schedule]]:
+    """Each scheme, and its schedule of the first seed; `schedules` by scheme, every field [runs, ...]."""
+    return [(scheme, jax.tree.map(lambda x: x[0], schedule)) for scheme, schedule in schedules.items()]
 
 
 def _not_reached_line(results: analysis.Results) -> str:

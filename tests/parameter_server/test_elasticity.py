@@ -132,7 +132,7 @@ def shapes():
 
 
 def test_a_silent_worker_is_put_out_and_a_push_of_its_old_turn_is_in_no_commit():
-    served = Served(setup(PROTOCOLS["asp"]), limits(3, lease=0.3, min_workers=1))
+    served = Served(setup(PROTOCOLS["asp"]), limits(3, lease=0.6, min_workers=1))
     worker = Scripted(served.server, 1)
     first = worker.receive("begin")
     served.wait_for(lambda: served.changes(1) == ["joined", "left"])

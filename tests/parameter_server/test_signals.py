@@ -21,8 +21,16 @@ import sys
 import jax
 import jax.numpy as jnp
 from gcjax import parameter_server
+from gcjax.parameter_server import flight
 from tests.parameter_server.runs import setup
 from tests.protocols.test_rules import PROTOCOLS
+
+def send(connection, message, send=flight._Exchange.send):
+    if message.kind == "push":
+        print("push", flush=True)
+    send(connection, message)
+
+flight._Exchange.send = send
 
 def throttle(worker, unit):
     print("unit", flush=True)
@@ -119,5 +127,6 @@ def test_a_worker_that_gets_a_signal_in_a_push_to_a_server_that_is_stopped():
         stack.callback(worker.kill)
         assert worker.stdout.readline() == "unit\n"
         server.send_signal(signal.SIGSTOP)
-        time.sleep(2.0)  # until the unit is done and its push under way
+        assert worker.stdout.readline() == "push\n"
+        time.sleep(0.5)  # until it is under way
         check_end(worker, signal.SIGINT)
