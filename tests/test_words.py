@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -192,6 +193,7 @@ def test_what_nobody_foresaw_is_a_few_lines(gcjax, monkeypatch):
     assert "unexpected Trained: without a message\n  (in compare of the config)\n" in said
     assert "test_words.py line" in said and "--traceback" in said
     monkeypatch.setenv("GCJAX_TRACEBACK", "1")
+    shutil.rmtree("out")  # with a figure that was drawn before the training
     status, said = gcjax(SMALL, "study.seed = -1")
     assert status == 2 and "got -1" in said and "Traceback (most" in said
 

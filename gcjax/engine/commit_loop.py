@@ -16,6 +16,7 @@ import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine import version_ring as rings
+from gcjax.engine.added_gradients import gradient_sum_commit_maker
 from gcjax.engine.attacked_rounds import attacked_gradients
 from gcjax.engine.base import Info, State
 from gcjax.engine.coded_step import mesh_estimate
@@ -45,7 +46,6 @@ from gcjax.engine.program import (
 )
 from gcjax.engine.sliced_wavefronts import sliced_contributions
 from gcjax.engine.spread import Spread, one_device
-from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule, commits
 
 Carry = tuple[State, Info]
@@ -98,7 +98,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
             owner_of_worker=jnp.asarray(owner_of_workers(protocol.local, num_workers)), worker_spread=worker_spread,
             compression=compression,
         )  # fmt: skip
-        local_commit = _maker_of_local_commits(protocol.local)(local_program, schedule)
+        local_commit = _maker_of_local_commits(local_program)(local_program, schedule)
     if wrong_senders is not None and protocol.code is not None:
         contribution_of_commit = attacked_gradients(task, protocol.code, wrong_senders, contribution_spread)
     elif compression is not None and protocol.code is None:
@@ -127,10 +127,13 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     )
 
 
-def _maker_of_local_commits(local: LocalWork) -> Callable[[LocalProgram, Schedule], LocalCommit]:
+def _maker_of_local_commits(program: LocalProgram) -> Callable[[LocalProgram, Schedule], LocalCommit]:
     """What makes the function that makes commits: of pushes to one server or to groups', or of messages of a code."""
+    local = program.local
     if local.message_code is not None:
         return kept_gradient_commit_maker
+    if local.sums_gradients and program.worker_spread is None and program.compression is None:
+        return gradient_sum_commit_maker
     return local_commit_maker if local.servers is None else group_commit_maker
 
 

@@ -1,7 +1,7 @@
 """The server's table of the mean gradients of all workers (`LocalWork.gradient_table`).
 
-A commit steps with the mean over the table. Few workers change it, so that the change is added to the mean before; a
-sum over the whole table, which clears the rounding of these additions, is made every W commits only.
+A commit steps with the mean over the table. Few workers change it, so that the change is added to the mean before, in
+float32 or wider. A sum over the whole table, which clears the rounding of these additions, is made every W commits.
 """
 
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax.engine.mixing import mean_over_workers
+from gcjax._shared_loops import max_over_runs
+from gcjax.engine.messages import accumulation_dtype
 
 
 def mean_gradient_after_contribution(
@@ -34,8 +35,20 @@ def mean_gradient_after_contribution(
     )
 
 
+def zero_mean(params: Any) -> Any:
+    """The mean over a table without gradients: zeros like the parameters, in the types in which it is added up."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, accumulation_dtype(x.dtype)), params)
+
+
+def change_of_mean(new: Any, old: Any, num_workers: int) -> Any:
+    """By how much the mean over the table changes if the row of a worker, `old`, becomes `new`."""
+    return jax.tree.map(
+        lambda new, old, zero: (new.astype(zero.dtype) - old.astype(zero.dtype)) / num_workers, new, old, zero_mean(new)
+    )
+
+
 def mean_after_commit(mean: Any, change: Any, table: Any, commit: jax.Array) -> Any:
-    """The mean over the table after a commit.
+    """The mean over the table after a commit, in the types of `zero_mean`.
 
     Args:
       mean: before it, a pytree.
@@ -45,8 +58,8 @@ def mean_after_commit(mean: Any, change: Any, table: Any, commit: jax.Array) -> 
     """
     num_workers = jax.tree.leaves(table)[0].shape[0]
     return jax.lax.cond(
-        commit % num_workers == 0,
-        lambda mean, change, table: mean_over_workers(table),
+        max_over_runs(commit) % num_workers == 0,  # of a vmap: not the tables of all runs at each commit of one
+        lambda mean, change, table: jax.tree.map(lambda x, rows: jnp.mean(rows, axis=0, dtype=x.dtype), mean, table),
         lambda mean, change, table: jax.tree.map(jnp.add, mean, change),
         mean, change, table,
     )  # fmt: skip

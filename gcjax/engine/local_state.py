@@ -10,17 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gcjax.engine.gradient_table import zero_mean
 from gcjax.engine.new_processes import NO_VERSION_READ
 from gcjax.protocols.base import LocalWork, adopt_version
 
 
 class LocalState(NamedTuple):
-    """The parameters of an owner (a worker or a group), and its state; every leaf [num_owners, ...] for all of them.
+    """The parameters of an owner (a worker or a group), and its state.
+
+    Every leaf is [num_owners, ...] for all of them, but for `servers` and `table_mean`.
 
     Attributes:
-      params: the parameters.
+      params: the parameters; None if each contribution begins with reading (`LocalWork.reads_always`).
       opt_state: of the optimizer of the local steps.
-      version: int32[], the version that was read last; -1 before the first.
+      version: int32[], the version that was read last; -1 before the first, and if `params` is None.
       new_processes: what a new process of the worker begins with, see `gcjax.engine.new_processes`; None if no worker
         has a new one.
       compression: the state of the compression of what is pushed; None without one.
@@ -54,15 +57,18 @@ def initial_local_states(
     """The local parameters before the first commit: all owners have the initial ones."""
     last_owner = int(owner_of_workers(local, num_workers).max())
     num_owners = last_owner + 1
+    initial_params = params
     params, opt_state = repeated((params, (local.optimizer or optimizer).init(params)), num_owners)
     if local.gradient_table:  # local parameters are then minus the mean gradients
         params = jax.tree.map(jnp.zeros_like, params)
     if local.message_code is not None:  # local parameters are then the gradients on the chunks
         load = local.message_code.assignment.load
         params = jax.tree.map(lambda x: jnp.zeros((num_owners, load, *x.shape[1:]), x.dtype), params)
+    if local.reads_always:
+        params = None
     local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
     if local.gradient_table:
-        local_states = local_states._replace(table_mean=jax.tree.map(lambda x: x[0], params))
+        local_states = local_states._replace(table_mean=zero_mean(initial_params))
     if local.mixing is None:
         return local_states
     can_change_within_unit = local.mixing.overlaps

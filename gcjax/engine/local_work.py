@@ -17,7 +17,7 @@ from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
-from gcjax.engine.gradient_table import mean_after_commit, mean_gradient_after_contribution
+from gcjax.engine.gradient_table import change_of_mean, mean_after_commit, mean_gradient_after_contribution, zero_mean
 from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums, unit_inputs, weighted_loss
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
@@ -90,8 +90,9 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
             local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
             change_sum = None  # there is no server
         if program.local.gradient_table:
-            change_sum = mean_after_commit(table_mean, change_sum, local_states.params, index)
-            local_states = local_states._replace(table_mean=change_sum)
+            table_mean = mean_after_commit(table_mean, change_sum, local_states.params, index)
+            local_states = local_states._replace(table_mean=table_mean)
+            change_sum = jax.tree.map(lambda mean, x: mean.astype(x.dtype), table_mean, inputs.versions.params)
         if program.local.fragments is not None:
             change_sum, local_states = _pushed_fragment(program, inputs, steps, local_states)
         return contribution_of_changes(steps, change_sum, losses), local_states
@@ -163,14 +164,18 @@ def _changes_one_by_one(
             """What the steps begin with, from the states of all owners."""
             return beginning_of_contribution(program, inputs, read_slot(local_states, owner), steps_of_one)
 
-        beginning = read_first(steps_of_one.num_steps, begin, local_states)
+        if program.local.reads_always:  # there are no local parameters to read
+            beginning = begin(local_states)
+        else:
+            beginning = read_first(steps_of_one.num_steps, begin, local_states)
         change, new_state, loss = change_after_beginning(program, inputs, beginning, steps_of_one)
         new_state = select_active(i < num_contributions, new_state, read_slot(local_states, owner))
         local_states = write_slot(local_states, owner, new_state)
         losses = losses.at[order_with_padding_last[i]].set(loss)
         return jax.tree.map(jnp.add, change_sum, change), local_states, losses
 
-    zero_change = jax.tree.map(jnp.zeros_like, inputs.versions.params)
+    params = inputs.versions.params
+    zero_change = zero_mean(params) if program.local.gradient_table else jax.tree.map(jnp.zeros_like, params)
     zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
     carry = zero_change, local_states, zero_losses
     if has_steps.size == 1:  # a commit of one column has its contribution
@@ -249,6 +254,9 @@ def beginning_of_contribution(
     first_member = 0
     local_state = local_state_before_unit(local_state, steps.unit[first_member])
     version_params = inputs.versions.read(steps.version.clip(0))
+    if program.local.reads_always:
+        params = program.local.pull(None, version_params)
+        return Beginning(params, version_params, pulls=steps.num_steps > 0, local_state=local_state)
     has_server = program.local.mixing is None  # otherwise there is nothing to read
     pulls = has_server & (steps.num_steps > 0) & (steps.version != local_state.version)
     pull = program.local.pull
@@ -322,11 +330,12 @@ def change_after_beginning(
         )
     weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     if program.local.gradient_table:  # of the mean over all workers
-        num_workers = program.owner_of_worker.size
-        weighted_change = jax.tree.map(lambda new, old: (new - old) / num_workers, params, local_state.params)
+        weighted_change = change_of_mean(params, local_state.params, program.owner_of_worker.size)
     if local_state.params_at_unit_begin is not None:  # others have changed them meanwhile
         params = jax.tree.map(jnp.add, local_state.params, change)
         local_state = local_state._replace(params_at_unit_begin=params)
+    if program.local.reads_always:
+        return weighted_change, local_state._replace(opt_state=opt_state), loss
     version = jnp.where(pulls, steps.version, local_state.version)
     new_state = local_state._replace(params=params, opt_state=opt_state, version=version)
     return weighted_change, new_state, loss
@@ -349,7 +358,7 @@ def _take_steps(
         """Parameters, optimizer state and sum of losses after a step; as before from step `steps.num_steps` on."""
         params, opt_state, loss_sum = carry
         gradient_params = gradient_points.params_of_step_gradient(program.local, step, params)
-        loss, gradient = _step_gradient(program, inputs, steps, step, gradient_params)
+        loss, gradient = step_gradient(program, inputs, steps, step, gradient_params)
         updates, new_opt_state = program.optimizer.update(gradient, opt_state, params)
         new_carry = optax.apply_updates(params, updates), new_opt_state, loss_sum + loss.astype(loss_sum.dtype)
         return select_active(step < steps.num_steps, new_carry, carry)
@@ -365,7 +374,7 @@ def _take_steps(
     return params, opt_state, loss_sum / at_least_one_step.astype(loss_sum.dtype)
 
 
-def _step_gradient(
+def step_gradient(
     program: LocalProgram, inputs: Inputs, steps: LocalSteps, step: jax.Array, params: Any
 ) -> tuple[jax.Array, Any]:
     """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.

@@ -16,12 +16,12 @@ from gcjax.engine.commit_loop import Carry, commit_maker, in_layout_of_commits, 
 from gcjax.engine.compressed_messages import initial_states, message_shapes, num_senders
 from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.group_commits import initial_servers
-from gcjax.engine.local_state import initial_local_states
+from gcjax.engine.layout import Layout
+from gcjax.engine.local_state import LocalState, initial_local_states
 from gcjax.engine.program import (
     Program,
     past_versions_needed,
     reads_versions,
-    ring_slots_of,
     server_optimizer,
     slices_layout,
     with_layout,
@@ -78,8 +78,8 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
 
 def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: jax.Array) -> State:
     """The state before the first commit: version 0 in the ring, and all other states as they begin."""
-    protocol, ring_slots = program.protocol, ring_slots_of(program, schedule)
-    ring = None if ring_slots is None else rings.new_ring(params, program.options.ring_size, ring_slots[0])
+    protocol, ring_size = program.protocol, program.options.ring_size
+    ring = rings.new_ring(params, ring_size) if ring_size else None
     local = None
     if protocol.local is not None:
         local = initial_local_states(protocol.local, program.optimizer, params, schedule.start.shape[1])
@@ -194,10 +194,19 @@ def _constrain_layout(program: Program, schedule: Schedule, run: Run) -> Run:
     layout, slices = program.options.layout, slices_layout(program, schedule)
     state = in_layout_of_commits(with_layout(program, slices or layout), run.state)
     state = state._replace(
-        params=layout.constrain_params(state.params), local=layout.cut_by_worker(state.local),
+        params=layout.constrain_params(state.params), local=_local_in_layout(layout, state.local),
         compression=layout.replicate(state.compression),
     )  # fmt: skip
     return Run(state, layout.replicate(run.info), layout.replicate(run.trajectory))
+
+
+def _local_in_layout(layout: Layout, local: LocalState | None) -> LocalState | None:
+    """The states of owners of parameters on the devices of these; the mean over a table has no axis of owners."""
+    if local is None:
+        return None
+    cut: LocalState = layout.cut_by_worker(local._replace(table_mean=None))
+    mean = local.table_mean
+    return cut if mean is None else cut._replace(table_mean=layout.constrain_params(mean))
 
 
 def _init_and_batch_keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:

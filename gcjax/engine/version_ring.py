@@ -109,9 +109,12 @@ def _versions_by_death(last_commit: jax.Array, *, num_contributions: int) -> jax
     return jnp.zeros_like(last_commit).at[death_number_of_version].set(versions, mode="drop")
 
 
-def new_ring(params: Any, size: int, slot: jax.Array) -> Any:
-    """A ring of `size` slots and one more for versions that nobody reads, with version 0, `params`, in slot `slot`."""
-    return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[slot].set(x), params)
+def new_ring(params: Any, size: int) -> Any:
+    """A ring of `size` slots and one more for versions that nobody reads, with version 0, `params`, in slot 0.
+
+    That is the slot of the first version that is read. If nobody reads version 0, that is a later one, written later.
+    """
+    return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[0].set(x), params)
 
 
 def read_slot(ring: Any, slot: jax.Array) -> Any:

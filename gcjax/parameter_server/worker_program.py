@@ -73,8 +73,13 @@ class LocalProgram:
         self._params_before_turn = self._version_params = self._params
 
     def begin(self, version_params: Any) -> None:
-        """Begins a turn, with reading `version_params`, the newest parameters, if there are any."""
+        """Begins a turn, with reading `version_params`, the newest parameters, if there are any.
+
+        Where each turn begins with reading, the last ones are read again if there are none.
+        """
         self._state_before_turn = self._params, self._opt_state
+        if version_params is None and self._local.reads_always:
+            version_params = self._version_params
         if version_params is not None:
             self._params = self._pull(self._params, version_params)
             self._version_params = version_params

@@ -77,6 +77,8 @@ def gradient_sums(max_contributions: int = 1) -> LocalWork:
         pull=lambda params, version_params: jax.tree.map(jnp.zeros_like, version_params),
         gradients_at_version=True,
         max_contributions=max_contributions,
+        reads_always=True,
+        sums_gradients=True,
     )
 
 

@@ -102,6 +102,13 @@ class LocalWork(NamedTuple):
         this contribution. It needs `gradients_at_version`; the local parameters are then the gradients that are kept,
         [W, K, ...]. None where messages are of their own units only.
       single_steps: whether a contribution is one unit, so that a run needs no loop for its steps.
+      reads_always: whether each contribution begins with reading, also if its worker has read that version last. A
+        worker then has no parameters of its own from one contribution to the next, and a run keeps none: `pull` gets
+        None for them. It is not for local work with `gradient_table`, `overlaps_pull`, `mixing`, `servers`,
+        `fragments` or `message_code`.
+      sums_gradients: whether `optimizer`, `pull` and `push` come to this: what is pushed is minus the sum of the
+        gradients of a contribution, so that a run can add these up without local steps. With `gradients_at_version`
+        and `reads_always`.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -119,6 +126,8 @@ class LocalWork(NamedTuple):
     fragments: Fragments | None = None
     message_code: GradientCode | None = None
     single_steps: bool = False
+    reads_always: bool = False
+    sums_gradients: bool = False
 
 
 class Observed(NamedTuple):

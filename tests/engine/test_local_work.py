@@ -241,7 +241,7 @@ def test_a_run_is_local_work_by_its_definition(name, optimizer, x64):
     assert_close(found.params, wanted.params)
     assert_close(found.info.loss[: len(wanted.losses)], np.array(wanted.losses))
     for owner, params in wanted.local.items():
-        if not PROTOCOLS[name][1].summed:
+        if found.state.local.params is not None:  # otherwise each contribution begins with reading
             assert_close(found.state.local.params[owner], params)
 
 
