@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from gcjax.analysis import summary, table_cells
 from gcjax.analysis.store import Results
@@ -73,7 +72,9 @@ def _comparison_sentence(
 
 def _confidence_interval(samples: np.ndarray) -> list[Any]:
     """Lower end, mean and upper end of Student's interval for the mean of float[S] samples, S >= 2."""
-    quantile = stats.t.ppf(0.5 + _CONFIDENCE / 2, samples.size - 1)
+    from scipy.special import stdtrit  # here, since it takes long to import
+
+    quantile = stdtrit(samples.size - 1, 0.5 + _CONFIDENCE / 2)
     half_width = quantile * float(samples.std(ddof=1)) / np.sqrt(samples.size)
     return [samples.mean() - half_width, samples.mean(), samples.mean() + half_width]
 
