@@ -1,5 +1,6 @@
 """Advice on small traces of which the right answer can be computed by hand."""
 
+import functools
 import json
 import threading
 
@@ -22,17 +23,21 @@ from gcjax.codes import assignments, stopping
 
 NUM_WORKERS = 4
 SLOW = 1.5
-FEW = {
-    "asp": protocols.asp(),
-    "ssp": protocols.ssp(staleness=3),
-    "k_sync": protocols.k_sync(num_contributions=3),
-    "local_sgd": protocols.local_sgd(num_local_steps=4),
-    "repetition": protocols.coded(gcjax.codes.fractional_repetition(NUM_WORKERS, num_stragglers=1)),
-    "partial": protocols.coded(gcjax.codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
-    "by speed": protocols.coded(
-        gcjax.codes.heterogeneous((3, 3, 3, 2), num_chunks=11, num_stragglers=0, rng_key=jax.random.key(0))
-    ),
-}
+
+
+@functools.cache
+def few():
+    return {
+        "asp": protocols.asp(),
+        "ssp": protocols.ssp(staleness=3),
+        "k_sync": protocols.k_sync(num_contributions=3),
+        "local_sgd": protocols.local_sgd(num_local_steps=4),
+        "repetition": protocols.coded(gcjax.codes.fractional_repetition(NUM_WORKERS, num_stragglers=1)),
+        "partial": protocols.coded(gcjax.codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
+        "by speed": protocols.coded(
+            gcjax.codes.heterogeneous((3, 3, 3, 2), num_chunks=11, num_stragglers=0, rng_key=jax.random.key(0))
+        ),
+    }
 
 
 def one_slow_worker(slow=SLOW, num_steps=64):
@@ -45,7 +50,7 @@ def one_slow_worker(slow=SLOW, num_steps=64):
 @pytest.fixture(scope="module")
 def slow_worker_advice():
     """The advice on a trace with one persistent slow worker."""
-    return advise(one_slow_worker(), schemes=FEW)
+    return advise(one_slow_worker(), schemes=few())
 
 
 def row(advice, name):
@@ -168,7 +173,7 @@ def test_where_a_trace_is_too_short_it_cannot_tell():
 def test_where_the_best_cannot_be_told_from_bsp_it_says_so():
     seconds = 1 + np.random.default_rng(4).exponential(size=(64, NUM_WORKERS)) / 4
     seconds[20:24, :2] += 4.0  # a spell of two workers, which two copies of each chunk make shorter
-    advice = advise(seconds, schemes={"partial": FEW["partial"]})
+    advice = advise(seconds, schemes={"partial": few()["partial"]})
     assert row(advice, "partial").is_best and row(advice, "bsp").is_indistinguishable
     assert "cannot tell whether any scheme is faster than BSP; partial wins back" in advice.verdict
 
@@ -176,7 +181,7 @@ def test_where_the_best_cannot_be_told_from_bsp_it_says_so():
 def test_a_step_that_passes_is_won_back_by_what_does_not_wait_for_it():
     seconds = np.ones((64, NUM_WORKERS))
     seconds[np.arange(64), np.arange(64) % NUM_WORKERS] = 2.0  # each step another worker takes two seconds
-    advice = advise(seconds, schemes=FEW)
+    advice = advise(seconds, schemes=few())
     assert row(advice, "asp").won_back.value == pytest.approx(0.75, abs=5e-3)  # 5/4 s a step
     assert row(advice, "ssp").won_back.value == pytest.approx(0.75, abs=5e-3)  # three steps are slack enough
     assert row(advice, "k_sync").won_back.value == pytest.approx(2 / 3, abs=1e-3)
@@ -197,7 +202,7 @@ def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
     counts = drawn_block_counts(np.random.default_rng(3), 1, len(first), 48, block_steps)[0]
     drawn = np.repeat(np.arange(len(first)), counts.astype(int))
     bootstrap = seconds[steps_of_blocks(first, 48, run_in_steps=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
-    for protocol in (FEW["repetition"], FEW["local_sgd"]):
+    for protocol in (few()["repetition"], few()["local_sgd"]):
         scheme = Scheme("it", "", protocol)
         repeats, part = simulation.units_of_measured_step(scheme, NUM_WORKERS)
         schedule = protocol(np.repeat(bootstrap * part, repeats, axis=0).astype(np.float32))
@@ -210,7 +215,7 @@ def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
 def test_blocks_behind_a_run_in_are_as_a_long_run():
     seconds = np.random.default_rng(4).gamma(2.0, size=(400, NUM_WORKERS))
     elastic = protocols.elastic_averaging(num_local_steps=4)
-    for protocol in (FEW["ssp"], protocols.k_async(num_contributions=3), protocols.worker_busy(), elastic):
+    for protocol in (few()["ssp"], protocols.k_async(num_contributions=3), protocols.worker_busy(), elastic):
         schedule = protocol(np.tile(seconds, (5, 1)).astype(np.float32))
         happens = np.asarray(schedule.time <= schedule.horizon)
         work = np.where(happens[:, None], np.asarray(schedule.work).clip(0), 0).sum() / NUM_WORKERS
@@ -365,7 +370,7 @@ def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
     assert all(f"{row.scheme.name}" in text for row in slow_worker_advice.schemes)
     assert "| k_sync | approximate | 33 % [33, 33] | 1.333 |" in text
     fields = page.advice_json(slow_worker_advice)
-    assert len(fields["schemes"]) == len(FEW) + 1 and fields["cost"]["value"] == pytest.approx(1 / 3)
+    assert len(fields["schemes"]) == len(few()) + 1 and fields["cost"]["value"] == pytest.approx(1 / 3)
     assert json.loads(json.dumps(fields))["schemes"][0]["won_back"]["low"] > 0.8
     in_bytes = page.table_rows(slow_worker_advice._replace(gradient_bytes=4e6))
     assert in_bytes[-1][-1] == "3e+06 B"
@@ -379,7 +384,7 @@ def test_with_a_task_the_best_of_each_class_is_trained():
         optimizer=optax.sgd(0.3),
         num_workers=NUM_WORKERS, num_units=40, num_seeds=1, num_evals=20, target=1e-3, metric="suboptimality",
     )  # fmt: skip
-    advice = advise(seconds, schemes={"asp": protocols.asp(), "repetition": FEW["repetition"]}, study=study)
+    advice = advise(seconds, schemes={"asp": protocols.asp(), "repetition": few()["repetition"]}, study=study)
     assert advice.target == "suboptimality <= 0.001"
     seconds_to_target = {row.scheme.name: row.seconds_to_target for row in advice.schemes}
     assert all(len(values) == 1 for values in seconds_to_target.values())

@@ -21,6 +21,12 @@ def requirements(monkeypatch):
     return are
 
 
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch, tmp_path):
+    """To count the bytes of that of all tests takes long."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+
+
 @pytest.fixture
 def examined(capsys, requirements):
     def run():

@@ -1,5 +1,6 @@
 """Live training that is cut off and resumed: given the same progress in every round, it ends with the same bits."""
 
+import functools
 import re
 import shutil
 import signal
@@ -76,7 +77,13 @@ def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
 
 # All of `train`, with one worker.
 
-TASK, CODE = tasks.digits(5, batch_size=3, hidden=(4,)), codes.uncoded(1, load=5)
+
+@functools.cache
+def task():
+    return tasks.digits(5, batch_size=3, hidden=(4,))
+
+
+CODE = codes.uncoded(1, load=5)
 
 
 @pytest.fixture
@@ -99,7 +106,7 @@ def trained(checkpoints=None, *, stop=None, seen=None, **kwargs):
             raise Stop
 
     arguments = {"rng_key": KEY, "num_rounds": 6, "deadline": live.adaptive(window=2), "throttle": uneven}
-    return live.train(TASK, CODE, SGD, on_round=on_round, checkpoints=checkpoints, **{**arguments, **kwargs})
+    return live.train(task(), CODE, SGD, on_round=on_round, checkpoints=checkpoints, **{**arguments, **kwargs})
 
 
 @pytest.mark.slow
