@@ -38,8 +38,17 @@ def with_changed_time(earliest_by_block: jax.Array, times: jax.Array, index: jax
 
 def index_of_earliest(earliest_by_block: jax.Array, times: jax.Array) -> jax.Array:
     """int32[]: the first index of the earliest of the times `[W]`, given the earliest of each block `[B]`."""
-    first, times_of_block = _times_of_block(times, jnp.argmin(earliest_by_block).astype(jnp.int32))
-    return first + jnp.argmin(times_of_block).astype(jnp.int32)
+    earliest = earliest_by_block.min()
+    first, times_of_block = _times_of_block(times, _first_index(earliest_by_block == earliest))
+    return first + _first_index(times_of_block == earliest)
+
+
+def _first_index(mask: jax.Array) -> jax.Array:
+    """int32[]: the first index at which the mask `bool[...]` is true; the last one if it never is.
+
+    XLA takes longer for `argmin`, a reduction of pairs.
+    """
+    return jnp.where(mask, jnp.arange(mask.size, dtype=jnp.int32), mask.size - 1).min()
 
 
 def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -50,5 +59,5 @@ def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.
     size = block_size(times.size)
     first = jnp.minimum(block * size, times.size - size)
     window = jax.lax.dynamic_slice_in_dim(times, first, size)
-    is_of_block = (first + jnp.arange(size, dtype=jnp.int32)) // size == block
+    is_of_block = first + jnp.arange(size, dtype=jnp.int32) >= block * size
     return first, jnp.where(is_of_block, window, jnp.inf)
