@@ -3,10 +3,10 @@
 GCJAX_TEST_DEVICES is another number of devices.
 """
 
+import collections
 import contextlib
 import gc
 import importlib.metadata
-import itertools
 import os
 import pathlib
 import signal
@@ -121,22 +121,34 @@ def strict_numerics(request):
 MAX_MAPPINGS = 15_000, 40_000
 """Of memory, behind a module of tests and within one: see `gcjax.memory.forget_programs`. A module of slow tests can
 need more than Linux allows."""
+NEW_PROGRAMS = collections.Counter()
 
-NUM_TESTS = itertools.count(1)
+
+def count_programs(event, seconds, **facts):
+    """Compiled, or read from the folder; each is traced, lowered and compiled, which are events."""
+    NEW_PROGRAMS["events"] += "compile" in event
+
+
+jax.monitoring.register_event_duration_secs_listener(count_programs)
+
+
+def forget_programs(max_mappings):
+    """Looks only where about a hundred programs are new, since to look takes ten milliseconds."""
+    if NEW_PROGRAMS["events"] >= 300:
+        NEW_PROGRAMS.clear()
+        memory.forget_programs(max_mappings)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_programs_behind_a_module():
     yield
-    memory.forget_programs(MAX_MAPPINGS[0])
+    forget_programs(MAX_MAPPINGS[0])
 
 
 @pytest.fixture(autouse=True)
 def few_programs_within_a_module():
-    """Looked at behind every tenth test, since to look takes milliseconds."""
     yield
-    if next(NUM_TESTS) % 10 == 0:
-        memory.forget_programs(MAX_MAPPINGS[1])
+    forget_programs(MAX_MAPPINGS[1])
 
 
 @pytest.fixture(scope="module")
