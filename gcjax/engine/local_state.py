@@ -46,6 +46,10 @@ class LocalState(NamedTuple):
     table_mean: Any = None
 
 
+_NEED_PARAMS = "gradient_table", "overlaps_pull", "mixing", "servers", "fragments", "message_code"
+"""Fields of `LocalWork` that are for workers with parameters of their own."""
+
+
 def repeated(arrays: Any, count: int) -> Any:
     """The same arrays `count` times: every leaf [count, ...]."""
     return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (count, *jnp.shape(x))), arrays)
@@ -54,7 +58,17 @@ def repeated(arrays: Any, count: int) -> Any:
 def initial_local_states(
     local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int
 ) -> LocalState:
-    """The local parameters before the first commit: all owners have the initial ones."""
+    """The local parameters before the first commit: all owners have the initial ones.
+
+    Raises:
+      ValueError: if a worker is to have none, and to need them.
+    """
+    needed_by = [name for name in _NEED_PARAMS if getattr(local, name) not in (None, False)]
+    if local.reads_always and needed_by:
+        raise ValueError(
+            "local work with reads_always keeps no parameters of workers; it must not have "
+            f"{', '.join(_NEED_PARAMS)}; got {' and '.join(needed_by)}. Leave one of both out."
+        )
     last_owner = int(owner_of_workers(local, num_workers).max())
     num_owners = last_owner + 1
     initial_params = params

@@ -95,3 +95,10 @@ def test_the_table_of_a_process_that_begins_anew_is_empty(x64):
     assert_close(alone.params, on_mesh.params)
     assert_close(alone.state.local, on_mesh.state.local)
     assert np.abs(alone.params - as_it_was.params).max() > 1e-6
+
+
+def test_who_reads_always_has_no_table():
+    protocol = protocols.ringleader()
+    protocol = protocol._replace(local=protocol.local._replace(reads_always=True))
+    with pytest.raises(ValueError, match="must not have gradient_table, .*; got gradient_table"):
+        engine.run(regression(), protocol, SGD, durations(), rng_key=KEY)
