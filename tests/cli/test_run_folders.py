@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gcjax import cli, locks
+from gcjax import cli, locks, saved_progress
 from gcjax.cli import run_folders
 from gcjax.cli.parser import parser
 from gcjax.cli.run import _advice
@@ -97,6 +97,7 @@ def test_one_with_a_checkpoint_is_resumed_before_newer_ones_without(here, holdin
 
 
 def test_what_was_interrupted_says_how_to_go_on(here):
+    saved_progress.forget_run()  # of other tests
     options = parser().parse_args(["run", "a.gin", "--out", "out"])
     out = here / "out"
     out.mkdir()
