@@ -3,8 +3,9 @@
 On a CPU XLA runs each operation of a program, or each few that it has fused, as a kernel of its own, which takes it
 about 40 ns. A loop whose steps are of some fifty operations on a few numbers takes most of its time for that. XLA can
 also compile a loop as one function. With JAX 0.12 it does so by itself; before, only with loops that touch less than a
-kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested; only in programs
-that have no other part, since XLA ends the process at some programs with a marked call and another loop.
+kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested; and only in the
+program of a schedule alone. Where a schedule was a part of another program, with a loop besides, XLA ended the process
+(`All or none of the slices`); why was not looked into.
 """
 
 from collections.abc import Callable, Iterator

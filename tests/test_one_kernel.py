@@ -8,7 +8,7 @@ import pytest
 
 from gcjax import _one_kernel, engine, protocols, tasks
 from gcjax._one_kernel import loop_in_one_kernel, tracing_whole_program
-from gcjax.protocols.base import _compiled_schedule
+from gcjax.protocols.compiled_schedules import _compiled_schedule
 from gcjax.protocols.simulation.one_row_each import with_rows
 from gcjax.stragglers import Network
 

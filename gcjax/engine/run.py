@@ -49,10 +49,10 @@ from gcjax.protocols.base import (
     Protocol,
     Schedule,
     checked_absences,
-    compiled_schedule,
     simulation_inputs,
     with_absences,
 )
+from gcjax.protocols.compiled_schedules import compiled_schedule
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.conformance.structure import check_shapes, check_structure

@@ -4,7 +4,6 @@ Letters: T units sampled per worker, W workers, E commits (server updates), C co
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -13,8 +12,8 @@ import numpy as np
 import optax
 
 from gcjax import _validate
-from gcjax._one_kernel import tracing_whole_program
 from gcjax.codes.base import GradientCode
+from gcjax.protocols.compiled_schedules import compiled_schedule
 from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.fragments import Fragments
 from gcjax.protocols.groups import GroupServers
@@ -386,24 +385,6 @@ def checked_absences(absences: Absences | None, durations: jax.Array) -> Absence
             "random_absences(...).sample(rng_key, num_workers)."
         )
     return absences.validated(durations.shape[1], durations.dtype)
-
-
-def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
-    """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
-    if hasattr(schedule, "lower"):  # it is jitted by whoever made it, with options of its own
-        return schedule(*inputs)
-    is_whole_program = not _validate.is_traced(jnp.zeros(()))  # nothing else is being traced
-    return _compiled_schedule(schedule, is_whole_program, *inputs)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _compiled_schedule(schedule: Callable[..., Schedule], is_whole_program: bool, *inputs: Any) -> Schedule:
-    """The schedule that the function makes of the inputs; compiled for each function and each shape of inputs.
-
-    `is_whole_program`: whether this is a program of its own, and not a part of another one that is being traced.
-    """
-    with tracing_whole_program(is_whole_program):
-        return schedule(*inputs)
 
 
 def checked_network(network: Network | None, num_workers: int) -> Network:

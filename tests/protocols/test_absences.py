@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gcjax import protocols
 from gcjax.protocols import check, simulation
-from gcjax.protocols.base import _compiled_schedule, compiled_schedule
+from gcjax.protocols.compiled_schedules import _compiled_schedule, compiled_schedule
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers import Absences, Network, absences, random_absences
 from tests.protocols.absences import Served, exponential, k_async
