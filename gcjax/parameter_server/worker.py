@@ -73,23 +73,25 @@ def work(
     _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
     worker_process = _Worker(setup, worker, throttle or _no_throttle)
     layout = wire.layout_of(jax.eval_shape(setup.task.init, setup.init_key))
-    deadline = time.monotonic() + patience
     while True:
         try:
             connection = flight.connect(address, max_bytes=layout.num_bytes, security=security)
             with contextlib.closing(connection):
-                if worker_process.serve(connection, layout):
-                    return worker_process.report
+                worker_process.serve(connection, layout)
+            return worker_process.report
         except Disconnected as error:
-            if time.monotonic() > deadline:
+            if time.monotonic() > worker_process.last_connected_time + patience:
                 raise Disconnected(f"{error} It was looked for for {patience:g} s.") from None
             time.sleep(0.1)
-        else:
-            deadline = time.monotonic() + patience
 
 
 class _Worker:
-    """The state of a worker that outlives its connections."""
+    """The state of a worker that outlives its connections.
+
+    Attributes:
+      report: what it has done so far.
+      last_connected_time: seconds of the monotonic clock, when it last was in touch with a server; first, its begin.
+    """
 
     def __init__(self, setup: Setup, worker: int, throttle: Throttle) -> None:
         """`worker`: its number; `throttle`: `(worker, unit) -> seconds` that a unit takes at least."""
@@ -100,16 +102,17 @@ class _Worker:
         self._fingerprint = fingerprint(setup)
         self._last_pushed_turn = -1  # its number
         self._warm_up()
+        self.last_connected_time = time.monotonic()
 
-    def serve(self, connection: Connection, layout: wire.Layout) -> bool:
-        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone.
+    def serve(self, connection: Connection, layout: wire.Layout) -> None:
+        """Does what the server asks for, until the run is done. Raises `Disconnected` if the server is gone.
 
         `layout`: of the parameters in a message.
         """
         self._add_to_report(num_connections=1)
         lease_and_offset = self._join_server(connection)
         if lease_and_offset is None:
-            return True
+            return
         lease, clock_offset = lease_and_offset
         inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
@@ -122,14 +125,13 @@ class _Worker:
                 self._take_overlapping_turns(self._program, connection, inbox, layout, clock_offset)
             else:
                 self._take_turns(WorkerTurns(connection, inbox, self._program, layout, clock_offset), inbox)
-            return True
         except Disconnected:
             self._program.give_up_turn()
-            if _has_end_message(inbox):  # the run was done while a turn was under way
-                return True
-            raise
+            if not _has_end_message(inbox):  # else the run was done while a turn was under way
+                raise
         finally:
             has_ended.set()
+            self.last_connected_time = time.monotonic()
 
     def _take_turns(self, turns: WorkerTurns, inbox: Inbox) -> None:
         """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gcjax import protocols
-from gcjax.parameter_server import Disconnected, Limits, Refused, Server, wire, work
+from gcjax.parameter_server import Disconnected, Limits, Refused, Server, flight, wire, work
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker import _Worker
 from tests.parameter_server.runs import setup
@@ -42,9 +42,9 @@ class Connection:
         pass
 
 
-def served(*messages):
+def serve(*messages):
     layout = wire.layout_of(jax.eval_shape(SETUP.task.init, SETUP.init_key))
-    return _Worker(SETUP, 0, lambda worker, unit: 0.0).serve(Connection(*messages), layout)
+    _Worker(SETUP, 0, lambda worker, unit: 0.0).serve(Connection(*messages), layout)
 
 
 SETUP = setup(protocols.asp())
@@ -70,14 +70,14 @@ def begin():
 
 
 def test_a_run_that_is_done_while_a_turn_is_under_way_is_done():
-    assert served(begin(), Message({"kind": "end"}))
+    serve(begin(), Message({"kind": "end"}))
     with pytest.raises(Disconnected):
-        served(begin())
+        serve(begin())
 
 
 def test_a_run_that_is_done_before_a_worker_has_joined_is_done(monkeypatch):
     monkeypatch.setattr(Connection, "is_done_before", True)
-    assert served(Message({"kind": "end"}))
+    serve(Message({"kind": "end"}))
 
 
 def test_a_worker_whose_first_message_still_waits_learns_that_the_run_is_done():
@@ -92,9 +92,40 @@ def test_a_worker_whose_first_message_still_waits_learns_that_the_run_is_done():
     assert len(reports) == 1 and reports[0].num_units == 0
 
 
+class LongConnection(Connection):
+    """It is lost after more than `PATIENCE`."""
+
+    def receive(self):
+        if not self.messages and "ready" in self.sent:
+            time.sleep(2 * PATIENCE)
+        return super().receive()
+
+
+PATIENCE = 0.3
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_server_that_is_gone_is_looked_for_from_then_on(comes_back, monkeypatch):
+    answers = [LongConnection(), None, *[Connection(Message({"kind": "end"}))] * comes_back]
+
+    def connect(address, **options):
+        """The next connection, or nobody answers."""
+        if connection := answers.pop(0) if answers else None:
+            return connection
+        raise Disconnected("nobody answers.")
+
+    monkeypatch.setattr(flight, "connect", connect)
+    if comes_back:
+        assert work(SETUP, "127.0.0.1:1", worker=0, patience=PATIENCE).num_connections == 2
+    else:
+        with pytest.raises(Disconnected, match="nobody answers. It was looked for for 0.3 s"):
+            work(SETUP, "127.0.0.1:1", worker=0, patience=PATIENCE)
+    assert not answers
+
+
 def test_a_refusal_that_comes_late_is_one():
     with pytest.raises(Refused, match="something else"):
-        served(Message({"kind": "refused", "why": "the server runs something else"}))
+        serve(Message({"kind": "refused", "why": "the server runs something else"}))
 
 
 SOMEBODY_HANGS_ON = """
