@@ -3,7 +3,7 @@
 A gradient depends only on the version that it reads, so the commits from e on whose versions all exist already (a
 wavefront) can be computed at once. Past versions that are still to be read live in a ring.
 
-Letters: E commits, C contributions to a commit.
+Letters: E commits, C contributions to a commit, W workers.
 """
 
 from collections.abc import Callable
@@ -91,6 +91,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     contribution_spread, wavefront_spread = (spread, one_device()) if spreads_contributions else (one_device(), spread)
     local_commit = None
     if protocol.local is not None:
+        # Commits of local work are made one by one; a wavefront is then the workers of one commit.
         workers_step_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if workers_step_at_once else None
         local_program = LocalProgram(
@@ -198,7 +199,8 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     """
     state, _ = carry
     commit_indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")  # [width, C]; -1 pads
+    # [width, C]; -1 pads. An index behind the last commit reads what that one does (`clip`), and is not ready anyway.
+    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")
     versions_exist = (versions_read <= state.commit).all(axis=1)
     is_ready = versions_exist & (commit_indices < end_commit)
     num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
@@ -211,7 +213,7 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
         inputs, commits = inputs_and_commits
         return maker.contribution_of_commit(inputs, commits, index)
 
-    inputs, indices = maker.inputs(state), commit_indices.clip(0, end_commit - 1)
+    inputs, indices = maker.inputs(state), commit_indices.clip(0, end_commit - 1)  # what is clipped is not applied
     if maker.slices is None:
         contributions = maker.wavefront_spread.map_entries(contribution_of_commit, (inputs, maker.commits), indices)
     else:

@@ -41,7 +41,7 @@ def compression_of_fragments(compression: Any, protocol: Protocol) -> Any:
 def _by_fragments(compression: Compression, fragments: Fragments) -> Compression:
     """The compression whose e-th message of a worker is fragment `e % P` of a tree, and nothing else of it.
 
-    Each fragment has a state of its own. Its bytes are those of P messages, of all fragments.
+    Each of the P fragments has a state of its own. Its bytes are those of P messages, of all fragments.
     """
 
     def init(rng_key: jax.Array, message: Any, *worker: Any) -> FragmentMessages:
@@ -68,7 +68,7 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
         return estimate, FragmentMessages(state.number + 1, states)
 
     def num_bytes(message: Any) -> Any:
-        """The bytes of P messages, one of each fragment."""
+        """The bytes of P messages, one of each fragment: of the whole tree, compressed."""
         parts = [
             jax.eval_shape(partial(_arrays_of_fragment, fragments, fragment), message)
             for fragment in range(fragments.num_fragments)
@@ -81,7 +81,8 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[jax.Array]:
     """The arrays of a tree that are in a fragment; of those that are in several, the numbers in this one, [n].
 
-    `fragments.labels(tree)` says of each array, or of each of its numbers, in which fragment (int) it is.
+    `fragments.labels(tree)` says of each array, or of each of its numbers, in which fragment it is: int32[], or int32
+    of the shape of the array.
     """
     parts = []
     for leaf, label in zip(jax.tree.leaves(tree), jax.tree.leaves(fragments.labels(tree)), strict=True):
@@ -115,7 +116,7 @@ Compress = Callable[[Any, Any, jax.Array], tuple[Any, Any]]
 
 
 def mean_change(compress: Compress | None, version_params: Any, params: Any, states: Any) -> tuple[Any, Any]:
-    """What the workers' parameters differ from those of the server, as it comes to know it.
+    """What the workers' parameters differ from those of the server, theirs minus its own, as it comes to know it.
 
     Args:
       compress: `(change, state, worker int32[]) -> (estimate, state)`; None where changes are sent as they are.

@@ -29,6 +29,7 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
     """
     sent_bytes: dict[str, float] = {}
     lines = compiled.as_text().splitlines()
+    # The first line is that of the module; it names replicas and partitions, where there are any.
     num_devices = math.prod(int(count) for count in _NUM_DEVICES.findall(lines[0]))
     for line in lines:
         line_without_comments = re.sub(r"/\*.*?\*/", "", line)
