@@ -70,7 +70,10 @@ def compiled_chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkG
         chunk: jax.Array,
         round: jax.Array,
     ) -> ChunkGradients:
-        """The chunk gradients with gradient (in `num_blocks` blocks) and loss of one chunk in place `slot`."""
+        """The chunk gradients, [1, K, ...] of this worker, with gradient and loss of one chunk in place `slot`.
+
+        A gradient is cut into `num_blocks` blocks. Slot, chunk and round are int32[].
+        """
         batch, key = chunk_batch(task, RoundInputs(data, rng_key, round), chunk)
         loss, gradient = jax.value_and_grad(task.loss)(params, batch, key)
         own_row = 0  # the only one of this worker

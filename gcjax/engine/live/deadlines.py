@@ -169,10 +169,10 @@ def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) ->
       progress: int[W], the chunks of this round that each worker has finished; somebody has work left.
       stalled: whether no chunk was finished in the extension before. Then everybody does one, so that a round ends.
     """
-    has_work_left = progress < inputs.code.assignment.loads
+    has_work_left = progress < inputs.code.assignment.loads  # bool[W]
     slowest_chunk_seconds = float(recent_seconds(inputs.history)[has_work_left].max())
     seconds_to_decode = (1 + TIME_MARGIN) * time_to_decode(inputs, progress)
-    decodes_before_slowest = 0 < seconds_to_decode < slowest_chunk_seconds
+    decodes_before_slowest = 0 < seconds_to_decode < slowest_chunk_seconds  # 0: it should have decoded by now
     if decodes_before_slowest and not stalled:
         return Extension(seconds_to_decode, min_chunks=0)
     return Extension(slowest_chunk_seconds, min_chunks=1)

@@ -216,7 +216,7 @@ def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]
 def _worker_of_process(
     task: Task, code: GradientCode, rule: DeadlineRule, residual_bound: float, throttle: Throttle, batch_key: jax.Array
 ) -> Worker:
-    """The worker of this process."""
+    """The worker of this process: of the same number, `rank`, with the chunks of that row of the assignment [W, K]."""
     rank, compiled_function = jax.process_index(), compiled_chunk_gradient(task, code.num_blocks)
 
     def with_chunk_gradient(
@@ -244,8 +244,8 @@ def _warm_up(
 ) -> ChunkGradients:
     """Compiles and runs everything once, so that the first round takes no longer; returns the chunk gradients.
 
-    These were donated, and hold a gradient in slot 0 now. It counts nowhere: in a round only slots do that it has
-    computed anew. All other results are dropped.
+    These were donated, and hold a gradient in slot 0 now. It counts nowhere: of a round only those slots count that are
+    computed in it. All other results are dropped.
     """
     slot, round_number = 0, 0
     chunk_gradients = worker.with_chunk_gradient(chunk_gradients, own_copy(params), slot, round_number)
