@@ -133,6 +133,7 @@ def _maker_of_local_commits(program: LocalProgram) -> Callable[[LocalProgram, Sc
     local = program.local
     if local.message_code is not None:
         return kept_gradient_commit_maker
+    # Where workers step side by side, or compress, each contribution is formed by itself.
     if local.sums_gradients and program.worker_spread is None and program.compression is None:
         return gradient_sum_commit_maker
     return local_commit_maker if local.servers is None else group_commit_maker
@@ -141,8 +142,9 @@ def _maker_of_local_commits(program: LocalProgram) -> Callable[[LocalProgram, Sc
 def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: Info) -> Carry:
     """State and info after commit `end_commit - 1` (int32[]), made from those of a run on its way.
 
-    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1. Under
-    vmap one by one for as long as any run needs (`max_over_runs`).
+    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1 and
+    workers push gradients: `local_commit` is then None. One by one it goes on, under vmap, as long as any run needs
+    (`max_over_runs`).
     """
     carry = state, info
     one_by_one = maker.program.options.wavefront_width == 1 or maker.local_commit is not None

@@ -66,7 +66,7 @@ def num_senders(num_workers: int, code: GradientCode | None) -> int:
     """
     if code is None:
         return num_workers
-    num_rows = num_workers if code.num_alternatives == 1 else code.assignment.num_workers
+    num_rows = num_workers if code.num_alternatives == 1 else code.assignment.num_workers  # the rows of all codes
     return num_rows * code.num_messages
 
 
@@ -98,6 +98,7 @@ def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, 
     if compression.num_workers is not None:
         workers = jnp.arange(compression.num_workers, dtype=jnp.int32)
         worker_states = jax.vmap(lambda worker: compression.init(key, zero_message, worker))(workers)
+        # The states of a worker's M messages stand in a row, as those of sender w·M + m.
         return jax.tree.map(lambda x: jnp.repeat(x, num_states // workers.size, axis=0), worker_states)
     state = compression.init(key, zero_message)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_states, *jnp.shape(x))), state)

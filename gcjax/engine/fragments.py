@@ -45,7 +45,10 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
     """
 
     def init(rng_key: jax.Array, message: Any, *worker: Any) -> FragmentMessages:
-        """The state before the first message."""
+        """The state before the first message (for its shapes): a state of the compression for each of P fragments.
+
+        `worker`: int32[], if workers have compressions of their own.
+        """
         parts = [_arrays_of_fragment(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
         return FragmentMessages(
             jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part, *worker) for part in parts)
@@ -95,7 +98,8 @@ def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[
 def _with_zeros_elsewhere(fragments: Fragments, fragment: int, parts: list[jax.Array], tree: Any) -> Any:
     """A tree like the one given that has the parts in this fragment: the opposite of `_arrays_of_fragment`.
 
-    `parts` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment.
+    `parts` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment. A label is
+    the fragment of an array, int32[], or of each of its numbers.
     """
     leaves, structure = jax.tree.flatten(tree)
     remaining, result = iter(parts), []

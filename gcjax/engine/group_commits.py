@@ -51,7 +51,10 @@ class _LastCommit(NamedTuple):
 
 
 def initial_servers(local: LocalWork, params: Any) -> Servers | None:
-    """The servers of the groups before the first commit: all have the initial parameters; None if there are none."""
+    """The servers of the G groups before the first commit: all have the initial parameters; None if there are none.
+
+    Every leaf is [G, ...].
+    """
     if local.servers is None:
         return None
     num_groups = max(local.servers.group_of_worker) + 1
@@ -74,6 +77,7 @@ def group_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         """The contribution of commit `index`, and the local parameters of all workers and servers after it.
 
         `change_sum` is of weighted steps of the group's server; `losses` float[C] are means over local steps.
+        `last_commits_of_groups` has arrays [E], an entry for each commit.
         """
         local_states = _with_answer(local.servers, commits, index, inputs.versions.params, local_states)
         steps = steps_of_commit(local, commits, index)
@@ -168,7 +172,8 @@ def _changes_in_order(
     ) -> tuple[Any, LocalState, Servers, jax.Array]:
         """The sum of the weighted changes, all workers, the group's server and the losses [C] after the i-th push.
 
-        A run of a vmap that has fewer pushes stays as it is.
+        Before the first push that has a weight the server merges the answer to the last commit of the group, if there
+        was one (its number is -1 otherwise). A run of a vmap that has fewer pushes stays as it is.
         """
         change_sum, workers, server, losses = carry
         merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)

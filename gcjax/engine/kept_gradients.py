@@ -26,14 +26,14 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
     """
     del schedule
     code = program.local.message_code
-    assert code is not None
+    assert code is not None  # this is called where there is one
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
         """What commit `index` applies, and the local states with the gradients that all workers keep after it.
 
-        `commits.work[index]`, int32[C], counts the new gradients in each of its contributions; -1 pads.
+        `commits.work[index]`, int32[C], counts the new gradients, one a unit, in each contribution; -1 pads.
         """
         kept, loss_sum = _with_new_gradients(program, code, inputs, commits, index, local_states.params)
         coding = coding_of_commit(code, commits, index)

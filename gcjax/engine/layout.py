@@ -48,7 +48,8 @@ class Layout(NamedTuple):
     def sliced(self) -> "Layout | None":
         """The layout where each parameter is cut over the devices of the workers, as `_over_largest_dimension` says.
 
-        None on one device, or where parameters are sharded over another axis already.
+        None on one device, or where parameters are sharded over another axis already: the mesh has devices along
+        others, or the user gives `param_specs`.
         """
         if self.mesh is None or self.axis is None or self.param_specs is not None:
             return None

@@ -383,7 +383,7 @@ def step_gradient(
 ) -> tuple[jax.Array, Any]:
     """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
 
-    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`.
+    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`; 0 for -1, which pads.
     """
     task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
     if not program.local.joint_steps:

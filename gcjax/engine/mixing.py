@@ -53,7 +53,7 @@ def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values
     """
 
     def averages_of_row(values: Any) -> list[Any]:
-        """The new row of each member, a pytree without the axis of the workers."""
+        """The new rows of the two members, int32[2], by `matrix` float[2, 2]; pytrees without the axis of workers."""
         first, second = (
             jax.tree.map(lambda x, w=worker: jax.lax.dynamic_index_in_dim(x, w, keepdims=False), values)
             for worker in members

@@ -193,6 +193,7 @@ def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Ar
 def _constrain_layout(program: Program, schedule: Schedule, run: Run) -> Run:
     """The run with every array on the devices where the layout wants it."""
     layout, slices = program.options.layout, slices_layout(program, schedule)
+    # Past versions and the optimizer's state stay in slices, if they are committed so; parameters do not.
     state = in_layout_of_commits(with_layout(program, slices or layout), run.state)
     state = state._replace(
         params=layout.constrain_params(state.params), local=_local_in_layout(layout, state.local),
