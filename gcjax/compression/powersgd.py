@@ -54,7 +54,7 @@ def powersgd(*, rank: int) -> Compression:
     _validate.integer("rank", rank, minimum=1)
 
     def init(rng_key: jax.Array, message: Any) -> Factors:
-        """Random right factors, float[m, r] for each n x m array that is compressed; the message gives shapes."""
+        """Random right factors, float[m, r], r = `rank`, for each n x m array that is sent as factors."""
         matrices = [leaf for leaf in jax.tree.leaves(message) if _is_sent_as_factors(leaf, rank)]
         keys = jax.random.split(rng_key, max(1, len(matrices)))
         return Factors(
@@ -73,7 +73,7 @@ def powersgd(*, rank: int) -> Compression:
                 estimates.append(leaf)
                 continue
             matrix = leaf.reshape(-1, leaf.shape[-1]).astype(float32_at_least(leaf))  # [n, m]
-            # [n, r], with orthonormal columns: so that left · left^T · matrix is the matrix projected onto them.
+            # [n, r], with orthonormal columns; the estimate is the matrix projected onto these.
             left, _ = jnp.linalg.qr(
                 _product_without_zero_columns(matrix, next(old_factors), jax.random.fold_in(rng_key, index))
             )
