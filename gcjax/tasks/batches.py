@@ -72,7 +72,10 @@ def _cached_sampling(
     local_data: bool,
     augmentation: Augmentation | None,
 ) -> Sampling:
-    """`sampling`, cached so that equal settings give equal functions and jit compiles once."""
+    """`sampling`, cached so that equal settings give equal functions and jit compiles once.
+
+    `max_chunk_size`: the examples of the largest of the N chunks.
+    """
     if batch_size is None:
         chunk_batch: BatchFunction = functools.partial(_whole_chunk_batch, max_chunk_size)
     else:

@@ -107,7 +107,10 @@ def _task_functions(
     def losses_and_logits(
         params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any
     ) -> tuple[jax.Array, jax.Array]:
-        """The cross entropy of each image, float[B], and the logits, float[B, NUM_CLASSES]."""
+        """The cross entropy of each image, float[B], and its logits, float[B, NUM_CLASSES]; `kwargs` go to the network.
+
+        Inputs are [B, height, width, channels], targets int32[B].
+        """
         floats = inputs if scale is None else scale.apply(inputs, dtype)
         logits: Any = module.apply({"params": params}, floats, **kwargs)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), logits

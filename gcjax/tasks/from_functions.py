@@ -132,6 +132,7 @@ def _task_functions(
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
+        # Without the padding that is behind them.
         train_examples = data.train.inputs[:num_examples], data.train.targets[:num_examples]
         values = {"train_loss": mean_loss(params, train_examples)}
         if has_held_out:

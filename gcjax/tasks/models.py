@@ -50,7 +50,7 @@ class CNN(nn.Module):
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
         x = images
-        for features in (8, 16):
+        for features in (8, 16):  # channels of each convolution
             x = max_pool_2x2(nn.relu(nn.Dense(features, param_dtype=self.dtype)(patches(x))))
         return MLP(self.num_classes, self.hidden, self.dropout, self.dtype)(x, train)
 
