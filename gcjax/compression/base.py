@@ -70,11 +70,11 @@ def stateless(
         if worker_values is None:
             return ()
         dtype = float32_at_least(ravel_pytree(message)[0])
-        return (jnp.asarray(worker_values, dtype)[worker],)
+        return (jnp.asarray(worker_values, dtype)[worker],)  # [W], indexed by `worker`, a tuple of one
 
     def compress_message(message: Any, state: Any, rng_key: jax.Array) -> tuple[Any, Any]:
         """The estimate of a message, a pytree like it, and the same state: () or (the worker's value,)."""
-        flat, unravel = ravel_pytree(message)
+        flat, unravel = ravel_pytree(message)  # float[d]
         if flat.size == 0:
             return message, state
         return unravel(compress(flat.astype(float32_at_least(flat)), rng_key, *state).astype(flat.dtype)), state

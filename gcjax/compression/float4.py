@@ -38,9 +38,10 @@ def float4(*, block_size: int = 256) -> Compression:
         """float[d], every number rounded to 0 or ±(largest magnitude of its block)·2^e, e from -6 to 0."""
         del rng_key
         blocks = blocks_of(flat, block_size)
-        scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True)
-        relative = jnp.abs(blocks) / jnp.where(scale == 0, 1, scale)
+        scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True)  # [blocks, 1], of blocks [blocks, block_size]
+        relative = jnp.abs(blocks) / jnp.where(scale == 0, 1, scale)  # in [0, 1]
         value = jnp.zeros_like(relative)
+        # The largest 2^e for which `relative` is above the middle between it and the next smaller value; 0 for none.
         for exponent in range(_SMALLEST_EXPONENT, 1):
             next_smaller = 0.0 if exponent == _SMALLEST_EXPONENT else 2.0 ** (exponent - 1)
             halfway = (2.0**exponent + next_smaller) / 2

@@ -35,6 +35,7 @@ def int8(*, block_size: int = 256) -> Compression:
         """float[d], every number rounded to a multiple of its block's scale: 1/127 of the largest magnitude there."""
         del rng_key
         blocks = blocks_of(flat, block_size)
+        # [blocks, 1], of blocks [blocks, block_size]; 0 where all numbers are.
         scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True) / jnp.asarray(_LARGEST_MULTIPLE, flat.dtype)
         multiples = jnp.round(blocks / jnp.where(scale == 0, 1, scale))
         return (multiples * scale).reshape(-1)[: flat.size]

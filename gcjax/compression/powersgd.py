@@ -54,7 +54,7 @@ def powersgd(*, rank: int) -> Compression:
     _validate.integer("rank", rank, minimum=1)
 
     def init(rng_key: jax.Array, message: Any) -> Factors:
-        """Random right factors, float[m, r] for each n x m array that is compressed; the message gives shapes."""
+        """Random right factors, float[m, r], r = `rank`, for each n x m array that is sent as factors."""
         matrices = [leaf for leaf in jax.tree.leaves(message) if _is_sent_as_factors(leaf, rank)]
         keys = jax.random.split(rng_key, max(1, len(matrices)))
         return Factors(
@@ -72,11 +72,12 @@ def powersgd(*, rank: int) -> Compression:
             if not _is_sent_as_factors(leaf, rank):
                 estimates.append(leaf)
                 continue
-            matrix = leaf.reshape(-1, leaf.shape[-1]).astype(float32_at_least(leaf))
+            matrix = leaf.reshape(-1, leaf.shape[-1]).astype(float32_at_least(leaf))  # [n, m]
+            # [n, r], with orthonormal columns; the estimate is the matrix projected onto these.
             left, _ = jnp.linalg.qr(
                 _product_without_zero_columns(matrix, next(old_factors), jax.random.fold_in(rng_key, index))
             )
-            right = matrix.T @ left
+            right = matrix.T @ left  # [m, r]
             new_factors.append(right)
             estimates.append((left @ right.T).reshape(leaf.shape).astype(leaf.dtype))
         return jax.tree.unflatten(structure, estimates), Factors(tuple(new_factors))
@@ -89,9 +90,12 @@ def powersgd(*, rank: int) -> Compression:
 
 
 def _product_without_zero_columns(matrix: jax.Array, factor: jax.Array, rng_key: jax.Array) -> jax.Array:
-    """float[n, r]: the matrix times its right factor; columns that would be 0 are made with random factors instead."""
+    """float[n, r]: the matrix times its right factor; columns that would be 0 are made with random factors instead.
+
+    `matrix` is float[n, m], `factor` float[m, r], of rank r.
+    """
     product = matrix @ factor
-    is_zero = (product == 0).all(axis=0)
+    is_zero = (product == 0).all(axis=0)  # bool[r]
     return jnp.where(is_zero, matrix @ jax.random.normal(rng_key, factor.shape, factor.dtype), product)
 
 
@@ -103,7 +107,10 @@ def _numbers_sent(leaf: Any, rank: int) -> int:
 
 
 def _is_sent_as_factors(leaf: Any, rank: int) -> bool:
-    """Whether an array is sent as factors: it is a matrix, and these have fewer numbers than it."""
+    """Whether an array is sent as factors: it is a matrix, with its last axis as columns, and these have fewer numbers.
+
+    The factors of n rows and m columns have (n + m) r numbers, r being the rank.
+    """
     if leaf.ndim < 2 or leaf.size == 0:
         return False
     num_columns = leaf.shape[-1]

@@ -48,10 +48,11 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
     def rounded(flat: jax.Array, rng_key: jax.Array, *own_levels: jax.Array) -> jax.Array:
         """float[d], every number rounded to a level of its bucket; 0 where the worker has no levels.
 
-        `own_levels`: one float[], where workers differ; else `levels` is the number of all.
+        `own_levels`: one float[], where workers differ; else `levels` is the number of all. The levels of a bucket are
+        the multiples of its norm / levels; of the two around a number the upper one is taken the likelier the nearer.
         """
-        buckets = blocks_of(flat, bucket_size)
-        norm = jnp.linalg.norm(buckets, axis=1, keepdims=True)
+        buckets = blocks_of(flat, bucket_size)  # [buckets, bucket_size]
+        norm = jnp.linalg.norm(buckets, axis=1, keepdims=True)  # [buckets, 1]
         (num_levels,) = own_levels or (jnp.asarray(levels, flat.dtype),)
         level = jnp.abs(buckets) / jnp.where(norm > 0, norm, 1) * num_levels
         draws = jax.random.uniform(rng_key, buckets.shape, flat.dtype)
@@ -64,7 +65,7 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
         num_levels: Any = own_levels[0] if own_levels else levels
         if num_levels == 0:
             return 0
-        bits_of_number = math.ceil(math.log2(2 * num_levels + 1))
+        bits_of_number = math.ceil(math.log2(2 * num_levels + 1))  # levels of both signs, and 0
         return -(-num_numbers // bucket_size) * number_bytes + -(-num_numbers * bits_of_number // 8)
 
     least_levels = int(np.min(levels))

@@ -17,21 +17,29 @@ from gcjax.protocols.schedule import Commits, Schedule
 
 
 def gradient_sum_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit:
-    """The function that makes commits of sums of gradients; arguments as of `local_work.local_commit_maker`."""
+    """The function that makes commits of sums of gradients; arguments as of `local_work.local_commit_maker`.
+
+    Runs of a vmap share its loop over units, as long as the longest needs (`max_over_runs`); one that is done keeps its
+    sums (`select_active`).
+    """
     del schedule
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
-        """What commit `index` applies, the weighted sum of the gradients; workers keep nothing."""
+        """What commit `index` applies, the weighted sum of the gradients, and `local_states` unchanged.
+
+        `steps` are those of its C contributions, fields [C, ...]. The sum is formed as a change, minus the gradients;
+        `contribution_of_changes` turns the sign.
+        """
         steps = steps_of_commit(program.local, commits, index)
         num_units = steps.num_steps.sum(dtype=jnp.int32)
 
         def add_unit(i: jax.Array, sums: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-            """Minus the weighted sum of the gradients, and that of the losses, with the i-th unit."""
-            unit = _unit_of_commit(steps, i)
+            """(minus the weighted sum of the gradients, the weighted sum of the losses float[]) with the i-th unit."""
+            unit = _unit_of_commit(steps, i)  # step `unit.step`, int32[], of one contribution: `unit.steps`, fields []
             weight = unit.steps.weight
-            params = inputs.versions.read(unit.steps.version.clip(0))
+            params = inputs.versions.read(unit.steps.version.clip(0))  # -1 pads: in idle runs of a vmap
             loss, gradient = step_gradient(program, inputs, unit.steps, unit.step, params)
             change_sum, loss_sum = sums
             change_sum = jax.tree.map(lambda total, g: total - weight.astype(g.dtype) * g, change_sum, gradient)
@@ -47,7 +55,13 @@ def gradient_sum_commit_maker(program: LocalProgram, schedule: Schedule) -> Loca
 
 
 class _UnitOfCommit(NamedTuple):
-    """Attributes: column: int32[], of its contribution; steps: of this alone; step: int32[], which of them it is."""
+    """A unit of work in a commit.
+
+    Attributes:
+      column: int32[], that of its contribution.
+      steps: those of this contribution alone, fields without the axis C.
+      step: int32[], which of them it is.
+    """
 
     column: jax.Array
     steps: LocalSteps
@@ -55,9 +69,10 @@ class _UnitOfCommit(NamedTuple):
 
 
 def _unit_of_commit(steps: LocalSteps, i: jax.Array) -> _UnitOfCommit:
-    """The i-th unit, int32[], of the contributions to a commit, `steps` [C, ...], column by column."""
+    """The i-th unit (`i` int32[]) of the C contributions to a commit, `steps` [C, ...], one column after the other."""
     num_units_before = jnp.cumsum(steps.num_steps) - steps.num_steps  # int32[C]
-    # The last of those that have begun: one that pads, without units, comes before the next one or is not reached.
+    # The last column whose first unit is not after i. One that pads has no units: the next one begins with the same
+    # unit, or there is no unit so late.
     column = (num_units_before <= i).sum(dtype=jnp.int32) - 1
     return _UnitOfCommit(column, jax.tree.map(lambda x: x[column], steps), i - num_units_before[column])
 

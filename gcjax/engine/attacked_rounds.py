@@ -45,7 +45,7 @@ def attacked_gradients(
         is_wrong_sender = wrong_senders.is_wrong_in_round(
             round_inputs.rng_key, round_inputs.round, code.assignment.num_workers
         )
-        is_wrong_message = jnp.repeat(is_wrong_sender, code.num_messages)[:, None]
+        is_wrong_message = jnp.repeat(is_wrong_sender, code.num_messages)[:, None]  # [W·M, 1], from [W]
         sent_messages = jnp.where(is_wrong_message, wrong_senders.attack(right_messages), right_messages)
         sent_by_worker = sent_messages.reshape(-1, code.num_messages, sent_messages.shape[1])  # [W, M, width]
         decode = (  # [W, M, L]

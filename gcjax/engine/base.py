@@ -96,7 +96,7 @@ class Run(NamedTuple):
         return short_repr.named_tuple_text(self, *self._last_metrics())
 
     def _last_metrics(self) -> list[str]:
-        """A line with the metrics at the end; none where there are no values: in a traced run, or in other trees."""
+        """A line with the metrics at the end; none where they have no values: in a traced run, or in one of shapes."""
         leaves = jax.tree.leaves(self.trajectory)
         if not isinstance(self.trajectory, Trajectory) or not all(map(_is_known, leaves)):
             return []

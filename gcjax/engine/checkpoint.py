@@ -182,6 +182,8 @@ class Checkpoints:
     def _delete_newer_than_latest(self, step: int) -> None:
         """Before a save of `step`: deletes the damaged checkpoints after the one that was restored or saved last.
 
+        `_latest_step` is that one; None before any, and `BEFORE_FIRST_STEP`, -1, if there was none to restore.
+
         Raises:
           ValueError: if the folder holds checkpoints that were not restored, or `step` does not count up.
         """

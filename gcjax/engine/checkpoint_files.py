@@ -64,7 +64,7 @@ def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arra
     arrays_by_name = _nonempty_leaves(arrays)
     if arrays_by_name:
         items[ARRAYS] = ocp.args.StandardSave(arrays_by_name)
-    manager.save(step, args=ocp.args.Composite(**items), force=True)
+    manager.save(step, args=ocp.args.Composite(**items), force=True)  # whatever orbax thinks is due
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _on_all_processes(function: Callable[[], T]) -> T:
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
-        own_failure = np.frombuffer(failure.ljust(REASON_BYTES), np.uint8)  # the same length everywhere
+        own_failure = np.frombuffer(failure.ljust(REASON_BYTES), np.uint8)  # with spaces: as long as everywhere
         failures = [row.tobytes().strip() for row in np.asarray(multihost_utils.process_allgather(own_failure))]
         failure = next((text for text in failures if text), b"")
     if failure:

@@ -136,9 +136,10 @@ def estimate_on_mesh(
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
-        """(gradient, (loss, aux)), from sums of which `estimate_sums` gives the gradient's over all devices already.
+        """(gradient, (loss, aux)): the estimate of the sum, the weighted means over its chunks; as on every device.
 
-        `batch` [U, K, ...], `encode` [U, M, K, L] and `decode` [U, M, L] are those of this device's U workers.
+        `batch` [U, K, ...], `encode` [U, M, K, L] and `decode` [U, M, L] are those of this device's U workers. Of what
+        `estimate_sums` gives, the gradient is summed over all devices already, loss, aux and weights are not.
         """
         losses_with_args = Losses(
             chunk_loss_and_aux=lambda *values: losses.chunk_loss_and_aux(*values, *args),
@@ -151,7 +152,10 @@ def estimate_on_mesh(
         return gradient, jax.tree.map(lambda x: mean_from_sums(x, weight_sum.astype(x.dtype)), loss_and_aux_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
-        """(gradient, (loss, aux)) on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""
+        """(gradient, (loss, aux)) on the whole mesh: batch and coding are cut by worker for `estimate_on_device`.
+
+        Workers are padded up to a multiple of the devices; the coefficients of those that pad are 0.
+        """
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
@@ -180,7 +184,10 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
     def weighted_chunk_loss(
         params: Any, chunk_numbers: jax.Array, weights: jax.Array, round_inputs: RoundInputs
     ) -> tuple[jax.Array, tuple[()]]:
-        """The weighted sum of the losses on the batches of the chunks with these numbers, int32[U·K]; no aux."""
+        """The sum, by `weights` float[U·K], of the losses on the batches of `chunk_numbers` int32[U·K]; no aux.
+
+        These are the chunks of the U workers of a device.
+        """
         batches, keys = jax.vmap(lambda chunk: chunk_batch(task, round_inputs, chunk))(chunk_numbers)
         return weighted_loss(task, params, weights, batches, keys), ()
 
@@ -190,7 +197,8 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient, loss); `round_inputs` says what the batches are drawn from, and every device draws its own."""
-        chunks_of_worker, coding, _ = used_rows(code, coding)  # int32[W, K], -1 pads; of the code that this round uses
+        # int32[W, K], of the code that this round uses; -1 pads, where coefficients are 0, so that any chunk will do.
+        chunks_of_worker, coding, _ = used_rows(code, coding)
         gradient, (loss, _) = on_mesh(params, chunks_of_worker.clip(0), coding, round_inputs)
         return gradient, loss
 
@@ -218,7 +226,10 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
     chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
     def shard_leaf(values: Any) -> jax.Array:
-        """[padded_workers, K, ...] from [N, ...] by `chunk_of_slot`; a process copies its own rows only."""
+        """[padded_workers, K, ...] from the N chunks `values` [N, ...]; a process copies its own rows only.
+
+        `chunk_of_slot` int32[padded_workers, K] is the chunk in each slot of a worker, W rounded up for the devices.
+        """
         values = np.asarray(values)
         if values.ndim == 0 or values.shape[0] != code.assignment.num_chunks:
             raise ValueError(
@@ -260,7 +271,7 @@ def _weighted_sums(
       weighted sums of the losses and of aux, `(loss, aux)`, and the sum of the weights.
     """
     weights = chunk_weights(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
-    chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)  # [U·K, ...]
     (loss_sum, aux_sums), own_gradient_sum = jax.value_and_grad(
         lambda p: losses.weighted_loss_and_aux(p, chunks, weights), has_aux=True
     )(params)
@@ -278,13 +289,16 @@ def _streamed_sums(
     (loss, aux), and the sum of the weights.
     """
     messages, (loss, aux) = worker_messages(losses.chunk_loss_and_aux, params, batch, encode, has_aux=True)
-    estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)
-    weights = chunk_weights(encode, decode).astype(loss.dtype)
+    estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)  # [L, ceil(d / L)]
+    weights = chunk_weights(encode, decode).astype(loss.dtype)  # [U, K], as the losses
     return gradient_from_blocks(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()
 
 
 def check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
-    """Raises a `ValueError` unless every leaf is [W, K, ...], or [padded_workers, K, ...] sharded over the axis."""
+    """Raises a `ValueError` unless every leaf is [W, K, ...], or [padded_workers, K, ...] sharded over the axis.
+
+    `padded_workers` is W, rounded up to a multiple of the devices along the axis.
+    """
     num_workers, load, num_devices = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
     padded_workers = num_workers + -num_workers % num_devices
     for path, leaf in jax.tree.leaves_with_path(batch):

@@ -22,7 +22,7 @@ def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
     one_row = flat[None]
     # A reduce-scatter and an all-gather, so that the sum itself is not rounded to `message_dtype` at every addition.
     own_slices = exchange_slices(one_row, axis, message_dtype).astype(accumulation_dtype(flat.dtype))
-    own_slice_of_sum = own_slices.sum(axis=0)
+    own_slice_of_sum = own_slices.sum(axis=0)  # [1, slice], from those of n devices, [n, 1, slice]
     flat_sum = gather_slices(own_slice_of_sum, axis, message_dtype)[0, : flat.size]
     return unravel(flat_sum.astype(flat.dtype))
 
@@ -43,7 +43,8 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     sum_moves_no_more = num_own_messages >= num_blocks  # numbers than the exchange of messages
     if sum_moves_no_more:
         return all_sum(decoded_blocks(decode, messages), axis, message_dtype)
-    # A device gets its slice of all messages [n, rows, slice], decodes it to [L, slice], and the slices are gathered.
+    # A device gets its slice of all messages, [n, rows, slice], the rows = U·M of each of n devices, decodes it to
+    # [L, slice], and the slices are gathered.
     message_rows = messages.reshape(num_own_messages, width)
     own_slices = exchange_slices(message_rows, axis, message_dtype).astype(messages.dtype)
     decode_of_all = jax.lax.all_gather(decode.reshape(num_own_messages, num_blocks), axis)  # [n, rows, L]

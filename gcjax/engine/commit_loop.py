@@ -3,7 +3,7 @@
 A gradient depends only on the version that it reads, so the commits from e on whose versions all exist already (a
 wavefront) can be computed at once. Past versions that are still to be read live in a ring.
 
-Letters: E commits, C contributions to a commit.
+Letters: E commits, C contributions to a commit, W workers.
 """
 
 from collections.abc import Callable
@@ -91,6 +91,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     contribution_spread, wavefront_spread = (spread, one_device()) if spreads_contributions else (one_device(), spread)
     local_commit = None
     if protocol.local is not None:
+        # Commits of local work are made one by one; a wavefront is then the workers of one commit.
         workers_step_at_once = spread.size > 1 or options.wavefront_width > 1
         worker_spread = spread if workers_step_at_once else None
         local_program = LocalProgram(
@@ -132,6 +133,7 @@ def _maker_of_local_commits(program: LocalProgram) -> Callable[[LocalProgram, Sc
     local = program.local
     if local.message_code is not None:
         return kept_gradient_commit_maker
+    # Where workers step side by side, or compress, each contribution is formed by itself.
     if local.sums_gradients and program.worker_spread is None and program.compression is None:
         return gradient_sum_commit_maker
     return local_commit_maker if local.servers is None else group_commit_maker
@@ -140,8 +142,9 @@ def _maker_of_local_commits(program: LocalProgram) -> Callable[[LocalProgram, Sc
 def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: Info) -> Carry:
     """State and info after commit `end_commit - 1` (int32[]), made from those of a run on its way.
 
-    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1. Under
-    vmap one by one for as long as any run needs (`max_over_runs`).
+    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1 and
+    workers push gradients: `local_commit` is then None. One by one it goes on, under vmap, as long as any run needs
+    (`max_over_runs`).
     """
     carry = state, info
     one_by_one = maker.program.options.wavefront_width == 1 or maker.local_commit is not None
@@ -198,7 +201,8 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     """
     state, _ = carry
     commit_indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")  # [width, C]; -1 pads
+    # [width, C]; -1 pads. An index behind the last commit reads what that one does (`clip`), and is not ready anyway.
+    versions_read = maker.commits.version.at[commit_indices].get(mode="clip")
     versions_exist = (versions_read <= state.commit).all(axis=1)
     is_ready = versions_exist & (commit_indices < end_commit)
     num_ready_in_row = jnp.cumprod(is_ready.astype(jnp.int32)).sum()
@@ -211,7 +215,7 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
         inputs, commits = inputs_and_commits
         return maker.contribution_of_commit(inputs, commits, index)
 
-    inputs, indices = maker.inputs(state), commit_indices.clip(0, end_commit - 1)
+    inputs, indices = maker.inputs(state), commit_indices.clip(0, end_commit - 1)  # what is clipped is not applied
     if maker.slices is None:
         contributions = maker.wavefront_spread.map_entries(contribution_of_commit, (inputs, maker.commits), indices)
     else:

@@ -66,12 +66,15 @@ def num_senders(num_workers: int, code: GradientCode | None) -> int:
     """
     if code is None:
         return num_workers
-    num_rows = num_workers if code.num_alternatives == 1 else code.assignment.num_workers
+    num_rows = num_workers if code.num_alternatives == 1 else code.assignment.num_workers  # the rows of all codes
     return num_rows * code.num_messages
 
 
 def message_shapes(params: Any, code: GradientCode | None) -> Any:
-    """The shapes and dtypes of one message: those of the parameters, or of one block of all of them, flattened."""
+    """The shapes and dtypes of one message: those of the parameters, or of one of the L blocks of all d of them.
+
+    A block is float[ceil(d / L)], of the parameters flattened.
+    """
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), params)
     if code is None or code.num_blocks == 1:
         return shapes
@@ -95,6 +98,7 @@ def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, 
     if compression.num_workers is not None:
         workers = jnp.arange(compression.num_workers, dtype=jnp.int32)
         worker_states = jax.vmap(lambda worker: compression.init(key, zero_message, worker))(workers)
+        # The states of a worker's M messages stand in a row, as those of sender w·M + m.
         return jax.tree.map(lambda x: jnp.repeat(x, num_states // workers.size, axis=0), worker_states)
     state = compression.init(key, zero_message)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_states, *jnp.shape(x))), state)
@@ -108,7 +112,7 @@ def check_same_states(state: State, compression: Compression | None, code: Gradi
     expected_states = None
     if compression is not None:
         shapes = message_shapes(state.params, code)
-        leaves = jax.tree.leaves(states)
+        leaves = jax.tree.leaves(states)  # each [senders, ...]; there are none where senders keep nothing
         num_states = num_states or (leaves[0].shape[0] if leaves else compression.num_workers or 1)
         expected_states = jax.eval_shape(
             lambda: initial_states(validated(compression), jax.random.key(0), shapes, num_states)
@@ -155,9 +159,10 @@ def sum_of_estimates(
     """
 
     def add_message(carry: tuple[Any, Any], message: Messages) -> tuple[tuple[Any, Any], None]:
-        """The sums with the weighted estimate of one message, and the states of all senders after it.
+        """The sums, leaves [L, ...], with the weighted estimate of one message, and the states of all senders after it.
 
-        Its fields lack the first axis: sender int32[], -1 where nothing is sent; weight float[L], one a block.
+        Its fields lack the first axis: sender int32[], -1 where nothing is sent; weight float[L], one a block. Where
+        nothing is sent the state of sender 0 is looked at, and stays as it is.
         """
         sums, states = carry
         is_sent, sender = message.sender >= 0, message.sender.clip(0)
@@ -213,6 +218,7 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
         loss_weight = weight.astype(losses.dtype)
         mean_loss = mean_from_sums((losses * loss_weight).sum(), loss_weight.sum())
         no_residual = jnp.zeros((), weight.dtype)  # nothing is decoded
+        # One message a contribution, of one block: weights are [C, L=1].
         messages = Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None])
         return Contribution(None, mean_loss, no_residual, messages)
 
@@ -245,25 +251,26 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
     ) -> tuple[jax.Array, jax.Array]:
         """float[M, ceil(d/L)] and float[K], the messages of one worker and the mean losses of its chunks."""
         params, round_inputs = shared
-        chunk_of_slot, encode = chunks_and_encode  # [K], [M, K, L]
+        chunk_of_slot, encode = chunks_and_encode  # [K], -1 pads, where coefficients are 0; and [M, K, L]
 
         def loss(params: Any, chunk: jax.Array) -> jax.Array:
             """The task's loss on the batch of chunk number `chunk`."""
             return task.loss(params, *chunk_batch(task, round_inputs, chunk))
 
-        messages, losses = worker_messages(loss, params, chunk_of_slot.clip(0)[None], encode[None])
+        messages, losses = worker_messages(loss, params, chunk_of_slot.clip(0)[None], encode[None])  # of one worker
         return messages[0], losses[0]
 
     def messages_and_loss(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """The messages, with the weights of the coding, and the mean loss; batches are drawn from `round_inputs`.
 
-        A message is a pytree like the parameters if L = 1, else float[width] of them flattened; weights are `decode`.
+        There are W·M. One is a pytree like the parameters if L = 1, else float[width] of them flattened, width being
+        ceil(d/L); its weight is its `decode`, float[L].
         """
         chunks_of_worker, coding, first_row = used_rows(code, coding)  # [W, K], -1 pads; each chunk once in a row
         chunks_and_encode = chunks_of_worker, coding.encode
         messages, losses = spread.map_entries(messages_of_worker, (params, round_inputs), chunks_and_encode)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
-        rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width]
+        rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width], from [W, M, width]
         values = rows.astype(ravel_pytree(params)[0].dtype)
         if code.num_blocks == 1:
             values = jax.vmap(lambda row: gradient_from_blocks(row[None], params))(rows)

@@ -2,6 +2,8 @@
 
 The whole schedule is made anew after every window; what a protocol chooses for later windows does not change what
 happened in earlier ones, so the commits that have been made stay the same.
+
+Letters: E commits.
 """
 
 from collections.abc import Callable
@@ -116,6 +118,7 @@ def _current_window(
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
     is_last = window_number >= loss_feedback.num_windows - 1
     end_time = jnp.where(is_last, jnp.inf, (window_number + 1).astype(schedule.time.dtype) * loss_feedback.seconds)
+    # Of the last window, which ends at inf, all E count as before it, those that never happen too: hence the minimum.
     commits_by_end = jnp.minimum((schedule.time <= end_time).sum(dtype=jnp.int32), num_commits)
     return Window(is_last=is_last, end=end_time, commits_by_end=commits_by_end, num_commits=num_commits)
 
@@ -125,10 +128,11 @@ def _with_new_controls(
 ) -> State:
     """The state in the next window, with what the protocol chooses for it (its controls) from the losses so far.
 
-    As it is if this window is the last one, or has commits that are still to be made.
+    As it is if this window is the last one, or has commits that are still to be made. `info.loss` float[E] is inf for
+    commits not made, and so is the time that the protocol is shown.
     """
     is_window_over = (state.commit >= window.commits_by_end) & ~window.is_last
-    is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
+    is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit  # bool[E]
     time_of_made_commits = jnp.where(is_committed, schedule.time, jnp.inf)
     observed = Observed(window=state.window, end=window.end, time=time_of_made_commits, loss=info.loss)
     new_controls = loss_feedback.next(state.controls, observed)
@@ -158,7 +162,7 @@ def _has_ended(loss_feedback: LossFeedback, run: Run) -> jax.Array:
 
 def _max_staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     """int32[E]: the largest staleness of each of the first `num_commits` commits; -1 for the others."""
-    commits = jnp.arange(schedule.time.size, dtype=jnp.int32)
+    commits = jnp.arange(schedule.time.size, dtype=jnp.int32)  # [E]
     return jnp.where(commits < num_commits, staleness(schedule), -1)
 
 

@@ -41,11 +41,14 @@ def compression_of_fragments(compression: Any, protocol: Protocol) -> Any:
 def _by_fragments(compression: Compression, fragments: Fragments) -> Compression:
     """The compression whose e-th message of a worker is fragment `e % P` of a tree, and nothing else of it.
 
-    Each fragment has a state of its own. Its bytes are those of P messages, of all fragments.
+    Each of the P fragments has a state of its own. Its bytes are those of P messages, of all fragments.
     """
 
     def init(rng_key: jax.Array, message: Any, *worker: Any) -> FragmentMessages:
-        """The state before the first message."""
+        """The state before the first message (for its shapes): a state of the compression for each of P fragments.
+
+        `worker`: int32[], if workers have compressions of their own.
+        """
         parts = [_arrays_of_fragment(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
         return FragmentMessages(
             jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part, *worker) for part in parts)
@@ -68,7 +71,7 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
         return estimate, FragmentMessages(state.number + 1, states)
 
     def num_bytes(message: Any) -> Any:
-        """The bytes of P messages, one of each fragment."""
+        """The bytes of P messages, one of each fragment: of the whole tree, compressed."""
         parts = [
             jax.eval_shape(partial(_arrays_of_fragment, fragments, fragment), message)
             for fragment in range(fragments.num_fragments)
@@ -81,7 +84,8 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[jax.Array]:
     """The arrays of a tree that are in a fragment; of those that are in several, the numbers in this one, [n].
 
-    `fragments.labels(tree)` says of each array, or of each of its numbers, in which fragment (int) it is.
+    `fragments.labels(tree)` says of each array, or of each of its numbers, in which fragment it is: int32[], or int32
+    of the shape of the array.
     """
     parts = []
     for leaf, label in zip(jax.tree.leaves(tree), jax.tree.leaves(fragments.labels(tree)), strict=True):
@@ -94,7 +98,8 @@ def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[
 def _with_zeros_elsewhere(fragments: Fragments, fragment: int, parts: list[jax.Array], tree: Any) -> Any:
     """A tree like the one given that has the parts in this fragment: the opposite of `_arrays_of_fragment`.
 
-    `parts` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment.
+    `parts` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment. A label is
+    the fragment of an array, int32[], or of each of its numbers.
     """
     leaves, structure = jax.tree.flatten(tree)
     remaining, result = iter(parts), []
@@ -115,7 +120,7 @@ Compress = Callable[[Any, Any, jax.Array], tuple[Any, Any]]
 
 
 def mean_change(compress: Compress | None, version_params: Any, params: Any, states: Any) -> tuple[Any, Any]:
-    """What the workers' parameters differ from those of the server, as it comes to know it.
+    """What the workers' parameters differ from those of the server, theirs minus its own, as it comes to know it.
 
     Args:
       compress: `(change, state, worker int32[]) -> (estimate, state)`; None where changes are sent as they are.

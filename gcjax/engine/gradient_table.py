@@ -18,6 +18,8 @@ def mean_gradient_after_contribution(
 ) -> Any:
     """The mean gradient of a worker in the table once the gradients of a contribution are in it.
 
+    In local work all have a minus: what a worker keeps is minus its mean, what it pushes minus a sum.
+
     Args:
       mean_gradient: of the worker before the contribution, a pytree.
       gradient_sum: of the contribution, likewise, not weighted.
@@ -26,6 +28,7 @@ def mean_gradient_after_contribution(
       num_workers: W.
     """
     gradient_factor = weight * num_workers  # of each gradient in the mean of its worker
+    # At most all of it: rounding must not leave the old mean a share below 0.
     share_of_contribution = jnp.minimum(gradient_factor * num_gradients.astype(gradient_factor.dtype), 1)
     share_of_old = 1 - share_of_contribution
     return jax.tree.map(
@@ -48,7 +51,9 @@ def change_of_mean(new: Any, old: Any, num_workers: int) -> Any:
 
 
 def mean_after_commit(mean: Any, change: Any, table: Any, commit: jax.Array) -> Any:
-    """The mean over the table after a commit, in the types of `zero_mean`.
+    """The mean over the table after a commit, in the types of `zero_mean`: with the change added to it.
+
+    Every W commits it is made anew of all rows, which clears the rounding of these additions.
 
     Args:
       mean: before it, a pytree.
@@ -58,7 +63,7 @@ def mean_after_commit(mean: Any, change: Any, table: Any, commit: jax.Array) -> 
     """
     num_workers = jax.tree.leaves(table)[0].shape[0]
     return jax.lax.cond(
-        max_over_runs(commit) % num_workers == 0,  # of a vmap: not the tables of all runs at each commit of one
+        max_over_runs(commit) % num_workers == 0,  # one for all runs of a vmap: else all would sum their tables always
         lambda mean, change, table: jax.tree.map(lambda x, rows: jnp.mean(rows, axis=0, dtype=x.dtype), mean, table),
         lambda mean, change, table: jax.tree.map(jnp.add, mean, change),
         mean, change, table,

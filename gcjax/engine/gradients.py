@@ -1,6 +1,6 @@
 """The gradient that a commit applies, whoever contributed to it.
 
-Letters: W workers, N chunks, K chunks a worker holds, C contributions, d parameters.
+Letters: W workers, N chunks, K chunks a worker holds, L blocks, M messages, C contributions to a commit, d parameters.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,8 @@ class Units(NamedTuple):
 def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, keys: jax.Array) -> jax.Array:
     """`sum_c weights[c] loss(params, batch[c], key[c])`, in one pass.
 
-    For L = M = 1 this is all of gradient coding: encoding and decoding are the weights. Every array is [C, ...].
+    Every array has an axis of C batches in front: contributions, or chunks. For L = M = 1, one block and one message,
+    this is all of gradient coding: encoding and decoding are the weights.
     """
     if task.mergeable:  # a loss of one merged batch is the weighted sum of the batches' losses; it uses no key
         merged_batch, unused_key = merge(batches, weights), keys[0]
@@ -110,7 +111,7 @@ def unit_gradients(
     """
 
     def weights_batches_and_keys(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
-        """For each of the C units its weight (0 for padding), its batch, and the key of its loss."""
+        """For each of the C units its weight (0 where -1 pads), its batch, and the key of its loss; all [C, ...]."""
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         worker, unit = units.worker.clip(0), units.unit.clip(0)
         return weight, *jax.vmap(lambda w, n: unit_inputs(task, data, rng_key, w, n))(worker, unit)
@@ -125,7 +126,7 @@ def unit_gradients(
     def sums_at_own_versions(inputs: Inputs, units: Units) -> Sums:
         """The weighted sums (gradient, loss, weight), each unit at the parameters of the version that it read."""
         weight, batch, keys = weights_batches_and_keys(inputs.data, inputs.rng_key, units)
-        params = jax.vmap(inputs.versions.read)(units.version.clip(0))  # -1 pads
+        params = jax.vmap(inputs.versions.read)(units.version.clip(0))  # leaves [C, ...]; -1 pads, with weight 0
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
         gradient_sum = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
         weight = weight.astype(losses.dtype)
@@ -197,7 +198,8 @@ def round_of_commit(code: GradientCode, inputs: Inputs, commits: Commits, commit
     """The round that commit number `commit` decodes; it has one contribution of each row of the code."""
     progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
     coding = code.plan(progress)
-    worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
+    # [W, 1, 1]; decode is [W, M, L], and decodes the sum: with weights of 1/N the mean of the N chunks.
+    worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)
     # All workers read one version, and begin with the same unit.
     first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
     units_per_round = code.assignment.load
@@ -222,14 +224,14 @@ def estimate_on_one_device(task: Task, code: GradientCode) -> Estimate:
 
 
 def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
-    """The estimate for L = M = 1: the gradient of the loss in which every chunk has its decoded coefficient.
+    """The estimate for L = M = 1 (blocks, messages): the gradient of the loss with each chunk's decoded coefficient.
 
     All holders of a chunk compute the same gradient, so on one device it is computed once.
     """
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient sum, mean loss) that the coding decodes; batches are drawn from `round_inputs`."""
-        coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L, L]
+        coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L=1, L=1]
         only_block = 0
         weights = coefficients[:, only_block, only_block]
         all_chunks = jnp.arange(code.assignment.num_chunks)
@@ -252,6 +254,7 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
 
         chunks_of_worker, coding, _ = used_rows(code, coding)  # rows of the code that this round uses
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
+        # [W, M, ceil(d / L)], and [W, K]
         messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         gradient_sum = gradient_from_blocks(decoded_blocks(coding.decode, messages), params)

@@ -51,7 +51,10 @@ class _LastCommit(NamedTuple):
 
 
 def initial_servers(local: LocalWork, params: Any) -> Servers | None:
-    """The servers of the groups before the first commit: all have the initial parameters; None if there are none."""
+    """The servers of the G groups before the first commit: all have the initial parameters; None if there are none.
+
+    Every leaf is [G, ...].
+    """
     if local.servers is None:
         return None
     num_groups = max(local.servers.group_of_worker) + 1
@@ -61,7 +64,8 @@ def initial_servers(local: LocalWork, params: Any) -> Servers | None:
 def group_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit:
     """The function that makes commits of groups' servers; arguments as of `gcjax.engine.local_work.local_commit_maker`.
 
-    The pushes to a server follow one after the other, so that there is nothing to be spread over devices.
+    The C contributions to a commit are pushes to the server of one group. They follow one after the other, so that
+    there is nothing to be spread over devices.
     """
     local = program.local
     assert local.servers is not None
@@ -73,6 +77,7 @@ def group_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         """The contribution of commit `index`, and the local parameters of all workers and servers after it.
 
         `change_sum` is of weighted steps of the group's server; `losses` float[C] are means over local steps.
+        `last_commits_of_groups` has arrays [E], an entry for each commit.
         """
         local_states = _with_answer(local.servers, commits, index, inputs.versions.params, local_states)
         steps = steps_of_commit(local, commits, index)
@@ -84,7 +89,10 @@ def group_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
 
 
 def _group_of_commits(worker: jax.Array, servers: GroupServers | None) -> jax.Array:
-    """int32[...]: the group of commits, from their workers int32[..., C], of which the first is there always."""
+    """int32[...]: the group of commits, from their workers int32[..., C], of which the first is there always.
+
+    But in commits that never happen, of -1: these count as of the group of worker 0.
+    """
     assert servers is not None
     return jnp.asarray(servers.group_of_worker, jnp.int32)[worker[..., 0].clip(0)]
 
@@ -95,7 +103,7 @@ def _last_commits_of_groups(schedule: Schedule, servers: GroupServers) -> _LastC
     Its reader is who pushed last before it was sent, if that worker then reads the version that it makes; else -1.
     """
     num_groups, max_commits = max(servers.group_of_worker) + 1, schedule.time.size
-    group = _group_of_commits(schedule.worker, servers)
+    group = _group_of_commits(schedule.worker, servers)  # [E]
 
     def step(last_commit_of_group: jax.Array, commit: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """The last commit of each group, int32[G], after one more, `(number, group)`; and that of its own before it."""
@@ -105,10 +113,11 @@ def _last_commits_of_groups(schedule: Schedule, servers: GroupServers) -> _LastC
     no_commits = jnp.full(num_groups, -1, jnp.int32)
     _, last_commit_of_group = jax.lax.scan(step, no_commits, (jnp.arange(max_commits, dtype=jnp.int32), group))
     num_columns = schedule.weight.shape[1]
-    column = num_columns - 1 - jnp.argmax(schedule.weight[:, ::-1] > 0, axis=1)  # of the push with which it was sent
+    # The last column with a weight: that of the push with which the commit was sent. From here on arrays are [E].
+    column = num_columns - 1 - jnp.argmax(schedule.weight[:, ::-1] > 0, axis=1)
     commit = jnp.arange(max_commits, dtype=jnp.int32)
     sender, next_unit = schedule.worker[commit, column], (schedule.unit + schedule.work)[commit, column]
-    read_next = schedule.read.at[next_unit, sender].get(mode="fill", fill_value=-1)
+    read_next = schedule.read.at[next_unit, sender].get(mode="fill", fill_value=-1)  # -1: there is no next unit
     reader = jnp.where(read_next == commit + 1, sender, -1).astype(jnp.int32)
     return _LastCommit(
         commit=last_commit_of_group,
@@ -119,10 +128,11 @@ def _last_commits_of_groups(schedule: Schedule, servers: GroupServers) -> _LastC
 def _with_answer(
     servers: GroupServers | None, commits: Commits, index: jax.Array, central_params: Any, local_states: LocalState
 ) -> LocalState:
-    """The local parameters where the group of the commit before `index` has got what that made, `central_params`."""
+    """The local states where the group of the commit before `index` has got what that made, `central_params`."""
     is_first = index == 0
     group = _group_of_commits(commits.worker[(index - 1).clip(0)], servers)
-    group = jnp.where(is_first, local_states.version.size, group)  # out of bounds: dropped, as G <= W
+    # Before the first there is none: W, the size of `version`, is out of bounds as G <= W, and so dropped.
+    group = jnp.where(is_first, local_states.version.size, group)
     answer = jax.tree.map(
         lambda all_answers, x: all_answers.at[group].set(x, mode="drop"), local_states.servers.answer, central_params
     )
@@ -152,7 +162,8 @@ def _changes_in_order(
     servers = program.local.servers
     group = _group_of_commits(steps.worker[:, 0], servers)
     num_contributions = (steps.num_steps > 0).sum(dtype=jnp.int32)
-    # Pushes before it, of weight 0, came while the last exchange of the group was under way.
+    # Pushes before it, of weight 0, came while the last exchange of the group was under way; before it, the server
+    # merges the answer to that.
     first_with_weight = jnp.argmax(steps.weight > 0).astype(jnp.int32)
     workers, server = local_states._replace(servers=None), jax.tree.map(lambda x: x[group], local_states.servers)
 
@@ -161,7 +172,8 @@ def _changes_in_order(
     ) -> tuple[Any, LocalState, Servers, jax.Array]:
         """The sum of the weighted changes, all workers, the group's server and the losses [C] after the i-th push.
 
-        A run of a vmap that has fewer pushes stays as it is.
+        Before the first push that has a weight the server merges the answer to the last commit of the group, if there
+        was one (its number is -1 otherwise). A run of a vmap that has fewer pushes stays as it is.
         """
         change_sum, workers, server, losses = carry
         merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)
@@ -197,7 +209,7 @@ def _merged(
     merged_params = jax.tree.map(
         lambda x, answer: jnp.where(merges, (1 - share) * x + share * answer, x), server.params, server.answer
     )
-    place = jnp.where(merges & (reader >= 0), reader, workers.version.size)  # out of bounds: dropped
+    place = jnp.where(merges & (reader >= 0), reader, workers.version.size)  # W is out of bounds, and so dropped
     params = jax.tree.map(lambda x, value: x.at[place].set(value, mode="drop"), workers.params, merged_params)
     return server._replace(params=merged_params), workers._replace(params=params)
 
@@ -220,8 +232,9 @@ def _push(
     assert program.local.servers is not None
     whole_change = steps._replace(weight=jnp.ones_like(steps.weight))  # the weight comes after the server's step
     change, worker, loss = change_of_contribution(program, inputs, worker, whole_change)
-    gradient = jax.tree.map(jnp.negative, change)
+    gradient = jax.tree.map(jnp.negative, change)  # an optimizer steps against its gradient
     step, opt_state = program.local.servers.optimizer.update(gradient, server.opt_state, server.params)
     params = optax.apply_updates(server.params, step)
     weighted_step = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, step)
+    # The worker goes on with what its push has made of the server's parameters.
     return weighted_step, server._replace(params=params, opt_state=opt_state), worker._replace(params=params), loss

@@ -46,7 +46,7 @@ def _text_or_digest(value: Any) -> str:
 
 
 def digest_of(tree: Any) -> str:
-    """The first digits of a hash of a pytree of arrays: of their paths, types, shapes and bits."""
+    """The first 16 digits of the SHA-256 of a pytree of arrays: of their paths, types, shapes and bits."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         is_random_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -94,7 +94,10 @@ def _num_cores() -> str:
 
 
 def _vector_instructions(file: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """The vector instructions of the first CPU, sorted, as Linux lists them in `file`; none where there is no list."""
+    """The vector instructions of the first CPU, sorted, as Linux lists them in `file`; none where there is no list.
+
+    They stand behind "flags" (x86) or "Features" (ARM).
+    """
     if not file.is_file():
         return []
     lines = file.read_text().splitlines()

@@ -19,25 +19,29 @@ from gcjax.protocols.schedule import Commits, Schedule
 
 
 def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit:
-    """The function that makes commits of such messages; arguments as of `local_work.local_commit_maker`.
+    """The function that makes commits of messages of gradients that workers keep; arguments as of `local_commit_maker`.
 
-    The gradients of a commit are computed one after the other: each is on a version of its own.
+    A worker keeps the last gradient on each of its K chunks, in place of parameters: leaves of `local_states.params`
+    are [W, K, ...]. The gradients of a commit are computed one after the other: each is on a version of its own.
     """
     del schedule
     code = program.local.message_code
-    assert code is not None
+    assert code is not None  # this is called where there is one
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
     ) -> tuple[Contribution, LocalState]:
-        """What commit `index` applies, and the gradients that all workers keep, [W, K, ...], after it."""
+        """What commit `index` applies, and the local states with the gradients that all workers keep after it.
+
+        `commits.work[index]`, int32[C], counts the new gradients, one a unit, in each contribution; -1 pads.
+        """
         kept, loss_sum = _with_new_gradients(program, code, inputs, commits, index, local_states.params)
         coding = coding_of_commit(code, commits, index)
-        weights = chunk_weights(coding.encode, coding.decode)  # [W, K]
+        weights = chunk_weights(coding.encode, coding.decode)  # [W, K], of each kept gradient
         gradient = jax.tree.map(partial(_weighted_sum, weights), kept)
-        num_new = commits.work[index].clip(0).sum()  # -1 pads
+        num_new = commits.work[index].clip(0).sum()
         mean_loss = mean_from_sums(loss_sum, num_new.astype(loss_sum.dtype))
-        to_sum = code.assignment.num_chunks  # the weights decode the mean
+        to_sum = code.assignment.num_chunks  # N: `decode` is that of the mean, a residual is of the sum
         true_residual = residual(code.assignment, coding.encode, coding.decode * to_sum)
         return Contribution(gradient, mean_loss, true_residual), local_states._replace(params=kept)
 
@@ -45,18 +49,21 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
 
 
 def _weighted_sum(weights: jax.Array, gradients: jax.Array) -> jax.Array:
-    """A leaf of the sum of gradients [W, K, ...] with `weights float[W, K]`, added up as messages of a round are."""
+    """A leaf of the sum of gradients [W, K, ...] with `weights float[W, K]`, over W and K, in float32 or wider."""
     dtype = accumulation_dtype(gradients.dtype)
     total = jnp.tensordot(weights.astype(dtype), gradients.astype(dtype), axes=2, precision=jax.lax.Precision.HIGHEST)
     return total.astype(gradients.dtype)
 
 
 def coding_of_commit(code: GradientCode, commits: Commits, index: jax.Array) -> Coding:
-    """The coding of the messages of those with a contribution to commit `index`, times its weight: 1/N for the mean."""
-    worker, weight = commits.worker[index], commits.weight[index]
+    """The coding of the messages of those with a contribution to commit `index`, `decode` times its weight.
+
+    The weight is 1/N for the mean of the N chunk gradients, the same in all contributions of a worker.
+    """
+    worker, weight = commits.worker[index], commits.weight[index]  # [C]; -1 pads, with weight 0
     is_contribution, num_workers = worker >= 0, code.assignment.num_workers
     has_sent = jnp.zeros(num_workers, bool).at[worker.clip(0)].max(is_contribution)
-    weight_of_worker = jnp.zeros(num_workers, weight.dtype).at[worker.clip(0)].max(weight)  # 0 pads
+    weight_of_worker = jnp.zeros(num_workers, weight.dtype).at[worker.clip(0)].max(weight)
     coding = code.plan(has_sent)
     return coding._replace(decode=coding.decode * weight_of_worker[:, None, None].astype(coding.decode.dtype))
 
@@ -66,10 +73,11 @@ def _with_new_gradients(
 ) -> tuple[Any, jax.Array]:
     """The gradients that workers keep, every leaf [W, K, ...], with those of commit `index`; and the sum of the losses.
 
-    Unit n of a worker is on its chunk number n % K. The batch of a chunk is that of the round of the version.
+    Unit n of a worker is on its chunk number n % K. The batch of a chunk is that of the round whose number is the
+    version. Worker, first unit, version and work (how many units) are int32[C], a column for each contribution.
     """
     worker, unit, version, work = (x[index] for x in (commits.worker, commits.unit, commits.version, commits.work))
-    chunks, load = jnp.asarray(code.assignment.chunks), code.assignment.load
+    chunks, load = jnp.asarray(code.assignment.chunks), code.assignment.load  # [W, K], and K
     num_units_before = jnp.cumsum(work.clip(0)) - work.clip(0)  # -1 pads
     num_units = work.clip(0).sum(dtype=jnp.int32)
 
@@ -79,7 +87,7 @@ def _with_new_gradients(
         As before in a run of a vmap that has fewer.
         """
         kept, loss_sum = carry
-        column = jnp.searchsorted(num_units_before, i, side="right") - 1
+        column = jnp.searchsorted(num_units_before, i, side="right") - 1  # the last one that begins by unit i
         owner, version_read = worker[column].clip(0), version[column].clip(0)
         slot = (unit[column].clip(0) + i - num_units_before[column]) % load
         round_inputs = RoundInputs(inputs.data, inputs.rng_key, version_read)

@@ -48,7 +48,8 @@ class Layout(NamedTuple):
     def sliced(self) -> "Layout | None":
         """The layout where each parameter is cut over the devices of the workers, as `_over_largest_dimension` says.
 
-        None on one device, or where parameters are sharded over another axis already.
+        None on one device, or where parameters are sharded over another axis already: the mesh has devices along
+        others, or the user gives `param_specs`.
         """
         if self.mesh is None or self.axis is None or self.param_specs is not None:
             return None
@@ -86,7 +87,7 @@ class Layout(NamedTuple):
             return opt_state
 
         def constrain_leaf(x: jax.Array, param: jax.Array, spec: PartitionSpec) -> jax.Array:
-            """What belongs to a parameter of this spec."""
+            """An array of the state that belongs to a parameter of this spec, sharded like it if it has its shape."""
             return _constrain(x, self.mesh, spec if x.shape == param.shape else PartitionSpec())
 
         return optax.tree_map_params(
@@ -129,7 +130,7 @@ class Layout(NamedTuple):
         See `_over_largest_dimension`.
         """
         mesh = self.mesh
-        assert mesh is not None
+        assert mesh is not None  # on one device nobody asks for specs
         model_axes = [name for name in mesh.axis_names if name != self.axis and mesh.shape[name] > 1]
         return jax.tree.map(lambda x: _over_largest_dimension(x.shape, mesh, model_axes), shapes)
 

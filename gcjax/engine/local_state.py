@@ -1,6 +1,6 @@
 """What workers have of their own: parameters, and what an optimizer keeps of them.
 
-Letters: W workers, G groups.
+Letters: W workers, G groups, K chunks a worker holds.
 """
 
 from typing import Any, NamedTuple
@@ -58,7 +58,9 @@ def repeated(arrays: Any, count: int) -> Any:
 def initial_local_states(
     local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int
 ) -> LocalState:
-    """The local parameters before the first commit: all owners have the initial ones.
+    """The local states before the first commit: all owners have the initial parameters, every leaf [num_owners, ...].
+
+    A table of gradients, and gradients that workers keep on their K chunks, begin as zeros in place of parameters.
 
     Raises:
       ValueError: if a worker is to have none, and to need them.
@@ -77,7 +79,7 @@ def initial_local_states(
         params = jax.tree.map(jnp.zeros_like, params)
     if local.message_code is not None:  # local parameters are then the gradients on the chunks
         load = local.message_code.assignment.load
-        params = jax.tree.map(lambda x: jnp.zeros((num_owners, load, *x.shape[1:]), x.dtype), params)
+        params = jax.tree.map(lambda x: jnp.zeros((num_owners, load, *x.shape[1:]), x.dtype), params)  # [W, K, ...]
     if local.reads_always:
         params = None
     local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))

@@ -53,9 +53,9 @@ def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Loc
             worker=worker[:, None], unit=unit[:, None], share=whole_share[:, None],  # [C, members=1]
             version=version, num_steps=num_steps, weight=weight,
         )  # fmt: skip
-    total_weight = weight.sum(keepdims=True)
+    total_weight = weight.sum(keepdims=True)  # [1]
     share = weight / jnp.where(total_weight > 0, total_weight, 1)
-    any_member = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
+    any_member = jnp.argmax(is_contribution, keepdims=True)  # [1]; all read one version and take as many steps
     return LocalSteps(
         worker=worker[None], unit=unit[None], share=share[None],  # [1, members]
         version=version[any_member], num_steps=num_steps[any_member], weight=total_weight,

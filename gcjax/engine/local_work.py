@@ -1,7 +1,7 @@
 """Commits of local work: workers take optimizer steps of their own, and push what these have changed.
 
-Letters: W workers, C contributions to a commit. Owners of local parameters are workers, or groups of them; members are
-workers who take steps together.
+Letters: W workers, U workers of one device, C contributions to a commit. Owners of local parameters are workers, or
+groups of them; members are workers who take steps together.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
     members_of_commits = None if mixing is None or mixing.members is None else mixing.members(schedule)
 
     def after_mixing(index: jax.Array, local_states: LocalState) -> LocalState:
-        """The local parameters of all workers once the members of commit `index` (None: all) average theirs."""
+        """The local states once the members of commit `index`, int32[members] (None: all W), average parameters."""
         assert mixing is not None
         members = None if members_of_commits is None else members_of_commits[index]
         return local_states_after_mixing(members, mixing.matrix(schedule, index), local_states)
@@ -84,6 +84,7 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         sum_changes = _changes_side_by_side if workers_step_at_once else _changes_one_by_one
         if mixing is not None and mixing.overlaps:  # the steps that end now are added to the average
             local_states = after_mixing(index, local_states)
+        # The mean has no axis of owners, as all other states have.
         table_mean, local_states = local_states.table_mean, local_states._replace(table_mean=None)
         change_sum, local_states, losses = sum_changes(program, inputs, steps, local_states)
         if mixing is not None:
@@ -114,9 +115,10 @@ def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Arra
 def _pushed_fragment(
     program: LocalProgram, inputs: Inputs, steps: LocalSteps, local_states: LocalState
 ) -> tuple[Any, LocalState]:
-    """The mean change of all workers' parameters from the server's, and what they have after pushing it."""
+    """The mean over all workers of their parameters minus the server's, and the states of all after pushing it."""
     compression = program.compression
-    first_unit = steps.unit[: program.owner_of_worker.size].max(axis=1).clip(0)  # int32[W], of workers in order
+    # int32[W], of the first contributions, which are those of all W workers in order, from [W, members=1].
+    first_unit = steps.unit[: program.owner_of_worker.size].max(axis=1).clip(0)
 
     def compress(change: Any, state: Any, worker: jax.Array) -> tuple[Any, Any]:
         """What the server gets of the change of a worker, and the worker's state after it."""
@@ -167,7 +169,7 @@ def _changes_one_by_one(
         if program.local.reads_always:  # there are no local parameters to read
             beginning = begin(local_states)
         else:
-            beginning = read_first(steps_of_one.num_steps, begin, local_states)
+            beginning = read_first(steps_of_one.num_steps, begin, local_states)  # before anything is written
         change, new_state, loss = change_after_beginning(program, inputs, beginning, steps_of_one)
         new_state = select_active(i < num_contributions, new_state, read_slot(local_states, owner))
         local_states = write_slot(local_states, owner, new_state)
@@ -186,19 +188,21 @@ def _changes_one_by_one(
 def _changes_side_by_side(
     program: LocalProgram, inputs: Inputs, steps: LocalSteps, local_states: LocalState
 ) -> tuple[Any, LocalState, jax.Array]:
-    """Takes the steps of a commit with contributions of all W workers in order, `max_contributions` times.
+    """Takes the steps of a commit with contributions of all W workers in order, `max_contributions` times: C in all.
 
-    All workers take their steps at once, pass by pass. Arguments and results are those of `_changes_one_by_one`: the
-    sum of the weighted changes, the local parameters of all owners after it, and float[C] times the mean loss of all.
+    All workers take their steps at once, pass by pass; each is the owner of its parameters. Arguments and results are
+    those of `_changes_one_by_one`: the sum of the weighted changes, the local parameters of all owners after it, and
+    the losses, float[C], here for each contribution the weighted mean loss of all.
     """
-    assert program.worker_spread is not None
+    assert program.worker_spread is not None  # otherwise the caller takes `_changes_one_by_one`
 
     def sum_over_workers(
         inputs: Inputs, old_states: LocalState, steps: LocalSteps
     ) -> tuple[tuple[Any, jax.Array], LocalState]:
         """Sums of the weighted changes and weighted losses, and the local states after one contribution each.
 
-        Leaves of states and steps are [W, ...] (or of a device's workers); `losses` are means over steps.
+        Leaves of states and steps are [W, ...], or [U, ...] of a device's workers. `changes` are weighted already,
+        `losses`, the means over the steps of each, are not.
         """
         changes, new_states, losses = jax.vmap(partial(change_of_contribution, program), (None, 0, 0))(
             inputs, old_states, steps
@@ -265,7 +269,7 @@ def beginning_of_contribution(
     pulled_params = pull(local_state.params, version_params)
     params = jax.tree.map(lambda new, old: jnp.where(pulls, new, old), pulled_params, local_state.params)
     if local_state.params_at_unit_begin is not None:
-        params = local_state.params_at_unit_begin
+        params = local_state.params_at_unit_begin  # others may have changed the parameters since
     if program.local.gradient_table:  # from zero, as a sum that begins at the table would be rounded to it
         params = jax.tree.map(jnp.zeros_like, params)
     return Beginning(params=params, version_params=version_params, pulls=pulls, local_state=local_state)
@@ -379,7 +383,7 @@ def step_gradient(
 ) -> tuple[jax.Array, Any]:
     """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
 
-    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`.
+    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`; 0 for -1, which pads.
     """
     task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
     if not program.local.joint_steps:

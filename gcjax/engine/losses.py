@@ -45,7 +45,8 @@ def loss_forms(loss: Callable[..., Any], has_aux: bool) -> Losses:
         has_loss_of_each_example = loss_shape != ()
         if has_loss_of_each_example:  # all chunks go through the loss as one batch
             examples_of_all_chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
-            example_losses = loss_and_aux(params, examples_of_all_chunks, *args)
+            example_losses = loss_and_aux(params, examples_of_all_chunks, *args)  # leaves [chunks·B, ...]
+            # The mean over the B examples: [chunks, ...] from [chunks, B, ...], as `loss_shape` is (B,).
             chunk_losses = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), example_losses)
         else:
             chunk_losses = jax.vmap(lambda chunk: loss_and_aux(params, chunk, *args))(chunks)

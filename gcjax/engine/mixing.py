@@ -23,7 +23,7 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
     """
 
     def averages(rows: Any) -> Any:
-        """Those of rows, every leaf [members, ...]."""
+        """The averages of rows, every leaf [members, ...], by `matrix`."""
         return jax.tree.map(
             lambda x: jnp.tensordot(matrix.astype(x.dtype), x, axes=1, precision=jax.lax.Precision.HIGHEST), rows
         )
@@ -32,6 +32,7 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
         return averages(values)
     if members.size == _PAIR:
         return _values_after_averaging_of_two(members, matrix, values)
+    # Read before anything is written; `members[0]` is any number that the compiler does not know.
     new_rows = read_first(members[0], lambda values: averages(jax.tree.map(lambda x: x[members], values)), values)
 
     def write_row(k: jax.Array, values: Any) -> Any:
@@ -45,13 +46,14 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
 
 
 def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values: Any) -> Any:
-    """The same for two members, without a product of matrices, which takes longer for so few rows.
+    """`values_after_averaging` of two members, without a product of matrices, which takes longer for so few rows.
 
-    Arguments are those of `values_after_averaging`.
+    `members` is int32[2], `matrix` float[2, 2]: the new row of a member has the factors of its row. Leaves of `values`
+    are [W, ...].
     """
 
     def averages_of_row(values: Any) -> list[Any]:
-        """The new row of each member, a pytree without the axis of the workers."""
+        """The new rows of the two members, int32[2], by `matrix` float[2, 2]; pytrees without the axis of workers."""
         first, second = (
             jax.tree.map(lambda x, w=worker: jax.lax.dynamic_index_in_dim(x, w, keepdims=False), values)
             for worker in members

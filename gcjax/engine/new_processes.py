@@ -35,9 +35,12 @@ NO_VERSION_READ = -1
 
 
 def first_units_of_processes(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarray:
-    """int32[W, processes]: the first unit of each new process of a worker, those of a worker in order."""
+    """int32[W, processes]: the first unit of each new process of a worker, those of a worker in order.
+
+    The largest integer pads the rows of workers with fewer processes.
+    """
     unit_start = np.asarray(schedule.start)  # float[T, W]
-    units_of_worker: list[list[int]] = [[] for _ in range(unit_start.shape[1])]
+    units_of_worker: list[list[int]] = [[] for _ in range(unit_start.shape[1])]  # the first ones of its processes
     for membership in memberships:
         if membership.anew:
             num_units_begun_before = (unit_start[:, membership.worker] < membership.time).sum()
@@ -50,6 +53,7 @@ def first_units_of_processes(schedule: Schedule, memberships: Sequence[Membershi
 
 def with_new_processes(local_states: Any, first_unit: np.ndarray) -> Any:
     """The local states of all workers before the first commit, with the first units of their new processes."""
+    # Copies, since the state is donated, and no array may be in it twice.
     params, opt_state = jax.tree.map(jnp.copy, (local_states.params, local_states.opt_state))
     return local_states._replace(new_processes=NewProcesses(jnp.asarray(first_unit), params, opt_state))
 
@@ -57,7 +61,8 @@ def with_new_processes(local_states: Any, first_unit: np.ndarray) -> Any:
 def local_state_before_unit(local_state: Any, unit: jax.Array) -> Any:
     """The state of a worker before its contribution from `unit int32[]` on; the initial one if a new process begins.
 
-    `first_unit`, int32[processes], has the unit with which each of its processes begins; the largest integer pads.
+    `first_unit`, int32[processes], has the unit with which each process that has not begun will begin. Those that begin
+    now get the largest integer there, which also pads.
     """
     new_processes = local_state.new_processes
     if new_processes is None:

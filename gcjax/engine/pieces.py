@@ -46,6 +46,7 @@ def advance_in_pieces(
         return _advance_without_checkpoints(advance, training, num_evals, report)
     with interrupts.grace_period(interrupts.saving_seconds()):
         progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
+        # The step of a checkpoint is the number of evaluations done by then.
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
         progress.record_checkpoint(evals_done)
         wants_short_pieces = report is not None or bool(interrupts.saving_seconds())

@@ -47,8 +47,8 @@ class Program(NamedTuple):
 def reads_versions(protocol: Protocol) -> bool:
     """Whether contributions are computed from past versions of common parameters.
 
-    Not where workers mix their own, nor where they read those of a server of their group; nor where a version is read
-    of which only a fragment counts, which the newest version still has.
+    Not where workers mix their own, nor where they read those of a server of their group; nor with fragments, as the
+    newest version still has the fragment that is read of an older one.
     """
     local = protocol.local
     return local is None or (local.mixing is None and local.servers is None and local.fragments is None)

@@ -5,7 +5,7 @@ slice by slice, and gets its own slice of all B gradients: with n devices and d 
 numbers, where B d are those of all gradients whole. The server's step is then made on slices. XLA inserts what an
 optimizer needs of other slices, as for a norm of all of them, so it may be any.
 
-Letters: B commits of a wavefront.
+Letters: B commits of a wavefront, n devices, d parameters.
 """
 
 from collections.abc import Callable
@@ -49,10 +49,13 @@ def sliced_contributions(
     def of_own_commits(
         versions: Versions, commits: Commits, data: Any, rng_key: jax.Array, all_commits: jax.Array
     ) -> Contribution:
-        """This device's slice of what all commits apply, each computed where it belongs."""
+        """This device's slice of what all B commits apply, each computed where it belongs.
+
+        `all_commits` is int32[B], padded to a multiple of the n devices; a device computes B / n of them.
+        """
         own_commits = _own_part(all_commits, axis)
-        slices = jax.vmap(versions.read)(commits.version[all_commits, 0])  # one contribution a commit
-        own_params = jax.tree.map(_on_specs(_whole_of_own, axis), slices, specs)
+        slices = jax.vmap(versions.read)(commits.version[all_commits, 0])  # [B, ...]; one contribution a commit
+        own_params = jax.tree.map(_on_specs(_whole_of_own, axis), slices, specs)  # [B / n, ...], whole
 
         def contribution_of(params: Any, commit: jax.Array) -> Contribution:
             """What a commit applies, at the parameters that it reads."""
@@ -69,13 +72,13 @@ def sliced_contributions(
         of_own_commits, mesh=mesh, in_specs=(Versions(specs, ring_specs, whole), whole, whole, whole, whole),
         out_specs=Contribution(specs_of_many, whole, whole), axis_names={axis}, check_vma=False,
     )  # fmt: skip
-    padded_indices = pad_leading_axis(commit_indices, num_devices).clip(0)
+    padded_indices = pad_leading_axis(commit_indices, num_devices).clip(0)  # -1 pads: commit 0, which is cut off below
     padded = mapped(versions, commits, inputs.data, inputs.rng_key, padded_indices)
     return jax.tree.map(lambda x: x[:num_commits], padded)
 
 
 def _own_part(entries: jax.Array, axis: str) -> jax.Array:
-    """Of entries [B, ...], the same on all devices, this device's part [B / n, ...]."""
+    """Of entries [B, ...], the same on all n devices, this device's part [B / n, ...]."""
     num_own = entries.shape[0] // jax.lax.axis_size(axis)
     return jax.lax.dynamic_slice_in_dim(entries, jax.lax.axis_index(axis) * num_own, num_own)
 
@@ -84,7 +87,7 @@ def _on_specs(move: Callable[[jax.Array, str, int | None], jax.Array], axis: str
     """The function `(array [B, ...], spec) -> array` that moves it along the dimension that the spec slices, if any."""
 
     def move_leaf(x: jax.Array, spec: PartitionSpec) -> jax.Array:
-        """The array, moved."""
+        """The array, moved; behind its leading axis come those of the spec."""
         sliced_dimension = 1 + list(spec).index(axis) if axis in spec else None
         return move(x, axis, sliced_dimension)
 

@@ -140,7 +140,7 @@ def pad_leading_axis(arrays: Any, multiple: int) -> Any:
     """The pytree with every leading axis padded to a multiple: with -1 (no worker) for integers, with 0 otherwise."""
 
     def pad_leaf(x: jax.Array) -> jax.Array:
-        """The array padded at the end of its leading axis."""
+        """The array padded at the end of its leading axis, to a length that `multiple` divides."""
         no_worker, no_weight = -1, 0
         padding_value = no_worker if jnp.issubdtype(x.dtype, jnp.integer) else no_weight
         padding_of_axes = ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1))

@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
 def past_versions_read(schedule: Schedule, commit: int) -> list[int]:
     """The versions before `commit` that commits from it on read, in order."""
-    is_contribution = np.asarray(schedule.worker)[commit:] >= 0
+    is_contribution = np.asarray(schedule.worker)[commit:] >= 0  # bool[commits from it on, C]; -1 pads
     versions = np.unique(np.asarray(schedule.version)[commit:][is_contribution])
     return versions[versions < commit].tolist()
 

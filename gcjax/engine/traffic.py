@@ -29,6 +29,7 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
     """
     sent_bytes: dict[str, float] = {}
     lines = compiled.as_text().splitlines()
+    # The first line is that of the module; it names replicas and partitions, where there are any.
     num_devices = math.prod(int(count) for count in _NUM_DEVICES.findall(lines[0]))
     for line in lines:
         line_without_comments = re.sub(r"/\*.*?\*/", "", line)
@@ -45,7 +46,10 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
 
 
 def _bytes_of_collective(collective: str, result_bytes: float, group_size: int) -> float:
-    """The bytes that each device of a group sends for a collective whose result has so many, but for a permutation."""
+    """The bytes that each device of a group sends for a collective, not a permutation, whose result has `result_bytes`.
+
+    It counts as the bandwidth-optimal algorithms send.
+    """
     share_of_others = (group_size - 1) / group_size  # a device keeps its own part
     # An all-reduce sends twice, to sum and to gather; the input of a reduce-scatter is larger than its result.
     results_sent = {"all-reduce": 2, "reduce-scatter": group_size}.get(collective, 1)

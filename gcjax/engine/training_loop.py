@@ -42,7 +42,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     info = _initial_info(program, schedule)
     # Commit e can read version e, the parameters after e commits, at most.
     versions_read = schedule.version  # [E, C]
-    latest_version = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
+    latest_version = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]  # [E, 1]
     reads_future = jnp.any(versions_read > latest_version)
     if params is None:
         init_key, _ = _init_and_batch_keys(rng_key)
@@ -108,7 +108,7 @@ def _with_compression_states(program: Program, schedule: Schedule, state: State,
 
 
 def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
-    """A trajectory with room for all V evaluations of a run, none of which has been made."""
+    """A trajectory with room for all V evaluations of a run, none of which has been made: commit -1, the rest inf."""
     options = program.options
     max_commits = options.num_commits or schedule.time.shape[0]
     num_later_evals = -(-max_commits // options.eval_every)  # rounded up: the last commit is evaluated too
@@ -178,6 +178,7 @@ def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Ar
         name: jnp.where(ring_overflowed, jnp.nan, value)
         for name, value in program.task.metrics(state.params, data).items()
     }
+    # `state.commit` commits have been made, so that the latest is number `state.commit - 1`; 0 s before the first.
     time_of_latest_commit = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
     out_of_bounds = trajectory.time.size  # an index that is dropped
     index = jnp.where(evaluation < 0, out_of_bounds, evaluation)
@@ -192,6 +193,7 @@ def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Ar
 def _constrain_layout(program: Program, schedule: Schedule, run: Run) -> Run:
     """The run with every array on the devices where the layout wants it."""
     layout, slices = program.options.layout, slices_layout(program, schedule)
+    # Past versions and the optimizer's state stay in slices, if they are committed so; parameters do not.
     state = in_layout_of_commits(with_layout(program, slices or layout), run.state)
     state = state._replace(
         params=layout.constrain_params(state.params), local=_local_in_layout(layout, state.local),

@@ -53,6 +53,7 @@ def check_commits(run: Run, *, num_commits: int | None = None) -> None:
       run: one run, or a batch of them.
       num_commits: the commits asked for.
     """
+    # int32[], or [S] of a batch of S runs; and the most of any of them.
     commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.asarray(run.info.versions_alive).max())
     ring_size, slot_axis = 0, commits_made.ndim  # after the axes of a batch
     if run.state.ring is not None:
@@ -90,7 +91,7 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
         for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
     num_units = unit_start.shape[0]
-    lost_units = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
+    lost_units = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))  # [lost, 2]: unit, worker
     failed_worker = "a failed worker"
     if len(lost_units):
         unit, worker = lost_units[0]
@@ -101,7 +102,7 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
             "workers."
         )
     else:
-        needed_units = -(-num_units * num_commits // max(fewest_commits, 1))
+        needed_units = -(-num_units * num_commits // max(fewest_commits, 1))  # in proportion, rounded up
         reason = f"a worker runs out of sampled units. Sample {needed_units} units or more."
         reason += _validate.hint_if_transposed(unit_start.shape)  # a question if the axes of the durations look swapped
     raise ValueError(
@@ -189,9 +190,11 @@ def _check_workers_of_compression(compression: Compression, protocol: Protocol, 
                 "workers of this protocol push what their group has changed together, which no worker's own "
                 "compression can compress. Pass one compression for all."
             )
+    # bool[W]: by the bytes of a message of one number.
     sends_nothing = np.asarray(compression.num_bytes(jax.ShapeDtypeStruct((1,), jnp.float32))) == 0
     if code is not None and sends_nothing.any() and code.num_alternatives == 1:
         with jax.ensure_compile_time_eval():
+            # bool[W], from [W, M]: whether the code has messages of a worker that has done its whole load.
             has_message = np.asarray(code.sent(jnp.asarray(code.assignment.loads))).any(axis=1)
         sends_nothing &= has_message
     if sends_nothing.any():

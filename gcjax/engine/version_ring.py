@@ -47,7 +47,7 @@ def last_reader(schedule: Schedule) -> jax.Array:
 
 def staleness(schedule: Schedule) -> jax.Array:
     """int32[E]: the largest staleness (commits since the version that was read) in each commit; -1 for unused ones."""
-    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
+    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]  # [E, 1]; workers and versions are [E, C]
     return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
 
 
@@ -58,7 +58,7 @@ def versions_alive(schedule: Schedule) -> jax.Array:
     # Version v is there from commit v on, and dead from the commit after its last reader on. Versions that nobody reads
     # have no death: their index is out of bounds and dropped.
     no_deaths, out_of_bounds = jnp.zeros_like(last_commit), last_commit.size
-    first_commit_after_death = jnp.where(is_read, last_commit + 1, out_of_bounds)
+    first_commit_after_death = jnp.where(is_read, last_commit + 1, out_of_bounds)  # [E + 1], as all here
     deaths_by_commit = no_deaths.at[first_commit_after_death].add(1, mode="drop")
     alive_by_commit = jnp.cumsum(is_read, dtype=jnp.int32) - jnp.cumsum(deaths_by_commit, dtype=jnp.int32)
     return alive_by_commit.max()

@@ -78,7 +78,8 @@ def voting_value_and_grad(
     ) -> tuple[Any, Any, VotingInfo]:  # fmt: skip
         """(gradient, loss, info) on a device; `batch`, `encode`, `is_wrong` are those of its workers, [U, ...].
 
-        `has_arrived` bool[W] says who has sent something, `has_enough` bool[G] which groups may decide.
+        `has_arrived` bool[W] says who has sent something, `has_enough` bool[G] which groups may decide. Each of the G
+        groups is K = `load` workers in a row.
         """
         messages, (losses, _) = worker_messages(
             lambda p, c: chunk_loss_and_aux(p, c, *args), params, batch, encode, has_aux=True
@@ -87,7 +88,8 @@ def voting_value_and_grad(
         if attack is not None:
             coded_sums = jnp.where(is_wrong[:, None], attack(coded_sums), coded_sums)
         slice_size = -(-coded_sums.shape[1] // num_devices)
-        slices = exchange_slices(coded_sums, axis, None).reshape(-1, slice_size)[:num_workers]  # of this device
+        # This device's slice of all messages, [W, slice], without those of workers that pad.
+        slices = exchange_slices(coded_sums, axis, None).reshape(-1, slice_size)[:num_workers]
         by_group = slices.reshape(-1, load, slice_size)  # [G, K, slice]: K is the size of a group, too
         agree = _members_agree(by_group, axis)
         # bool[G, K], bool[G], bool[G, K]; the winner is one of those who sent what most did.
@@ -95,15 +97,16 @@ def voting_value_and_grad(
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
         gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : coded_sums.shape[1]]
-        losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]
-        weights = is_winner.reshape(-1, 1).astype(losses.dtype)
+        losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]  # [W, K]
+        weights = is_winner.reshape(-1, 1).astype(losses.dtype)  # [W, 1], of the K chunks of each winner
         value = mean_from_sums(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
         return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:
         """(value, gradient, info), as the returned function gives them; `args` go to the loss.
 
-        A group is `load` workers in a row, with the same chunks; `decode` is [W, 1, 1].
+        A group is `load` workers in a row, with the same chunks; `decode` is [W, 1, 1], of one message and one block,
+        and not all 0 in a group of which enough workers have arrived.
         """
         coding = code.plan(progress)
         has_enough = jnp.any(coding.decode.reshape(-1, load) != 0, axis=1)  # bool[G]

@@ -1,6 +1,8 @@
 """Workers that send wrong messages, for simulations: who they are in each round, and what they send.
 
 The attacks are those of the released code of DRACO (Chen, Wang, Charles, Papailiopoulos 2018).
+
+Letters: W workers, U messages at hand, d numbers of a message.
 """
 
 from collections.abc import Callable
@@ -42,7 +44,7 @@ def wrong_workers(
     _validate.integer("num_wrong", num_wrong, minimum=0, maximum=num_workers)
     is_among_first = jnp.arange(num_workers) < num_wrong  # as many as are wrong, to be permuted
     keys = jax.random.split(_validate.rng_key(rng_key), 1 if persistent else num_rounds)
-    is_wrong = jax.vmap(lambda key: jax.random.permutation(key, is_among_first))(keys)
+    is_wrong = jax.vmap(lambda key: jax.random.permutation(key, is_among_first))(keys)  # [num_rounds or 1, W]
     return jnp.broadcast_to(is_wrong, (num_rounds, num_workers))
 
 
@@ -60,7 +62,7 @@ class WrongSenders(NamedTuple):
     persistent: bool
 
     def is_wrong_in_round(self, batch_key: jax.Array, round_number: jax.Array, num_workers: int) -> jax.Array:
-        """bool[W]: who sends wrong messages in a round, as the key of the run's batches decides."""
+        """bool[W]: who sends wrong messages in a round, of this number, as the key of the run's batches decides."""
         key = jax.random.fold_in(batch_key, _KEY_OF_WRONG_SENDERS)
         if not self.persistent:
             key = jax.random.fold_in(key, round_number)

@@ -1,6 +1,6 @@
 """The type of training tasks: pure loss, data on the device, and how batches are drawn.
 
-Letters: N data chunks, B examples of a batch.
+Letters: N data chunks, B examples of a batch, C batches.
 """
 
 from collections.abc import Callable
@@ -77,4 +77,4 @@ def merge(batches: Batch, weights: jax.Array) -> Batch:
       weights: float[C], of the batches.
     """
     scaled_batches = batches._replace(weights=weights[:, None].astype(batches.weights.dtype) * batches.weights)
-    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), scaled_batches)
+    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), scaled_batches)  # [C·B, ...]

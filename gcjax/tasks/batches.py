@@ -72,7 +72,10 @@ def _cached_sampling(
     local_data: bool,
     augmentation: Augmentation | None,
 ) -> Sampling:
-    """`sampling`, cached so that equal settings give equal functions and jit compiles once."""
+    """`sampling`, cached so that equal settings give equal functions and jit compiles once.
+
+    `max_chunk_size`: the examples of the largest of the N chunks.
+    """
     if batch_size is None:
         chunk_batch: BatchFunction = functools.partial(_whole_chunk_batch, max_chunk_size)
     else:
@@ -97,6 +100,7 @@ def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | N
     def augmented_batch(data: Data, rng_key: jax.Array, worker_or_chunk: jax.Array, unit_or_round: jax.Array) -> Batch:
         """The batch of (worker, unit) or (chunk, round) with its inputs changed by a key of its own."""
         batch = draw_batch(data, rng_key, worker_or_chunk, unit_or_round)
+        # Another key than that by which the examples are drawn.
         augmentation_key = jax.random.fold_in(_batch_key(rng_key, worker_or_chunk, unit_or_round), 1)
         return batch._replace(inputs=augmentation(batch.inputs, augmentation_key))
 
@@ -106,24 +110,30 @@ def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | N
 def _random_batch(
     batch_size: int, num_examples: int, data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array
 ) -> Batch:
-    """B examples of all data, drawn for a unit of a worker."""
+    """B = `batch_size` examples of all `num_examples`, drawn for a unit of a worker; of weight 1/B each."""
     rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(num_examples, jnp.int32))
     example_weight = jnp.asarray(1 / batch_size, data.train.relative_sizes.dtype)
     return _batch_of_rows(data.train, rows, example_weight)
 
 
 def _random_chunk_batch(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
-    """B examples of one chunk, drawn for a round."""
+    """B = `batch_size` examples of one chunk, drawn for a round.
+
+    Their weights add up to the size of the chunk over the mean size, `relative_size`.
+    """
     first_row, size, relative_size = _first_row_and_sizes(data.train, chunk)
     rows = first_row + draw_indices(_batch_key(rng_key, chunk, round), batch_size, size)
     return _batch_of_rows(data.train, rows, relative_size / batch_size)
 
 
 def _whole_chunk_batch(max_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
-    """All examples of a chunk, filled up to `max_size` rows of weight 0."""
+    """All examples of a chunk, filled up to `max_size` rows by those behind it, with weight 0.
+
+    The weights add up to the size of the chunk over the mean size, `relative_size`.
+    """
     del rng_key, round
     first_row, size, relative_size = _first_row_and_sizes(data.train, chunk)
-    is_no_padding = jnp.arange(max_size, dtype=size.dtype) < size
+    is_no_padding = jnp.arange(max_size, dtype=size.dtype) < size  # bool[max_size]
     return Batch(
         inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, first_row, max_size),
         targets=jax.lax.dynamic_slice_in_dim(data.train.targets, first_row, max_size),
@@ -137,7 +147,7 @@ def draw_indices(rng_key: jax.Array, num_indices: int, bound: jax.Array) -> jax.
     The 64 bits of the key are spread over the batch by the finaliser of MurmurHash3 (Appleby 2011). In a
     loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.
     """
-    key_words = jax.random.key_data(rng_key)
+    key_words = jax.random.key_data(rng_key)  # uint32, of which the first and the last are used
     # Multiples of the golden ratio are far apart in all bits, so that neighbours in the batch are too.
     spread_counters = key_words[0] + jnp.arange(num_indices, dtype=jnp.uint32) * _GOLDEN_RATIO
     random_bits = _murmur3_finaliser(_murmur3_finaliser(spread_counters) ^ key_words[-1])
@@ -167,7 +177,7 @@ def _first_row_and_sizes(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, j
 
 
 def _batch_of_rows(chunks: Chunks, rows: jax.Array, example_weight: jax.Array) -> Batch:
-    """The batch of the given rows, of one weight each."""
+    """The batch of the B given rows, int32[B], all of the weight `example_weight` float[]."""
     return Batch(
         _entries(chunks.inputs, rows), _entries(chunks.targets, rows), jnp.broadcast_to(example_weight, rows.shape)
     )

@@ -63,7 +63,7 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     hint = "Every chunk needs at least one training example."
     _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)
     has_extra_example = np.arange(num_chunks) < num_examples % num_chunks
-    chunk_sizes = num_examples // num_chunks + has_extra_example
+    chunk_sizes = num_examples // num_chunks + has_extra_example  # [N], the larger ones first
     rows_past_last_chunk = chunk_sizes.max() - chunk_sizes[-1]  # when it is sliced as the rows of the largest chunk
     relative_sizes = chunk_sizes * num_chunks / num_examples
     return Chunks(
@@ -82,7 +82,7 @@ def all_examples(chunks: Chunks) -> Batch:
 
 def first_examples(chunks: Chunks, max_examples: int) -> Batch:
     """The batch of the first `max_examples` training examples, or of all where there are fewer."""
-    num_examples = jnp.minimum(jnp.sum(chunks.sizes), max_examples)
+    num_examples = jnp.minimum(jnp.sum(chunks.sizes), max_examples)  # the weight of each is 1 over these; of padding 0
     inputs, targets = chunks.inputs[:max_examples], chunks.targets[:max_examples]
     is_no_padding = jnp.arange(targets.shape[0], dtype=num_examples.dtype) < num_examples
     weights = jnp.where(is_no_padding, 1 / num_examples.astype(chunks.relative_sizes.dtype), 0.0)
@@ -90,7 +90,7 @@ def first_examples(chunks: Chunks, max_examples: int) -> Batch:
 
 
 def _zero_padded(rows: np.ndarray, *, num_zero_rows: int) -> jax.Array:
-    """The rows and then so many rows of zeros, on the device, as `split` stores them."""
+    """The rows and then so many rows of zeros, on the device: bytes as they are, other integers int32, else floats."""
     rows = np.concatenate([rows, np.zeros((num_zero_rows, *rows.shape[1:]), rows.dtype)])
     is_bytes, is_integer = rows.dtype == np.uint8, rows.dtype.kind in "iu"
     if is_bytes:

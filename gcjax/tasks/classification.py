@@ -38,7 +38,7 @@ class Scale(NamedTuple):
     deviation: tuple[float, ...]
 
     def apply(self, images: jax.Array, dtype: Any) -> jax.Array:
-        """Maps `uint8[B, height, width, channels]` to floats."""
+        """Maps `uint8[B, height, width, channels]` to floats of `dtype`, by the mean and deviation of each channel."""
         mean, deviation = (jnp.asarray(x, dtype).reshape(1, 1, 1, -1) for x in self)
         return (images.astype(dtype) - mean) / deviation
 
@@ -98,7 +98,7 @@ def _task_functions(
     Equal functions are compiled once. `image_shape` is (height, width, channels); `dtype` that of the parameters.
     """
     module = network.module(NUM_CLASSES, dtype)
-    slice_size = max(1, _SLICE_PIXELS // (image_shape[0] * image_shape[1]))
+    slice_size = max(1, _SLICE_PIXELS // (image_shape[0] * image_shape[1]))  # images, by their pixels
 
     def init(rng_key: jax.Array) -> Any:
         """The network's initial parameters."""
@@ -107,7 +107,10 @@ def _task_functions(
     def losses_and_logits(
         params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any
     ) -> tuple[jax.Array, jax.Array]:
-        """The cross entropy of each image, float[B], and the logits, float[B, NUM_CLASSES]."""
+        """The cross entropy of each image, float[B], and its logits, float[B, NUM_CLASSES]; `kwargs` go to the network.
+
+        Inputs are [B, height, width, channels], targets int32[B].
+        """
         floats = inputs if scale is None else scale.apply(inputs, dtype)
         logits: Any = module.apply({"params": params}, floats, **kwargs)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), logits

@@ -51,11 +51,12 @@ def digits(
 
 
 def _digit_images(test_fraction: float, seed: int) -> Images:
-    """The images of scikit-learn, shuffled and standardised, the first of them held out."""
+    """The images of scikit-learn, [n, 8, 8, 1], shuffled and standardised, the first of them held out."""
     from sklearn.datasets import load_digits  # takes a second
 
     dataset = load_digits()
     shuffled_order = np.random.default_rng(seed).permutation(len(dataset.target))
+    # One channel: [n, 8, 8, 1], from [n, 8, 8].
     inputs, targets = dataset.images[shuffled_order][..., None], dataset.target[shuffled_order].astype(np.int32)
     num_test = round(test_fraction * len(targets))
     train_inputs = inputs[num_test:]

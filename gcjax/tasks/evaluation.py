@@ -18,7 +18,8 @@ def in_slices(function: Callable[[Any], Any], examples: Any, slice_size: int) ->
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     if num_examples <= slice_size:
         return function(examples)
-    num_in_slices = num_examples - num_examples % slice_size
+    num_in_slices = num_examples - num_examples % slice_size  # in whole ones; the rest comes last, by itself
+    # [slices, slice_size, ...]
     slices = jax.tree.map(lambda array: array[:num_in_slices].reshape(-1, slice_size, *array.shape[1:]), examples)
     values_by_slice = jax.lax.map(function, slices)
     values = jax.tree.map(lambda array: array.reshape(num_in_slices, *array.shape[2:]), values_by_slice)

@@ -100,7 +100,7 @@ def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
     parameters = inspect.signature(loss).parameters.values()
     positional_parameters = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     num_required = sum(p.default is p.empty for p in positional_parameters)
-    third_parameter_name = [p.name for p in parameters][2:3]
+    third_parameter_name = [p.name for p in parameters][2:3]  # in a list; none where there are fewer
     return _KeyedLoss(loss, passes_key=num_required > 2 or third_parameter_name == ["rng_key"])
 
 
@@ -132,6 +132,7 @@ def _task_functions(
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
+        # Without the padding that is behind them.
         train_examples = data.train.inputs[:num_examples], data.train.targets[:num_examples]
         values = {"train_loss": mean_loss(params, train_examples)}
         if has_held_out:

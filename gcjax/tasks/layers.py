@@ -22,7 +22,8 @@ def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
     margin = size // 2
     padded_images = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
     images_by_right_shift = [padded_images[:, :, right : right + width : stride] for right in range(size)]
-    row_patches = jnp.concatenate(images_by_right_shift, axis=-1)  # height not cut yet
+    # [B, height + 2 margin, ceil(width / stride), size * channels]: the height is not cut yet.
+    row_patches = jnp.concatenate(images_by_right_shift, axis=-1)
     patches_by_down_shift = [row_patches[:, down : down + height : stride] for down in range(size)]
     return jnp.concatenate(patches_by_down_shift, axis=-1)
 
@@ -33,10 +34,10 @@ def max_pool_2x2(images: jax.Array) -> jax.Array:
     Of an odd height or width, the last pixel counts alone.
     """
     height, width = images.shape[1:3]
-    lowest = jnp.finfo(images.dtype).min
+    lowest = jnp.finfo(images.dtype).min  # no pixel is below it
     even_images = jnp.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=lowest)
     batch, height, width, channels = even_images.shape
-    return even_images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+    return even_images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))  # over the 2×2
 
 
 def max_pool_3x3(images: jax.Array) -> jax.Array:
@@ -53,7 +54,7 @@ def local_response_norm(
     the CIFAR-10 tutorial of TensorFlow.
     """
     channel = jnp.arange(images.shape[-1])
-    is_near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)
+    is_near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)  # [channels, channels]
     near_sums_of_squares = images**2 @ is_near
     return images * (bias + alpha * near_sums_of_squares) ** -beta
 

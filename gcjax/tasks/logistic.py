@@ -66,7 +66,7 @@ def _functions_of(l2: float) -> tuple[Callable[..., jax.Array], Callable[..., di
         return batch.mean(losses) + 0.5 * l2 * jnp.sum(weights**2)
 
     def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
-        """Loss, and what separates loss and weights from the optimum."""
+        """The training loss, what it is above the least one (`suboptimality`), and the `distance` of the weights."""
         train_loss = loss(weights, all_examples(data.train))
         distance = jnp.linalg.norm(weights - data.reference.weights)
         suboptimality = train_loss - data.reference.loss
@@ -78,7 +78,8 @@ def _functions_of(l2: float) -> tuple[Callable[..., jax.Array], Callable[..., di
 def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
     """float[features]: the optimum, by Newton steps that are halved until the gradient shrinks.
 
-    Ends with a gradient of norm at most `tolerance`, or where rounding lets no step shrink it any more.
+    `inputs` are float[n, features], `targets` float[n], 0 or 1, `l2` is the factor of the penalty. Ends with a gradient
+    of norm at most `tolerance`, or where rounding lets no step, halved up to 29 times, shrink it any more.
     """
 
     def gradient(weights: np.ndarray) -> np.ndarray:
@@ -87,7 +88,7 @@ def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, toleranc
 
     weights = np.zeros(inputs.shape[1])
     while (gradient_norm := np.linalg.norm(gradient(weights))) > tolerance:
-        label_variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)
+        label_variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)  # p (1 - p) of each, [n]
         hessian = (inputs.T * label_variance) @ inputs / len(targets) + l2 * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient(weights))
         shortened_weights = (weights - step / 2**halvings for halvings in range(30))

@@ -144,7 +144,7 @@ def _images_and_labels(files: Mapping[str, bytes], prefix: str) -> tuple[np.ndar
         raise ValueError(
             f"A label of {label_file} must be at most {NUM_CLASSES - 1}; got {largest_label} for image {row}."
         )
-    return images[..., None], labels.astype(np.int32)
+    return images[..., None], labels.astype(np.int32)  # one channel
 
 
 def _idx_array(name: str, file_bytes: bytes, num_axes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

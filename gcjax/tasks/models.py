@@ -50,7 +50,7 @@ class CNN(nn.Module):
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
         x = images
-        for features in (8, 16):
+        for features in (8, 16):  # channels of each convolution
             x = max_pool_2x2(nn.relu(nn.Dense(features, param_dtype=self.dtype)(patches(x))))
         return MLP(self.num_classes, self.hidden, self.dropout, self.dtype)(x, train)
 
@@ -109,7 +109,7 @@ class ResNet20(nn.Module):
             for block in range(3):
                 stride = 2 if stage > 0 and block == 0 else 1
                 x = self._residual_block(x, self.width * 2**stage, stride)
-        return nn.Dense(self.num_classes, param_dtype=self.dtype)(x.mean(axis=(1, 2)))
+        return nn.Dense(self.num_classes, param_dtype=self.dtype)(x.mean(axis=(1, 2)))  # over height and width
 
     def _conv_norm(self, x: jax.Array, features: int, stride: int = 1) -> jax.Array:
         """A 3×3 convolution to so many channels, and group normalisation."""
@@ -155,9 +155,9 @@ class Transformer(nn.Module):
         position_shape = (tokens.shape[1], self.width)
         positions = self.param("position", nn.initializers.normal(0.02), position_shape, self.param_dtype)
         x = nn.Embed(self.num_tokens, self.width, **dtypes)(tokens)
-        x = x + positions.astype(x.dtype)[None]
+        x = x + positions.astype(x.dtype)[None]  # [B, tokens, width], and the same [1, tokens, width] for all
         for _ in range(self.depth):
-            num_heads = max(1, self.width // 32)
+            num_heads = max(1, self.width // 32)  # of 32 numbers each, or one of all
             x = x + nn.MultiHeadDotProductAttention(num_heads, **dtypes)(layer_norm(**dtypes)(x), mask=mask)
             hidden = nn.Dense(4 * self.width, **dtypes)(layer_norm(**dtypes)(x))
             x = x + nn.Dense(self.width, **dtypes)(nn.gelu(hidden))

@@ -39,7 +39,7 @@ def synthetic_task(
 ) -> Task:
     """A task that begins with zero weights, of inputs float[n, features], targets float[n], an optimum (weights, loss).
 
-    The other arguments are as in `gcjax.tasks.linear_regression`.
+    `loss` and `metrics` are those of a `Task`; the other arguments are as in `gcjax.tasks.linear_regression`.
     """
     train = split(inputs, targets, num_chunks)
     batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)

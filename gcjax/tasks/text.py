@@ -85,7 +85,7 @@ def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray
             f"and one held out; got {len(text_bytes)} bytes in {path}. Take a longer text or a smaller context."
         )
     # Windows share one byte: the last is the first of the next.
-    windows = np.lib.stride_tricks.sliding_window_view(text_bytes, context + 1)[::context]
+    windows = np.lib.stride_tricks.sliding_window_view(text_bytes, context + 1)[::context]  # [n, context + 1]
     num_test = min(max(1, round(test_fraction * num_windows)), num_windows - 1)
     return windows[: num_windows - num_test], windows[num_windows - num_test : num_windows]
 
@@ -97,14 +97,14 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
     Equal functions are compiled once. `context`: bytes of a window; `width`, `depth` and `dtype`: of the network.
     """
     module = Transformer(num_tokens=256, width=width, depth=depth, dtype=dtype, param_dtype=dtype)
-    slice_size = max(1, _SLICE_TOKENS // context)
+    slice_size = max(1, _SLICE_TOKENS // context)  # windows, by their bytes
 
     def init(rng_key: jax.Array) -> Any:
         """The network's initial parameters."""
         return module.init(rng_key, jnp.zeros((1, context), jnp.int32))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
-        """float[B]: the mean cross entropy of a byte in each window, in nats."""
+        """float[B]: the mean cross entropy of a byte in each window, in nats; of inputs and targets int[B, context]."""
         logits: Any = module.apply({"params": params}, inputs.astype(jnp.int32))
         byte_losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets.astype(jnp.int32))
         return byte_losses.mean(axis=1)

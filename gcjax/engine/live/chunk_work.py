@@ -1,6 +1,6 @@
 """The work on chunks: a worker computes them in order, against its own clock, until a deadline.
 
-Letters: K chunks a worker holds, L blocks of the gradient.
+Letters: K chunks a worker holds, L blocks of the gradient, d parameters.
 """
 
 import statistics
@@ -46,8 +46,9 @@ class Clock(NamedTuple):
 
 
 def zero_chunk_gradients(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
-    """Zeros in the shapes of the chunk gradients of one worker, on the device of its parameters."""
-    blocks = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)  # shape and dtype of one gradient
+    """Zeros in the shapes of the K = `load` chunk gradients of one worker, on the device of its parameters."""
+    # Shape and dtype of one gradient: float[L, ceil(d / L)], cut into L = `num_blocks` blocks.
+    blocks = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)
     zeros = ChunkGradients(jnp.zeros((1, load, *blocks.shape), blocks.dtype), jnp.zeros((1, load), loss_dtype))
     return jax.device_put(zeros, jax.tree.leaves(params)[0].sharding)
 
@@ -69,7 +70,10 @@ def compiled_chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkG
         chunk: jax.Array,
         round: jax.Array,
     ) -> ChunkGradients:
-        """The chunk gradients with gradient (in `num_blocks` blocks) and loss of one chunk in place `slot`."""
+        """The chunk gradients, [1, K, ...] of this worker, with gradient and loss of one chunk in place `slot`.
+
+        A gradient is cut into `num_blocks` blocks. Slot, chunk and round are int32[].
+        """
         batch, key = chunk_batch(task, RoundInputs(data, rng_key, round), chunk)
         loss, gradient = jax.value_and_grad(task.loss)(params, batch, key)
         own_row = 0  # the only one of this worker
@@ -117,7 +121,7 @@ def work_until(
         if has_done_enough and expected_end > deadline:
             break
         run_chunk(slot)
-        seconds_so_far = clock.now() - start_time
+        seconds_so_far = clock.now() - start_time  # those of this chunk
         _pause(min_seconds - seconds_so_far, clock)
         seconds_done.append(clock.now() - start_time)
     return seconds_done

@@ -96,7 +96,7 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
         """Load K times (median + tolerance * deviation) of chunk times in the last `window` rounds; inf before any."""
-        seconds_of_last_rounds = inputs.history[-window:]
+        seconds_of_last_rounds = inputs.history[-window:]  # [rounds, K, W], NaN where a chunk was not finished
         chunk_seconds = seconds_of_last_rounds[np.isfinite(seconds_of_last_rounds)]
         if not chunk_seconds.size:
             return np.inf
@@ -117,7 +117,7 @@ def until_decodable() -> DeadlineRule:
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
         """The predicted time until the sum can be decoded, from no progress of any worker, and a tenth more."""
-        num_workers = inputs.history.shape[-1]
+        num_workers = inputs.history.shape[-1]  # of [rounds, K, W]
         no_progress = np.zeros(num_workers, int)
         return (1 + TIME_MARGIN) * time_to_decode(inputs, no_progress)
 
@@ -149,11 +149,11 @@ def time_to_decode(inputs: DeadlineInputs, progress: np.ndarray) -> float:
       inputs: the code and the chunk times so far.
       progress: int[W], the chunks of this round that each worker has finished.
     """
-    chunks_up_to_kth = np.arange(1, inputs.code.assignment.load + 1)
+    chunks_up_to_kth = np.arange(1, inputs.code.assignment.load + 1)  # [K]
     chunks_to_do = chunks_up_to_kth - progress[:, None]  # [W, K], at most 0 if the k-th is finished already
-    seconds_per_chunk = recent_seconds(inputs.history)[:, None]
+    seconds_per_chunk = recent_seconds(inputs.history)[:, None]  # [W, 1]; inf for who never finished one
     with np.errstate(invalid="ignore"):  # inf * 0
-        finish_time = np.where(chunks_to_do > 0, chunks_to_do * seconds_per_chunk, 0.0)
+        finish_time = np.where(chunks_to_do > 0, chunks_to_do * seconds_per_chunk, 0.0)  # from now on; 0 if it is done
     return inputs.completion(finish_time)
 
 
@@ -169,10 +169,10 @@ def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) ->
       progress: int[W], the chunks of this round that each worker has finished; somebody has work left.
       stalled: whether no chunk was finished in the extension before. Then everybody does one, so that a round ends.
     """
-    has_work_left = progress < inputs.code.assignment.loads
+    has_work_left = progress < inputs.code.assignment.loads  # bool[W]
     slowest_chunk_seconds = float(recent_seconds(inputs.history)[has_work_left].max())
     seconds_to_decode = (1 + TIME_MARGIN) * time_to_decode(inputs, progress)
-    decodes_before_slowest = 0 < seconds_to_decode < slowest_chunk_seconds
+    decodes_before_slowest = 0 < seconds_to_decode < slowest_chunk_seconds  # 0: it should have decoded by now
     if decodes_before_slowest and not stalled:
         return Extension(seconds_to_decode, min_chunks=0)
     return Extension(slowest_chunk_seconds, min_chunks=1)

@@ -1,6 +1,6 @@
 """What the processes of a live round tell each other: their chunk times, then their messages.
 
-Letters: W workers, K chunks a worker holds, L blocks, M messages.
+Letters: W workers, K chunks a worker holds, L blocks, M messages, d parameters.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def worker_mesh(num_workers: int) -> Mesh:
     Raises:
       ValueError: if there are not as many processes as workers.
     """
-    devices_last_to_first = reversed(jax.devices())  # so that the first one of a process stays in the dictionary
+    devices_last_to_first = reversed(jax.devices())  # so that of a process the first one is the last to be written
     first_device_of_process = {device.process_index: device for device in devices_last_to_first}
     num_processes = len(first_device_of_process)
     if num_processes != num_workers:
@@ -88,7 +88,8 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
     def mean_estimate(progress: jax.Array, chunk_gradients: ChunkGradients) -> tuple[jax.Array, jax.Array]:
         """The estimate of the mean gradient, float[L, ceil(d / L)], and the mean loss of the decoded chunks.
 
-        `progress` is that of all workers, `chunk_gradients` are those of this device's worker.
+        `progress` int32[W] is that of all workers, `chunk_gradients` are those of this device's worker: `gradients`
+        float[1, K, L, ceil(d / L)], `losses` float[1, K].
         """
         coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
         own_encode, own_decode = coding.encode[worker], coding.decode[worker]  # [M, K, L] and [M, L]
@@ -96,6 +97,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         # A slot that is not done holds a gradient of an earlier round.
         own_gradients = jnp.where(is_done[:, None, None], chunk_gradients.gradients[0], 0)
         dtype = accumulation_dtype(own_gradients.dtype)
+        # [M, ceil(d / L)]
         own_messages = jnp.einsum("mkl,kli->mi", own_encode.astype(dtype), own_gradients.astype(dtype))
         sum_estimate = estimate_from_messages(own_messages[None], own_decode[None], AXIS)  # one worker a device
         own_losses = jnp.where(is_done, chunk_gradients.losses[0], 0)
@@ -107,7 +109,10 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
     def update(
         params: Any, opt_state: Any, chunk_gradients: ChunkGradients, progress: jax.Array
     ) -> tuple[Any, Any, jax.Array]:
-        """Parameters and optimizer state after the step with the decoded mean gradient, and the mean loss."""
+        """Parameters and optimizer state after the step with the decoded mean gradient, and the mean loss.
+
+        The leaves of `chunk_gradients` are [W, ...], a row on each device; `progress` is int32[W].
+        """
         mean_gradient, loss = on_each_device(mean_estimate, mesh, AXIS, num_whole_arguments=1)(
             progress, chunk_gradients
         )

@@ -131,9 +131,10 @@ def restore(storage: Storage, initial: TrainingState) -> TrainingState:
     if checkpoint is None:
         return initial
     arrays, rounds_done = checkpoint.state, checkpoint.step
+    # uint8[E, bytes] of all E rounds, and uint8[1, E, 8], this process's row; behind `rounds_done` all is zeros.
     round_bytes, seconds_bytes = np.asarray(own_copy(arrays["rounds"])), np.asarray(own_copy(arrays["seconds"]))
-    rows_of_all_rounds = round_bytes.view(_round_dtype(storage.code))[:, 0]
-    seconds_of_all_rounds = seconds_bytes.view(np.float64)[0, :, 0]  # of this process
+    rows_of_all_rounds = round_bytes.view(_round_dtype(storage.code))[:, 0]  # [E], from [E, 1]
+    seconds_of_all_rounds = seconds_bytes.view(np.float64)[0, :, 0]  # [E], from [1, E, 1]
     seconds_and_rows = zip(seconds_of_all_rounds[:rounds_done], rows_of_all_rounds[:rounds_done], strict=True)
     history = [_round_of_row(seconds, row) for seconds, row in seconds_and_rows]
     return TrainingState(arrays["params"], arrays["opt_state"], history)
@@ -143,7 +144,7 @@ def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, A
     """The training as it is saved: arrays whose shapes do not depend on how many rounds there have been.
 
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, bytes], the same
-    everywhere, and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
+    everywhere, and `seconds` uint8[W, E, 8], one row a process, since each has its own clock. Rounds to come are zeros.
     """
     last_axis_size = 1  # viewed as bytes, the last axis becomes theirs
     round_table = np.zeros((storage.num_rounds, last_axis_size), _round_dtype(storage.code))
@@ -191,8 +192,11 @@ def _round_of_row(seconds: np.float64, row: np.void) -> Round:
 
 
 def _global_array(array: np.ndarray, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """A global array: the same `array` on every device, or, cut along the workers, one row [1, ...] a process."""
-    shape = (mesh.size, *array.shape[1:]) if len(spec) else array.shape
+    """A global array: the same `array` on every device, or, cut along the workers, one row [1, ...] a process.
+
+    `spec` names the axis of the workers, or nothing.
+    """
+    shape = (mesh.size, *array.shape[1:]) if len(spec) else array.shape  # of all W processes, or as it is
     return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), lambda index: array)
 
 

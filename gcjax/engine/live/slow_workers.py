@@ -38,12 +38,13 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
     Returns:
       The earliest first.
     """
-    ratios = _median_of_three(slowdowns(chunk_seconds))
+    ratios = _median_of_three(slowdowns(chunk_seconds))  # [E, W]; NaN, where it is unknown, is not above the threshold
     spells = []
     for worker, worker_ratios in enumerate(ratios.T):
         # False before the first round and after the last, so that every spell has a beginning and an end.
         not_slow_outside = [False]
         is_slow = np.concatenate([not_slow_outside, worker_ratios > threshold, not_slow_outside])
+        # [spells, 2]: the changes from not slow to slow and back, by the number of the round that they come before.
         first_and_end_rounds = np.flatnonzero(is_slow[1:] != is_slow[:-1]).reshape(-1, 2)
         for first_round, end_round in first_and_end_rounds.tolist():  # the end is the round after the last one
             is_still_slow = end_round == len(worker_ratios)
@@ -63,7 +64,7 @@ def slowdowns(chunk_seconds: np.ndarray) -> np.ndarray:
         warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
         worker_medians = np.nanmedian(np.asarray(chunk_seconds, np.float64), axis=1)  # [E, W]
         num_workers = worker_medians.shape[1]
-        medians_of_others = [
+        medians_of_others = [  # W times [E]
             np.nanmedian(np.delete(worker_medians, worker, axis=1), axis=1) for worker in range(num_workers)
         ]
     return worker_medians / np.stack(medians_of_others, axis=1)

@@ -3,7 +3,7 @@
 Round: everybody works through its chunks in order, keeps their gradients, and stops at the deadline. Then all share
 what they have finished, form their messages by the same plan, decode the sum with one collective, and apply it.
 
-Letters: W workers, K chunks a worker holds.
+Letters: W workers, K chunks a worker holds, N chunks, L blocks of the gradient, E rounds.
 """
 
 import contextlib
@@ -169,6 +169,7 @@ def _train_round(
     """
     start_time = worker.clock.now()
     round_end = _work_and_share(worker, exchange, round_number, start_time, history, own_copy(params), chunk_gradients)
+    # Of all workers the leaves are [W, ...], from this one's [1, ...].
     shared, gradients_of_all = round_end.shared, global_rows(exchange.mesh, round_end.gradients)
     new_params, new_opt_state, loss = jax.block_until_ready(
         exchange.update(params, opt_state, gradients_of_all, shared.progress)
@@ -205,9 +206,9 @@ def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]
 
     `own_seconds` are those of each chunk that this process's worker has finished.
     """
-    own_row = np.full((1, worker.code.assignment.load), np.nan, np.float32)  # NaN: not finished
+    own_row = np.full((1, worker.code.assignment.load), np.nan, np.float32)  # [1, K]; NaN: not finished
     own_row[0, : len(own_seconds)] = own_seconds
-    seconds_of_all = global_rows(exchange.mesh, own_row)
+    seconds_of_all = global_rows(exchange.mesh, own_row)  # [W, K]
     shared: SharedProgress = jax.device_get(own_copy(exchange.share_progress(seconds_of_all)))
     return shared
 
@@ -215,7 +216,7 @@ def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]
 def _worker_of_process(
     task: Task, code: GradientCode, rule: DeadlineRule, residual_bound: float, throttle: Throttle, batch_key: jax.Array
 ) -> Worker:
-    """The worker of this process."""
+    """The worker of this process: of the same number, `rank`, with the chunks of that row of the assignment [W, K]."""
     rank, compiled_function = jax.process_index(), compiled_chunk_gradient(task, code.num_blocks)
 
     def with_chunk_gradient(
@@ -241,10 +242,15 @@ def _zero_chunk_gradients(task: Task, code: GradientCode, params: Any) -> ChunkG
 def _warm_up(
     worker: Worker, exchange: Exchange, params: Any, opt_state: Any, chunk_gradients: ChunkGradients
 ) -> ChunkGradients:
-    """Compiles and runs everything once, so that the first round takes no longer; returns the chunk gradients."""
+    """Compiles and runs everything once, so that the first round takes no longer; returns the chunk gradients.
+
+    These were donated, and hold a gradient in slot 0 now. It counts nowhere: of a round only those slots count that are
+    computed in it. All other results are dropped.
+    """
     slot, round_number = 0, 0
     chunk_gradients = worker.with_chunk_gradient(chunk_gradients, own_copy(params), slot, round_number)
-    no_progress = _share_progress(worker, exchange, own_seconds=[])
+    no_progress = _share_progress(worker, exchange, own_seconds=[])  # `seconds` [W, K] are NaN, `progress` [W] is 0
+    # The history of one round, whose times are float[K, W].
     deadlines.time_to_decode(deadline_inputs(worker, [no_progress.seconds.T]), no_progress.progress)
     gradients_of_all = global_rows(exchange.mesh, chunk_gradients)
     jax.block_until_ready(exchange.update(params, opt_state, gradients_of_all, no_progress.progress))
@@ -257,6 +263,7 @@ def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float 
     Raises:
       ValueError: if even the full work of all workers leaves a larger residual, so that no round could end.
     """
+    # The distance of zeros from what should be decoded, the identity L×L of each of N chunks.
     residual_without_messages = float(np.sqrt(code.assignment.num_chunks * code.num_blocks))
     default_bound = 0.0 if rule.exact else residual_without_messages / 2
     wanted_bound = default_bound if max_residual is None else float(max_residual)

@@ -121,7 +121,10 @@ def worker_round(
 
 
 def deadline_inputs(worker: Worker, chunk_seconds: list[np.ndarray]) -> DeadlineInputs:
-    """What deadlines are computed from, given the chunk times float[K, W] of each round so far."""
+    """What deadlines are computed from, given the chunk times of the rounds so far, float[K, W] of each.
+
+    They are seconds, NaN where a chunk was not finished.
+    """
     shape = (len(chunk_seconds), worker.code.assignment.load, worker.code.assignment.num_workers)
     history = np.reshape(np.asarray(chunk_seconds, np.float64), shape)  # also of no rounds: [0, K, W]
     return DeadlineInputs(worker.code, worker.completion, history)
