@@ -29,6 +29,7 @@ class Pulse:
         self._is_over.set()
 
     def _run(self) -> None:
+        """Beats every `PERIOD` seconds, until `stop`."""
         while not self._is_over.is_set():
             self.expect()
             time.sleep(PERIOD)
@@ -39,7 +40,7 @@ class Pulse:
         self._next_beat_time = self._clock() + PERIOD
 
     def beat(self) -> None:
-        """Notes that a beat has come, and a stall if it is late."""
+        """Notes that a beat has come, and a stall from when it was due if it is late."""
         now = self._clock()
         if now - self._next_beat_time > TOLERANCE:
             self._stalls.append((self._next_beat_time, now))
