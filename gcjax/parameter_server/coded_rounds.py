@@ -55,7 +55,7 @@ class CodedRounds:
 
     @property
     def push_sizes(self) -> range:
-        """The bytes that a push may have: of one message, ..., of M."""
+        """The numbers of bytes that a push may have: those of one message, ..., of M."""
         num_bytes = self.layout.num_bytes
         bytes_of_message = num_bytes // self._code.num_messages
         return range(bytes_of_message, num_bytes + 1, bytes_of_message)

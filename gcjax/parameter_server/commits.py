@@ -49,7 +49,7 @@ class Commits:
 
     @property
     def push_sizes(self) -> range:
-        """The bytes that a push may have."""
+        """The numbers of bytes that a push may have; only one where it is no messages of a code."""
         if self.coded_rounds is not None:
             return self.coded_rounds.push_sizes
         return range(self.updates.layout.num_bytes, self.updates.layout.num_bytes + 1)

@@ -190,7 +190,7 @@ def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float]
     programs: dict[int, Callable[..., Schedule]] = {}  # by the contributions that there is room for
 
     def record_of_turns(log: TurnLog, end: float) -> Schedule:
-        """The record of turns."""
+        """The record of turns; units, turns and commits beyond those of the log do not happen."""
         num_units = _padded_size(max(log.next_unit(worker) for worker in range(len(log.turns))))
         rule_with_room = turn_log.with_room_for_log(rule, log)
         count = rule_with_room.num_contributions

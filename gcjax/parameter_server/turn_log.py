@@ -145,6 +145,7 @@ class TurnLog:
         """
         for worker, turns in enumerate(self.turns):
             num_units = int(progress[worker])
+            # The newest version has the number of the commits so far.
             if not turns or turns[-1].version != len(self.commit_times) or not num_units:
                 continue
             turn = turns[-1].ended(now)

@@ -97,6 +97,8 @@ class LocalProgram:
     def push_tree(self, version_params: Any, weight: float) -> Any:
         """What is pushed: the change since the turn began, as the protocol's local work makes it.
 
+        The worker goes on with the parameters that this leaves to it.
+
         `version_params`: the newest, if they were asked for before the push; None for those that the turn has read.
         `weight`: of the contribution.
         """

@@ -140,7 +140,8 @@ class WorkerTurns:
     def _answer_next_message(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
         """Answers the next message, by a push if it is a stop of this turn.
 
-        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox, and ends the turn.
+        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox, and ends the turn; a
+        stop of another turn is dropped.
 
         Returns:
           Whether the turn goes on, as it does under a code; and how many pushes were sent, 0 or 1.

@@ -126,6 +126,7 @@ def _compiled_by(
     shapes = _begin_program().eval_shape(*arguments)  # of the runs, with their schedules
     lowered_programs = (
         _begin_program().lower(*arguments),
+        # The runs have the parameters. Of the number of evaluations only the type counts here.
         _advance_runs.lower(
             training, task, data, inputs._replace(params=None), shapes.unscheduled, shapes.schedule, jnp.int32(0)
         ),

@@ -46,7 +46,7 @@ class Pulse:
             self._stalls.append((self._next_beat_time, now))
 
     def stalls(self, since: float) -> list[tuple[float, float]]:
-        """(begin, end) of each time in which the process stood still; those that ended before a time are forgotten."""
-        num_old = sum(stop < since for _, stop in self._stalls[:])
+        """(begin, end) seconds of each time in which the process stood still; those before `since` are forgotten."""
+        num_old = sum(stop < since for _, stop in self._stalls[:])  # of a copy, since the thread adds to the list
         del self._stalls[:num_old]
         return self._stalls[:]

@@ -44,7 +44,7 @@ class SharedFolder:
         self._offsets: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
-        """Makes the file of this process, with nothing but its head.
+        """Makes the file of this process, with nothing but its head; one of a run from the same step N > 0 is replaced.
 
         Raises:
           ValueError: if there is one already, of a run that began with the same step, and that step is 0.
