@@ -76,12 +76,13 @@ def calibration(run: LiveRun) -> Calibration:
     _check_one_thing_at_a_time(run)
     schedule, messages = jax.device_get(run.schedule), run.messages or _NO_MESSAGES
     stops = messages.of(STOP)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # inf less inf, of what did not happen, is NaN
         durations = schedule.compute_end - schedule.compute_start
         send_seconds = schedule.finish - schedule.compute_end
         if stops.kind.size:  # who had ended a unit before has waited for the stop
             send_seconds = schedule.finish - schedule.send_start + np.median(stops.handle_end - stops.handle_start)
         receive_seconds = schedule.compute_start - schedule.start
+    # These are float[T, W]. A unit's `start` is when the server began to deal with what led to it, a push as a rule.
     # bool[T, W]: units after which a push was sent, and those before which parameters or an order were received.
     precedes_send = np.isfinite(schedule.send_start) & np.isfinite(schedule.finish)
     follows_receive = np.isfinite(schedule.compute_start) & (
@@ -95,10 +96,11 @@ def calibration(run: LiveRun) -> Calibration:
             f"each worker must have pushed once at least; worker {without_push[0]} has not. Let it run longer."
         )
     service_seconds = float(np.median(run.service_seconds))
+    # float64[W]
     receive_medians = _medians(receive_seconds, follows_receive) - service_seconds
     durations = np.where(np.isfinite(schedule.finish) & np.isfinite(durations), durations, np.nan)
     for seconds, has_message in ((send_seconds, precedes_send), (receive_seconds, follows_receive)):
-        excess = np.where(has_message, seconds, 0) - _medians(seconds, has_message)
+        excess = np.where(has_message, seconds, 0) - _medians(seconds, has_message)  # [T, W]
         durations += np.where(excess > np.nanmedian(durations, axis=0), excess, 0)
     pushes, reports, small_messages = messages.of(PUSH), messages.of(REPORT), messages.of(SIGN, REPORT)
     reports = reports.where(reports.rule_seconds > 0)  # the others were of no turn any more
@@ -124,8 +126,8 @@ def measured_absences(run: LiveRun) -> Absences | None:
     """
     if not run.memberships:
         return None
-    is_present, times_away = dict.fromkeys(range(run.schedule.start.shape[1]), False), []  # (worker, leave, join)
-    away_since = dict.fromkeys(is_present, 0.0)
+    is_present, times_away = dict.fromkeys(range(run.schedule.start.shape[1]), False), []
+    away_since = dict.fromkeys(is_present, 0.0)  # `times_away`: of each absence (worker, leave, join)
     for membership in run.memberships:  # in the order of their times, in seconds
         if membership.change == "left":
             is_present[membership.worker], away_since[membership.worker] = False, membership.time
@@ -159,6 +161,7 @@ def fitted_links(calibrations: Sequence[Calibration], num_bytes: Sequence[int]) 
             f"sizes {tuple(num_bytes)}."
         )
     sizes = np.asarray(num_bytes, np.float64)
+    # Of each direction, the slope and the intercept of W lines through the runs, float64[2, W].
     lines = [
         np.polyfit(sizes, [getattr(c, name) for c in calibrations], 1) for name in ("send_seconds", "receive_seconds")
     ]
@@ -179,7 +182,7 @@ _NO_MESSAGES = MessageTimes(np.zeros(0, str), np.zeros(0, np.int32), *np.zeros((
 
 
 def _check_one_thing_at_a_time(run: LiveRun) -> None:
-    """Raises an error if workers did not receive, compute and send one after the other: messages have no times then."""
+    """Raises an error unless workers received, computed and sent one after the other: else messages have no times."""
     if not run.pulls_before_push and not run.computes_while_sending:
         return
     why = (
@@ -194,9 +197,10 @@ def _check_one_thing_at_a_time(run: LiveRun) -> None:
 
 
 def _latency(small_messages: MessageTimes, num_workers: int) -> np.ndarray | None:
-    """float64[W] median seconds of a message without parameters; None if there is no message.
+    """float64[W]: the median seconds from when a message without parameters was sent to when the server dealt with it.
 
-    A worker without messages gets the median of all.
+    None if there is no message. A worker without messages gets the median of all; none is below 0, as the difference of
+    two clocks can be.
     """
     seconds = small_messages.handle_start - small_messages.sent
     if (median_of_all := _median(seconds)) is None:

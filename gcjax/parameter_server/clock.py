@@ -61,6 +61,8 @@ class EventClock:
 def clock_offset(exchanges: list[tuple[float, float, float]]) -> float:
     """Seconds to add to our clock to get theirs, by the exchange that took the shortest (Cristian 1989).
 
+    Their clock is taken to have said its time in the middle of it.
+
     Args:
       exchanges: of each, in seconds, when the question left by our clock, what their clock said when they answered, and
         when the answer had come by our clock.

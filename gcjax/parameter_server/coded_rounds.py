@@ -55,7 +55,7 @@ class CodedRounds:
 
     @property
     def push_sizes(self) -> range:
-        """The bytes that a push may have: of one message, ..., of M."""
+        """The numbers of bytes that a push may have: those of one message, ..., of M."""
         num_bytes = self.layout.num_bytes
         bytes_of_message = num_bytes // self._code.num_messages
         return range(bytes_of_message, num_bytes + 1, bytes_of_message)
@@ -65,23 +65,27 @@ class CodedRounds:
         self._rows[worker] = row
 
     def make_plan(self, progress: np.ndarray) -> Plan:
-        """Plans a round by the chunks `int32[W]` that are done."""
+        """The plan of a round by `progress int32[W]`, the chunks that each worker has done; it is kept as `plan`.
+
+        The code is asked by its rows, of which each worker has one; on the rows of nobody nothing is done.
+        """
         progress_of_rows = np.zeros(self._code.assignment.num_workers, np.int32)
-        progress_of_rows[self._rows] = progress
+        progress_of_rows[self._rows] = progress  # `_rows`: int[W]
         coefficients = jax.device_get(self._coefficients(progress_of_rows))
-        encode, decode, is_sent = (values[self._rows] for values in coefficients)
+        encode, decode, is_sent = (values[self._rows] for values in coefficients)  # [W, M, K, L], [W, M, L], [W, M]
         self.plan = Plan(
             np.asarray(progress), encode, decode, is_sent=is_sent, is_needed=(decode != 0).any(axis=(1, 2))
         )
         return self.plan
 
     def messages(self, worker: int, body: np.ndarray | None) -> np.ndarray | None:
-        """float[M, ceil(d / L)]: the messages in a push, 0 for those that are not sent; None if it is not as planned.
+        """float[M, ceil(d / L)]: the M messages in a push, 0 for those that are not sent; None if it is not as planned.
 
-        `body uint8[n]`: the bytes of those that the plan has the worker send.
+        Each has an L-th of the gradient's d numbers. `body uint8[n]`: the bytes of those that the plan has the worker
+        send.
         """
-        is_sent, dtype = self.plan.is_sent[worker], self._zeros.dtype
-        if body is None or body.size != self.push_sizes.step * int(is_sent.sum()):
+        is_sent, dtype = self.plan.is_sent[worker], self._zeros.dtype  # bool[M]
+        if body is None or body.size != self.push_sizes.step * int(is_sent.sum()):  # the bytes of a message: the step
             return None
         sent = body.view(dtype).reshape(-1, self._message_shape[1])
         if is_sent.all():
@@ -97,30 +101,40 @@ class CodedRounds:
     def decoded(self, pushes: Sequence[Contribution], params: Any) -> Contribution:
         """The gradient that the messages of the workers that are needed decode to, as one contribution.
 
-        Its loss is the mean over the chunks, each by the weight that it has in the gradient; `params` give the shapes.
+        Its loss is the mean over the chunks, each by the weight that it has in the gradient, 0 if none has any; the
+        rest is as in the first push. The tree of a push are the M messages float[M, ceil(d / L)] of a worker, for a
+        gradient of d numbers in L blocks; `params` give its shapes.
         """
-        total: Any = self._zeros
+        total: Any = self._zeros  # [L, ceil(d / L)]
         for push in pushes:
             total = self._add_decoded(total, self.plan.decode[push.worker], push.tree)
-        chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)  # [W, K]
+        # [W, K], added up over messages and blocks
+        chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)
         loss = (chunk_weights * self._losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
         return pushes[0]._replace(tree=self._gradient_from_blocks(total, params), loss=float(loss))
 
     def warm_up(self, params: Any) -> None:
-        """Compiles what `decoded` calls, on a message of zeros."""
+        """Compiles what `decoded` calls, on messages of zeros."""
         message = np.zeros(self.layout.shapes[0], self._zeros.dtype)
         total = self._add_decoded(self._zeros, self.plan.decode[0], message)
         total = self._add_decoded(total, self.plan.decode[0], message)  # once more: now `total` is on the device
         jax.block_until_ready(self._gradient_from_blocks(total, params))
 
     def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The coefficients of the code's plan, 0 for messages that are not sent; and bool[rows, M], which are sent."""
+        """The coefficients of the code's plan, and which messages are sent, by `progress int32[rows]`.
+
+        They are encode float[rows, M, K, L], decode float[rows, M, L], 0 for messages that are not sent, and bool[rows,
+        M]: of each row of the code M messages, combined from the L blocks of K chunks.
+        """
         coding, is_sent = self._code.plan(progress), self._code.sent(progress)
         return coding.encode, jnp.where(is_sent[:, :, None], coding.decode, 0), is_sent
 
 
 def message_shape(code: GradientCode, params: Any) -> tuple[tuple[int, int], Any]:
-    """(M, ceil(d / L)) and the dtype of what a worker sends, for a gradient with the d numbers of `params`."""
+    """The shape (M, ceil(d / L)) and the dtype of what a worker sends: M messages, each with an L-th of d numbers.
+
+    d is the size of the gradient, that of `params`.
+    """
     leaves = jax.tree.leaves(params)
     size = sum(int(np.prod(x.shape)) for x in leaves)
     dtype = jnp.dtype(accumulation_dtype(jnp.result_type(*(x.dtype for x in leaves))))

@@ -49,13 +49,13 @@ class Commits:
 
     @property
     def push_sizes(self) -> range:
-        """The bytes that a push may have."""
+        """The numbers of bytes that a push may have; only one where it is no messages of a code."""
         if self.coded_rounds is not None:
             return self.coded_rounds.push_sizes
         return range(self.updates.layout.num_bytes, self.updates.layout.num_bytes + 1)
 
     def pushed_tree(self, worker: int, body: np.ndarray | None) -> Any:
-        """What the bytes `uint8[n]` of a push are: a gradient, a change, or the messages of a code.
+        """What the bytes `body uint8[n]` of a push are: a gradient, a change, or the messages of a code.
 
         None if they are not the messages of a code that the worker was asked for.
         """
@@ -98,7 +98,7 @@ class Commits:
         self._checkpoints = Checkpoints(folder, checkpoint_every)
         file = folder / written_log.FILE_NAME
         self.log = log = WrittenLog(file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds)
-        self._checkpoints.delete_after(self.count)
+        self._checkpoints.delete_after(self.count)  # of commits that a log which has lost its end does not have
         if log.commit_times:
             record = self.schedule(log.commit_times[-1])
             parameters = recovered(self._setup, self._checkpoints, record, self.parameters, log.memberships)
@@ -125,26 +125,30 @@ class Commits:
         )
 
     def ignore_push(self, worker: int) -> None:
-        """Drops the push of the worker's last turn, which has arrived: it is to be in no commit."""
+        """Drops the push of the worker's last turn, the last that was added: it is to be in no commit."""
         self._pending.pop()
         self.log.update_last_turn(worker, is_ignored=True)
 
     def commit(self, is_committed: np.ndarray, now: float) -> None:
-        """Commits the pending pushes of the workers `is_committed bool[W]`, at `now` seconds."""
+        """Commits the pending pushes of the workers `is_committed bool[W]`, at `now` seconds.
+
+        The number of the commit is `count`, the commits so far; that grows as the log gets the commit.
+        """
         contributions = [c for c in self._pending if is_committed[c.worker]]
         self._pending = [c for c in self._pending if not is_committed[c.worker]]
         messages = [(c.worker, c.turn) for c in contributions]
         if self.coded_rounds is not None:
+            # The log knows a round's turns by their version, the newest: it must not have the commit yet.
             self.log.end_round(self.coded_rounds.plan.progress, now)
-            contributions = [self.coded_rounds.decoded(contributions, self.updates.params)]
+            contributions = [self.coded_rounds.decoded(contributions, self.updates.params)]  # one, of all pushes
         loss = self.updates.commit(contributions, self.count)
         self.log.add_commit(self.count, messages, loss, now)
-        if self._checkpoints is not None:
+        if self._checkpoints is not None:  # nobody else needs the parameters of earlier versions
             self._keep_newest_version()
             self.save()
 
     def drop_pending(self) -> None:
-        """Drops the pushes that are in no commit, as if they had not arrived."""
+        """Drops the pushes that are in no commit, as if they had been neither sent nor received."""
         for contribution in self._pending:
             self.log.update_last_turn(contribution.worker, send_start=math.inf, arrive=math.inf)
         self._pending = []
@@ -152,13 +156,15 @@ class Commits:
     def save(self, *, is_last: bool = False) -> None:
         """Writes a checkpoint, if there are to be any and it is time for one."""
         if self._checkpoints is not None:
+            # The newest version is not one of these: its parameters are in each checkpoint.
             versions = {version: params for version, params in self._versions.items() if version < self.count}
             self._checkpoints.save(self.count, self.parameters, versions, is_last=is_last)
 
     def _keep_newest_version(self) -> None:
-        """Notes the parameters of the newest version, and forgets those of versions that nobody computes on.
+        """Notes the parameters of the newest version for checkpoints, and forgets those of versions no longer needed.
 
-        Only where gradients are pushed: with local work or a code, checkpoints have no versions besides their own.
+        Needed are those that a turn under way computes on, or a push that is in no commit was computed on. Only where
+        gradients are pushed: with local work or a code, checkpoints have no versions besides their own.
         """
         protocol = self._setup.protocol
         if protocol.local is None and protocol.code is None:

@@ -61,7 +61,7 @@ class Coordinator:
     @property
     def next_timer(self) -> float:
         """Seconds by the run's clock, when `handle_timers` is to be called if nothing happens before; inf for never."""
-        deadline = self._stops.answer_deadline
+        deadline = self._stops.answer_deadline  # once it is over, it is looked at with each event
         return min(self._alarm_time, deadline if deadline > self._clock.now() else math.inf)
 
     def handle_timers(self) -> None:
@@ -71,7 +71,7 @@ class Coordinator:
             self._alarm_time = math.inf
             self._ask_rule()
         if now >= self._stops.answer_deadline:
-            silent = self.rule_state.view.stopped
+            silent = self.rule_state.view.stopped  # bool[W], who owes an answer
             if silent.any() and self.rule_state.would_stop_without(silent, self._clock.now()):
                 self._go_on_without_silent(silent)
 
@@ -125,7 +125,7 @@ class Coordinator:
         if len(self._workers_before_begin) == self._limits.min_workers:
             self.has_begun, workers, self._workers_before_begin = True, self._workers_before_begin, []
             self._clock.restart()
-            self._members.note_all_heard(0.0)
+            self._members.note_all_heard(0.0)  # seconds by the clock that has begun anew
             self._join_all(workers, 0.0)
 
     def _join_all(self, workers: list[int], now: float) -> None:
@@ -146,7 +146,7 @@ class Coordinator:
         log, member = self._commits.log, self._members[worker]
         if self._setup.protocol.local is None or log.last_arrived_turn(worker) < 0:
             return ""
-        is_known = member.last_pushed <= log.last_turn_number(worker)  # the turn that it has pushed last, to the log
+        is_known = member.last_pushed <= log.last_turn_number(worker)  # to the log, the turn that it has pushed last
         if is_known and log.incarnations.get(worker) == member.incarnation and self._has_own_params(worker):
             self._note_version_of(worker)
             return ""
@@ -195,14 +195,14 @@ class Coordinator:
         """
         log = self._commits.log
         turn = log.turns[worker][-1]
-        latest_time = turn.send_start if self._rule.pulls_before_push else now
+        latest_time = turn.send_start if self._rule.pulls_before_push else now  # noted when the parameters were sent
         machine_times = header["compute_start"], *header["unit_ends"], header["send_start"]
         times = self._clock.in_order(machine_times, log.earliest_start(worker, self._rule), latest_time)
         send_start = turn.send_start if self._rule.pulls_before_push else times[-1]
-        compute_end, num_lost = (send_start, 1) if header["num_lost"] else (times[-2], 0)
+        compute_end, num_lost = (send_start, 1) if header["num_lost"] else (times[-2], 0)  # the end of the last unit
         log.update_last_turn(
             worker,
-            begin=min(turn.begin, times[0]),
+            begin=min(turn.begin, times[0]),  # who computes while it sends may have begun before the order
             compute_start=times[0],
             first_unit_on_version=header.get("first_unit_on_version"),
             unit_ends=tuple(times[1:-1]),
@@ -219,7 +219,10 @@ class Coordinator:
             self.messages.add(STOP, worker, self._stop_sent_time, handle_start, handle_end)
 
     def _note_unit(self, worker: int, message: Message) -> None:
-        """Notes that a unit is done, of a turn that lasts until the server stops it, and asks the rule."""
+        """Notes that a unit is done, of a turn that lasts until the server stops it, and asks the rule.
+
+        Its times are moved by the least so that they are in order, after the turn's begin and before now.
+        """
         now, header = self._clock.next_event_time(), message.header
         turn = self._commits.log.turns[worker][-1]
         unit_begin = turn.unit_ends[-1] if turn.unit_ends else turn.begin
@@ -288,7 +291,7 @@ class Coordinator:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
         log, num_units = self._commits.log, int(decision.num_units[worker])
         version, code_row = int(decision.version[worker]), int(decision.code_row[worker])
-        round_units = self._setup.protocol.round_units
+        round_units = self._setup.protocol.round_units  # of a worker, whether it does all of them or not
         first_unit = self._commits.count * round_units if self._rule.skips_undone_units else log.next_unit(worker)
         turn = Turn(first_unit=first_unit, version=version, begin=now, num_units=num_units, code_row=code_row)
         log.add_turn(worker, turn)
@@ -300,7 +303,7 @@ class Coordinator:
             "first_unit": first_unit,
             "num_units": num_units,
             "code_row": code_row,
-            "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
+            "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),  # 0: known at the commit only
             "pulls_before_push": self._rule.pulls_before_push,
             "can_be_cut_off": self._rule.cuts_off is not None,
             "turn_seconds": float(decision.turn_seconds[worker]),

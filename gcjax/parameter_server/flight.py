@@ -80,7 +80,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
         writer.begin(SCHEMA)
     except (flight.FlightUnauthenticatedError, pa.ArrowInvalid) as error:
         client.close()
-        raise Refused(str(error).split(". Detail")[0]) from None
+        raise Refused(str(error).split(". Detail")[0]) from None  # without what Flight says of itself
     except (OSError, pa.ArrowException) as error:
         client.close()
         raise Disconnected(f"nobody answers at {address}: {str(error).splitlines()[0]}") from None
@@ -244,7 +244,7 @@ class _Exchange:
     def close(self) -> None:
         """Ends it once everything is written, or at once if nothing can be."""
         self._outbox.put(None)
-        self._sender.join(timeout=0.1 if self._is_broken else 2.0)  # a worker that does not read is left behind
+        self._sender.join(timeout=0.1 if self._is_broken else 2.0)  # seconds; who does not read by then is left behind
         self._close()
 
     def _write_all(self) -> None:

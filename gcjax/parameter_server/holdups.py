@@ -25,16 +25,16 @@ def held_up_seconds_of_units(durations: np.ndarray, schedule: Schedule, signs: M
         return None
     sign_times = [np.sort(signs.sent[signs.worker == worker]) for worker in range(durations.shape[1])]
     usual_gap = float(np.median(np.concatenate([np.diff(times, prepend=0.0) for times in sign_times])))
-    medians = np.nanmedian(durations, axis=0)
+    medians = np.nanmedian(durations, axis=0)  # float64[W]
     with np.errstate(invalid="ignore"):
         excess_seconds = durations - medians
     is_long = np.isfinite(excess_seconds) & (excess_seconds > medians)
-    unit_end = np.maximum(schedule.compute_end, schedule.finish)
+    unit_end = np.maximum(schedule.compute_end, schedule.finish)  # [T, W], with the way of its push
     held_up_seconds = np.zeros_like(durations)
     for unit, worker in np.argwhere(is_long):
         # Seconds of the signs, from when everybody begins to the end of the run.
         times = np.concatenate([[0.0], sign_times[worker], [schedule.horizon]])
-        is_silent = np.diff(times) > usual_gap + medians[worker]
+        is_silent = np.diff(times) > usual_gap + medians[worker]  # bool[gaps between signs], as the next one
         meets_unit = (times[:-1] < unit_end[unit, worker]) & (times[1:] > schedule.start[unit, worker])
         held_up_seconds[unit, worker] = excess_seconds[unit, worker] if (is_silent & meets_unit).any() else 0.0
     return held_up_seconds

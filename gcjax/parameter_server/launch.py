@@ -142,7 +142,7 @@ class Processes:
         kind, value = _kind_and_value(child.reader)
         if kind == "result":
             self.results[number] = value
-        if kind != "" or child.process.exitcode < 0:  # it ended by itself, or by a signal
+        if kind != "" or child.process.exitcode < 0:  # it has said how it ended, or a signal has ended it
             error = value if kind == "error" else ""
         else:
             error = f"it ended with status {child.process.exitcode}\n"
@@ -306,7 +306,7 @@ def _kind_and_value(reader: Any) -> tuple[str, Any]:
 
 
 def _check_arguments(target: Callable[..., Any], arguments: Mapping[int, Mapping[str, Any]]) -> None:
-    """Raises a `ValueError` if something cannot go to a process, or is better made there."""
+    """Raises a `ValueError` if something cannot go to a process, or is so large that it is better made there."""
     for number, values in arguments.items():
         _validate.integer("the number of a process", number, minimum=0)
         try:

@@ -47,7 +47,7 @@ class LogWindows:
         self._first_turn, self._first_undecided_turn = [0] * num_workers, [0] * num_workers
         # Of each worker, the unit that is number 0 in the window, and the units before that which were lost.
         self._first_unit, self._num_lost_before_window = np.zeros((2, num_workers), np.int32)
-        # int32[T, W]: the units of the last window that were lost before each of its units.
+        # int32[T + 1, W]: of the units of the last window, how many were lost before each; the last row has them all.
         self._num_lost_before_unit = np.zeros((1, num_workers), np.int32)
 
     def end_of_decided_events(self) -> float:
@@ -72,7 +72,8 @@ class LogWindows:
     def end_of_decided_events_at(self, time: float) -> float:
         """Seconds, up to which all events are decided by the commits before `time` seconds; -inf if there is none.
 
-        An event is decided if it is known which commit its turn is in, or that it is in none.
+        An event is decided if it is known which commit its turn is in, or that it is in none. The last of these commits
+        is not: what its event shows of the next one is not known then.
         """
         log = self._log
         num_commits = bisect.bisect_left(log.commit_times, time)
@@ -93,13 +94,13 @@ class LogWindows:
         next_commit = bisect.bisect_left(log.commit_times, begin)
         needed_turns = [self._first_needed_turn(worker, begin) for worker in workers]
         versions = [turn.version for w in workers for turn in log.turns[w][needed_turns[w] :] if turn.version >= 0]
-        # One commit more, which has what came before.
+        # One commit more, which has what came before, and those whose versions were read.
         first_commit = max(min([next_commit - 1, *versions]), 0)
         turns: list[list[Turn]] = []
         for worker in workers:
             first_turn = self._last_arrived_turn_before(worker, needed_turns[worker])
             self._move_window(worker, first_turn, first_commit)
-            shift = -first_commit, -int(self._first_unit[worker])
+            shift = -first_commit, -int(self._first_unit[worker])  # of the numbers of commits and units
             turns.append([_shifted(turn, *shift) for turn in log.turns[worker][first_turn:]])
         part = TurnLog(len(turns))
         part.turns, part.commit_times = turns, log.commit_times[first_commit:]
@@ -143,7 +144,8 @@ class LogWindows:
     def _last_arrived_turn_before(self, worker: int, number: int) -> int:
         """The number of the worker's last turn before number `number` whose push has arrived.
 
-        The first turn of the window if there is none in it; `number` itself where workers begin units together.
+        The first turn of the window if there is none in it; `number` itself where a turn has the units of its
+        round, whatever was done before.
         """
         turns = self._log.turns[worker]
         if self._rule.skips_undone_units:
@@ -152,14 +154,20 @@ class LogWindows:
         return next((n for n in range(number - 1, first_turn - 1, -1) if math.isfinite(turns[n].arrive)), first_turn)
 
     def _move_window(self, worker: int, first_turn: int, first_commit: int) -> None:
-        """Lets the window begin with the worker's turn number `first_turn` and commit number `first_commit`."""
+        """Lets the window begin with the worker's turn number `first_turn` and commit number `first_commit`.
+
+        Units were lost that the worker had begun when it left, or when its push was skipped. Events count units without
+        them, so it is noted how many there were before the window: those before the last window, and in that one those
+        before the new one, by its `_num_lost_before_unit int32[T + 1, W]`.
+        """
         turns = self._log.turns[worker]
-        if self._rule.skips_undone_units:
+        if self._rule.skips_undone_units:  # commit e is of round e, which has its own units, done or not
             first_unit = first_commit * self._round_units
         else:
             first_unit = turns[first_turn].first_unit if first_turn < len(turns) else self._log.next_unit(worker)
         last_row = self._num_lost_before_unit.shape[0] - 1
-        row = min(max(first_unit - int(self._first_unit[worker]), 0), last_row)  # of the last window
+        # In the last window: its first row at least; behind it the last one, which has all that were lost.
+        row = min(max(first_unit - int(self._first_unit[worker]), 0), last_row)
         self._num_lost_before_window[worker] += self._num_lost_before_unit[row, worker]
         self._first_turn[worker], self._first_unit[worker] = first_turn, first_unit
 
@@ -182,7 +190,7 @@ def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float]
     programs: dict[int, Callable[..., Schedule]] = {}  # by the contributions that there is room for
 
     def record_of_turns(log: TurnLog, end: float) -> Schedule:
-        """The record of turns."""
+        """The record of turns; units, turns and commits beyond those of the log do not happen."""
         num_units = _padded_size(max(log.next_unit(worker) for worker in range(len(log.turns))))
         rule_with_room = turn_log.with_room_for_log(rule, log)
         count = rule_with_room.num_contributions
@@ -207,5 +215,5 @@ def _shifted(turn: Turn, commits: int, units: int) -> Turn:
 
 
 def _padded_size(count: int) -> int:
-    """A power of two, at least the count."""
+    """A power of two, at least the count, and at least 128."""
     return max(128, 1 << (count - 1).bit_length())

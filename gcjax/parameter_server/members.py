@@ -74,7 +74,7 @@ class Members:
             why = f"another process has taken the number {worker} meanwhile."
             self.send(worker, Message({"kind": "refused", "why": why}))
         last_pushed = message.header.get("last_pushed")
-        last_turn = last_pushed if isinstance(last_pushed, int) else -1
+        last_turn = last_pushed if isinstance(last_pushed, int) else -1  # none
         self._members[worker] = Member(connection, str(incarnation), now, last_turn)
         self._worker_of_connection[connection] = worker
 
@@ -114,7 +114,7 @@ class Members:
             self.disconnect(connection)
 
     def disconnect(self, connection: Sender) -> int | None:
-        """Forgets a connection; returns its worker's number, or None if that has a newer one, or nobody has this."""
+        """Forgets a connection; returns its worker's number, None if the worker has a newer one, or nobody has this."""
         worker = self._worker_of_connection.pop(connection, None)
         if worker is None or not self.is_current(worker, connection):
             return None

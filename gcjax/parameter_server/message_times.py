@@ -70,5 +70,5 @@ class MessageLog:
 
     def times(self) -> MessageTimes:
         """All of them."""
-        seconds = np.asarray(self._seconds, np.float64).reshape(-1, 5)
+        seconds = np.asarray(self._seconds, np.float64).reshape(-1, 5)  # five of each message, one after the other
         return MessageTimes(np.asarray(self._kinds, str), np.asarray(self._workers, np.int32), *seconds.T)

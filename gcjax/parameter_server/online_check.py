@@ -85,7 +85,7 @@ class OnlineCheck:
         Raises:
           ViolationError: if an event violates it.
         """
-        num_commits = len(self._log.commit_times) - self._num_checked_commits
+        num_commits = len(self._log.commit_times) - self._num_checked_commits  # since the last time
         if num_commits >= MAX_COMMITS or (num_commits and now >= self._last_check_time + MAX_SECONDS):
             self._num_checked_commits, self._last_check_time = len(self._log.commit_times), now
             self.check_until(self._log_windows.end_of_decided_events(), now)
@@ -104,6 +104,7 @@ class OnlineCheck:
             return
         perf_begin = time.perf_counter()
         trace = self._events(self._log_windows.window(self._checked_until, now))
+        # Of either time, the first event that is not before it; behind the last one if there is none.
         begin_event, end_event = (
             int(np.argmax(np.append(trace.time, math.inf) >= seconds)) for seconds in (self._checked_until, end)
         )
@@ -152,9 +153,10 @@ def _first_change(memberships: Sequence[Membership]) -> Membership | None:
 def _counted_from_begin(trace: Events, window: Window) -> Events:
     """The events of a window with commits, versions and units counted from the beginning of the run.
 
-    Those of leaving and joining have none. Where `recorded_unit` is set, `unit` leaves out units that were lost.
+    Those of leaving and joining have none, and a commit has no version; -1 is none and stays so. Where `recorded_unit`
+    is set, `unit` leaves out units that were lost.
     """
-    event = trace.event
+    event = trace.event  # [events] in each field; of the window, `first_unit` and `num_lost` are int32[W]
     is_of_turn = ~np.isin(event.kind, [KINDS.index(LEAVE), KINDS.index(JOIN)])
     has_version = is_of_turn & (event.kind != KINDS.index(COMMIT)) & (event.version >= 0)
     first_unit = np.where(is_of_turn, window.first_unit[event.worker], 0)
@@ -165,7 +167,7 @@ def _counted_from_begin(trace: Events, window: Window) -> Events:
         unit=event.unit + first_unit - num_lost,
     )
     return trace._replace(
-        event=jax.tree.map(lambda x, old: x.astype(old.dtype), counted, event),
+        event=jax.tree.map(lambda x, old: x.astype(old.dtype), counted, event),  # sums may be wider
         recorded_unit=None if trace.recorded_unit is None else trace.recorded_unit + first_unit,
     )
 

@@ -52,7 +52,10 @@ class OverlappingTurns:
         self._thread.start()
 
     def begin(self, order: Any, body: Any) -> None:
-        """Begins a turn; its push is sent at once, or by `push_if_due` when a unit is done."""
+        """Begins a turn; its push is sent at once, or by `push_if_due` when a unit is done.
+
+        `order`: an `Order`; `body`: the bytes of the parameters that came with it, or None.
+        """
         self._send(self._program.begin(order, None if body is None else wire.from_bytes(body, self._layout)))
 
     def push_if_due(self) -> None:
@@ -110,6 +113,9 @@ def push_message(push: Push, clock_offset: float) -> Message:
 
 
 def losses_header(unit_results: Any) -> dict[str, Any]:
-    """The entries of a push's header about its units: their mean loss, and whether all their numbers are finite."""
+    """The entries of a push's header about its units: their mean loss, and whether all their numbers are finite.
+
+    `unit_results`: a `UnitResult` of each unit, one at least.
+    """
     losses, is_finite = zip(*jax.device_get(unit_results), strict=True)
     return {"loss": math.fsum(map(float, losses)) / len(losses), "is_finite": all(map(bool, is_finite))}

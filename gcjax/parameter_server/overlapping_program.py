@@ -110,7 +110,7 @@ class OverlappingProgram:
         """Waits until there is a unit to compute; None once all is done."""
         with self._condition:
             self._condition.wait_for(lambda: self.is_going or self._job.stretch_number < 0)
-            return self._job if self.is_going else None
+            return self._job if self.is_going else None  # not going: all is done
 
     def gradient(self, job: Job) -> tuple[UnitResult, Any]:
         """Computes a unit, or begins to."""
@@ -159,7 +159,7 @@ class OverlappingProgram:
             local_before = self._local
             if version_params is not None and order.version != local_before.version:
                 self._pull_version(version_params, order.version)
-            if not self.is_going:  # before the first reading nothing is under way
+            if not self.is_going:  # the first gradient is at what the worker had before it read, if it had read already
                 self._start_stretch(local_before.params if local_before.version >= 0 else self._local.params)
             return push
 
@@ -179,13 +179,19 @@ class OverlappingProgram:
             self._end_stretch(-1)
 
     def _start_stretch(self, gradient_params: Any) -> None:
-        """Begins a stretch of units; the gradient of the first is taken at these parameters."""
+        """Begins a stretch of units; the gradient of the first is taken at these parameters.
+
+        It has the number that was set as the last one ended, but not -1, the number of the end.
+        """
         self._job, self.is_going = Job(self._first_unit, gradient_params, max(self._job.stretch_number, 0)), True
         self._compute_start = time.monotonic()
         self._condition.notify_all()
 
     def _end_stretch(self, stretch_number: int) -> None:
-        """Ends the stretch of units; the next one has the number `stretch_number`."""
+        """Ends the stretch of units; the next one has the number `stretch_number`, and -1 says that there is none.
+
+        What was computed since the last push is dropped, and no order waits for a push any more.
+        """
         self._job, self.is_going, self._awaited_order = self._job._replace(stretch_number=stretch_number), False, None
         self._unit_results, self._unit_ends = [], []
         self._condition.notify_all()
@@ -207,7 +213,7 @@ class OverlappingProgram:
         self._version_params = version_params
 
     def _new_push(self) -> Push:
-        """What is pushed now: all units since the last push."""
+        """What is pushed now: all units since the last push. The next unit began as the last of them ended."""
         change, self._change_base_params = self._change_and_base(
             self._local.params, self._change_base_params, self._version_params, _weight(self._awaited_order.weight)
         )

@@ -73,7 +73,10 @@ _ROW = {name: row for rows in (INTEGER_ROWS, FLOAT_ROWS) for row, name in enumer
 
 
 def packed(view: View, decision: Decision | None = None, *, numpy: Any = np) -> PackedView:
-    """The arrays of a view, and of a decision (default: none), made by `numpy`: the module of that name, or JAX's."""
+    """The arrays of a view, and of a decision (default: 0), made by `numpy`: the module of that name, or JAX's.
+
+    What both have is taken from the view.
+    """
     shape = view.clock.shape
     values = {
         **dict.fromkeys(Decision._fields, 0),
@@ -82,14 +85,17 @@ def packed(view: View, decision: Decision | None = None, *, numpy: Any = np) -> 
     }
 
     def rows(names: tuple[str, ...], dtype: Any) -> Any:
-        """dtype[rows, W]."""
+        """dtype[rows, W]: a row for each name, with what is one number in each column."""
         return numpy.stack([numpy.broadcast_to(numpy.asarray(values[name], dtype), shape) for name in names])
 
     return PackedView(rows(INTEGER_ROWS, np.int32), rows(FLOAT_ROWS, view.begin_time.dtype), view.memory)
 
 
 def unpacked(view: PackedView) -> View:
-    """The view, whose arrays are rows of the packed ones: JAX's if these are, else NumPy's."""
+    """The view, whose arrays are rows of the packed ones: JAX's if these are, else NumPy's.
+
+    Flags are 0 or 1 there, and what is one number stands in each column, of which the first is taken.
+    """
     fields = {}
     for name in View._fields:
         if name in _ROW:
@@ -100,9 +106,12 @@ def unpacked(view: PackedView) -> View:
 
 
 def decision_of(view: PackedView, *, has_times: bool) -> Decision:
-    """The decision, in NumPy arrays; unless it `has_times`, alarms and turns of so many seconds, none is read."""
+    """The decision, in NumPy arrays.
+
+    `has_times`: whether the rule has alarms or turns of so many seconds; if not, these rows are not even fetched.
+    """
     integers = np.asarray(view.integers)
-    masks = integers[: len(_MASK_ROWS)] != 0
+    masks = integers[: len(_MASK_ROWS)] != 0  # bool[rows, W]; the last row, who is stopped, is of the view only
     has_commit, is_accepted, stops_turns, is_committed, is_cut_off, begins, pulls, alive, idle, _ = masks
     version, num_units, code_row, progress = integers[len(_MASK_ROWS) : len(_MASK_ROWS) + 4]
     alarm_time, turn_seconds = np.asarray(view.floats)[:2] if has_times else _no_times(integers.shape[1])

@@ -35,7 +35,7 @@ def sampled_durations(measured: Calibration, rng_key: jax.Array, num_units: int)
         if not known_seconds.size:
             raise ValueError(f"each worker must have a measured unit; worker {worker} has none.")
         drawn = np.asarray(jax.random.choice(key, known_seconds, (num_units,)))
-        measured_in_order = np.full(num_units, np.nan)
+        measured_in_order = np.full(num_units, np.nan)  # NaN where none was measured: what is drawn comes there
         measured_in_order[: min(num_units, seconds.size)] = seconds[:num_units]
         columns.append(np.where(np.isfinite(measured_in_order), measured_in_order, drawn))
     return jnp.asarray(np.stack(columns, axis=1), jnp.result_type(float))
@@ -64,7 +64,7 @@ def predicted_schedule(
     durations = sampled_durations(measured, rng_key, num_units)
     if protocol.code is None or not _has_stopped_turns(protocol, durations.shape[1]):
         return protocol(durations, measured.network, absences)
-    held_up_seconds = np.zeros(durations.shape)
+    held_up_seconds = np.zeros(durations.shape)  # [T, W]; 0 for units that are drawn
     if measured.held_up_seconds is not None:
         measured_rows = measured.held_up_seconds[:num_units]
         held_up_seconds[: len(measured_rows)] = measured_rows

@@ -143,11 +143,14 @@ def recovered(
 
 
 def _can_go_on_from(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
-    """Whether the commits after a checkpoint can be computed from it: all they read is in it."""
+    """Whether the commits after a checkpoint can be computed from it: all versions that they read are in it.
+
+    Where workers take steps of their own, they must also keep nothing from before they read, as it is not in there.
+    """
     from gcjax.engine.local_state import keeps_nothing_on_reading
     from gcjax.engine.start import past_versions_read
 
-    needed, local = past_versions_read(schedule, checkpoint.commit), setup.protocol.local
+    needed, local = past_versions_read(schedule, checkpoint.commit), setup.protocol.local  # versions before its own
     if local is not None:
         return not needed and keeps_nothing_on_reading(local, setup.optimizer, checkpoint.parameters.params)
     return set(needed) <= set(checkpoint.versions)

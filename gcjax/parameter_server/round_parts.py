@@ -51,9 +51,9 @@ def round_parts(run: LiveRun) -> RoundParts:
         )
     schedule = jax.device_get(run.schedule)
     times = schedule.time[np.isfinite(schedule.time)]
-    begins = np.concatenate([[0.0], times[:-1]])
+    begins = np.concatenate([[0.0], times[:-1]])  # float64[E]: of each round, when the commit before it was
     rows = [_parts(messages, schedule, e, begin, end) for e, (begin, end) in enumerate(zip(begins, times, strict=True))]
-    return RoundParts(*np.array(rows, np.float64).T)
+    return RoundParts(*np.array(rows, np.float64).T)  # a field each, [E]
 
 
 def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float, end: float) -> list[float]:
@@ -73,6 +73,7 @@ def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float
     column = np.flatnonzero(schedule.worker[commit] == reporter)[0]  # among the contributions of the commit
     compute_start = schedule.compute_start[schedule.unit[commit, column], reporter]
     last_report = np.argmax(reports.handle_start)
+    # Seconds, at which one part ends and the next begins, in the order of the fields.
     moments = [
         begin,
         compute_start,

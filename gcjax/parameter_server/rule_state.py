@@ -36,7 +36,7 @@ class RuleState:
 
     @property
     def view(self) -> View:
-        """The rule's own, in NumPy arrays; only `memory` is as the rule has made it."""
+        """What the rule knows, in NumPy arrays; only `memory` is as the rule has made it."""
         packed_view = self._packed_view
         return unpacked(packed_view._replace(integers=np.asarray(packed_view[0]), floats=np.asarray(packed_view[1])))
 
@@ -46,7 +46,7 @@ class RuleState:
         self._packed_view = packed(view)
 
     def decide(self, kind: int, worker: int, now: float, compute_seconds: float) -> Decision:
-        """What follows from an event of a worker at `now` seconds.
+        """What follows from an event of a worker at `now` seconds, which the view has from then on.
 
         Args:
           kind: `MESSAGE`, `LEAVE`, ...
@@ -162,6 +162,9 @@ def first_view(rule: Rule, num_workers: int) -> View:
 def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView:
     """The view after an event, with the decision.
 
+    First the event is counted, then it may bring a commit, which may cut off turns, and then turns begin or are to be
+    stopped.
+
     `event`: float[4], its kind (`MESSAGE`, `LEAVE`, ...), the worker, its time in seconds, and for how many seconds the
     worker has computed in its last turn.
     """
@@ -172,7 +175,7 @@ def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView
     arrives = kind == MESSAGE
     is_accepted = decisions.accepts(rule, view, worker, arrives)
     view = decisions.with_message(view, worker, arrives, is_accepted)
-    view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
+    view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))  # a push answers it
     may_be_enough_now = (kind == LEAVE) | (kind == NO_EVENT)
     may_commit = is_accepted | (may_be_enough_now & (view.num_uncommitted > 0).any())
     commit = decisions.commit_of(rule, view, worker, may_commit)
@@ -181,11 +184,12 @@ def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView
     is_cut_off = jnp.zeros_like(view.idle)
     if rule.cuts_off is not None:
         is_cut_off = commit.happens & rule.cuts_off(view, worker) & view.alive & ~view.idle
+    # -1: who is cut off has no version any more, and reads one for its next turn.
     view = view._replace(idle=view.idle | is_cut_off, version=jnp.where(is_cut_off, -1, view.version))
     begins = decisions.may_begin(rule, view)
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
-    code_row = jnp.arange(begins.size, dtype=jnp.int32) if rule.code_row is None else rule.code_row(view)
+    code_row = jnp.arange(begins.size, dtype=jnp.int32) if rule.code_row is None else rule.code_row(view)  # int32[W]
     turn_seconds = jnp.zeros_like(view.begin_time) if rule.turn_seconds is None else rule.turn_seconds(view)
     view = view._replace(
         idle=view.idle & ~begins,
@@ -212,7 +216,10 @@ def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> Vi
 
 
 def _stop_and_alarm(rule: Rule, view: View) -> tuple[jax.Array, jax.Array]:
-    """bool[], whether the turns under way are to be stopped now; and float[] seconds, when to look again, or inf."""
+    """bool[], whether the turns under way are to be stopped now; and float[] seconds, when to look again.
+
+    inf for never; a time that is over does not count.
+    """
     stop_time = _stop_time(rule, view)
     alarm_time = jnp.asarray(jnp.inf if rule.alarm is None else rule.alarm(view), view.now.dtype)
     next_time = jnp.minimum(*(jnp.where(time > view.now, time, jnp.inf) for time in (stop_time, alarm_time)))

@@ -257,7 +257,7 @@ class Server:
         """Waits for the next message, end of a connection, end of a lease, or timer, and deals with it."""
         if self._check is not None:
             self._check.check_if_due(self._clock.now())
-        next_time = min(self._next_lease_end, self._coordinator.next_timer)  # seconds
+        next_time = min(self._next_lease_end, self._coordinator.next_timer)  # seconds; the wait ends after 1 s anyway
         try:
             event = self._events.get(timeout=min(max(next_time - self._clock.now(), 1e-3), 1.0))
         except queue.Empty:
@@ -312,6 +312,7 @@ class Server:
                 self._coordinator.leave(worker, f"nothing was heard of it for {silence:.2f} s")
         longest_silence = max(self._members.silent_seconds(rule_state.alive, now).values(), default=0.0)
         next_lease_end = now - longest_silence + lease
+        # At the end of the run at the latest; a second from now while it has not begun.
         self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
 
 

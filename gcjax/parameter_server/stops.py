@@ -40,7 +40,10 @@ class Stops:
         return asked & is_under_way
 
     def request_more_pushes(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
-        """bool[W]: whom else to ask, as who was asked has not answered; an answer of those still counts."""
+        """bool[W]: whom else to ask, as who was asked has not answered; an answer of those still counts.
+
+        They are those of `is_under_way bool[W]` who have done a unit by now, by `progress int32[W]`.
+        """
         self._request_time, self._last_answer_time, self._progress = now, math.inf, progress
         return (progress > 0) & is_under_way
 
@@ -57,7 +60,7 @@ class Stops:
         header = {"kind": "stop", "stop_number": self._stop_number, "num_units": int(self._progress[worker])}
         if self._coded_rounds is not None:
             plan = self._coded_rounds.plan
-            header["encode"] = plan.encode[worker][plan.is_sent[worker]].tolist()
+            header["encode"] = plan.encode[worker][plan.is_sent[worker]].tolist()  # [messages, chunks, blocks]
         return header
 
     def accept_answer(self, header: Any, tree: Any, now: float) -> bool:

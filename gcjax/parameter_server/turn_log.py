@@ -70,7 +70,7 @@ class Turn(NamedTuple):
         return len(self.unit_ends) if math.isfinite(self.arrive) else 0
 
     def ended(self, now: float) -> "Turn":
-        """The turn if it is over now: a unit that is under way is lost."""
+        """The turn if it is over at `now` seconds: a unit that is under way is lost."""
         if self.unit_ends and len(self.unit_ends) == self.num_units:
             return self._replace(compute_end=self.unit_ends[-1], num_lost=0)
         return self._replace(compute_end=now, num_lost=1)
@@ -145,6 +145,7 @@ class TurnLog:
         """
         for worker, turns in enumerate(self.turns):
             num_units = int(progress[worker])
+            # The newest version has the number of the commits so far.
             if not turns or turns[-1].version != len(self.commit_times) or not num_units:
                 continue
             turn = turns[-1].ended(now)
@@ -195,6 +196,7 @@ def _num_contributions(turns: list[Turn]) -> int:
     for turn in turns:
         if turn.commit < 0:
             continue
+        # The version and the unit with which a turn goes on with the last one that is in a commit.
         after_last = None if last is None else (last.version, last.first_unit + last.num_sent_units)
         follows_last = after_last == (turn.version, turn.first_unit)
         if last is None or turn.commit != last.commit:
@@ -210,7 +212,10 @@ def record_program(rule: Rule) -> Callable[..., Schedule]:
 
     @jax.jit
     def program(turns: Turns, seconds: jax.Array, times: jax.Array, horizon: jax.Array) -> Schedule:
-        """From float[T, W] seconds of the units and float[E] times of the commits; it ends at `horizon float[]`."""
+        """The record, from the arrays [J, W] of turns, float[T, W] seconds of units and float[E] times of commits.
+
+        It ends at `horizon float[]` seconds.
+        """
         return rule_record(rule, turns, Work.of(seconds), times, horizon)
 
     return program
@@ -234,7 +239,7 @@ def record(
       size: `(count) -> size` of arrays for so many commits or turns, `count` at least; those beyond do not happen.
     """
     dtype = jnp.result_type(float)
-    times = np.full(size(len(log.commit_times)), np.inf)
+    times = np.full(size(len(log.commit_times)), np.inf)  # of commits, seconds; inf for those that do not happen
     times[: len(log.commit_times)] = log.commit_times
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
     turns = turns_of(log, num_units, dtype, size(max(1, *map(len, log.turns))))

@@ -1,6 +1,6 @@
 """The parameters at the server, and how contributions change them.
 
-Letters: C contributions to a commit.
+Letters: C contributions to a commit, W workers.
 """
 
 from collections.abc import Sequence
@@ -77,17 +77,18 @@ class Updates:
         """Takes an optimizer step with the weighted sum of the contributions to commit number `commit`.
 
         Returns:
-          The mean of their losses by their weights; where changes are pushed, not gradients, also by their units.
+          The mean of their losses by their weights, 0 if these add up to 0; where changes are pushed, not gradients,
+          also by their units.
         """
-        weights = self.weights(contributions, commit)
+        weights = self.weights(contributions, commit)  # float64[C]
         total, weight = contributions[0].tree, weights[0]
-        if len(contributions) > 1:
+        if len(contributions) > 1:  # then NumPy weighs, and not the step
             total, weight = _weighted_sum([c.tree for c in contributions], weights), np.float64(1.0)
         if weight != self._last_weight:  # else it need not be sent to the device again
             self._last_weight, self._weight_on_device = weight, jnp.asarray(weight)
         self.params, self.opt_state = self._apply(self.params, self.opt_state, total, self._weight_on_device)
         self._params_bytes = None
-        counts = [1 if self._gradient_sign > 0 else c.work for c in contributions]
+        counts = [1 if self._gradient_sign > 0 else c.work for c in contributions]  # above 0: gradients are pushed
         losses = [c.loss for c in contributions]
         if len(losses) == 1:  # the same without arrays, which would take longer than all the rest of this function
             loss_weight = float(weights[0]) * counts[0]
@@ -108,7 +109,7 @@ class Updates:
         if not self._joins_pushes_of_worker:
             return np.broadcast_to(np.asarray(self._weight(staleness, work), np.float64), work.shape)
         worker = np.array([c.worker for c in contributions])
-        staleness_of_worker, work_of_worker = np.zeros((2, self._num_workers), np.int32)
+        staleness_of_worker, work_of_worker = np.zeros((2, self._num_workers), np.int32)  # [W]; 0 without a message
         np.maximum.at(staleness_of_worker, worker, staleness)
         np.add.at(work_of_worker, worker, work)
         weight = np.asarray(self._weight(staleness_of_worker, work_of_worker), np.float64)
@@ -117,17 +118,20 @@ class Updates:
     def _params_and_state_after_step(
         self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array
     ) -> tuple[Any, Any]:
-        """Parameters and optimizer state after a step with `weight float[]` times the gradient, or less the change."""
+        """Parameters and optimizer state after a step with `weight float[]` times the gradient.
+
+        Where changes are pushed, the gradient is minus the change: an optimizer steps against its gradient.
+        """
         gradient = jax.tree.map(lambda x: (self._gradient_sign * weight).astype(x.dtype) * x, gradient)
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
 
 def _weighted_sum(trees: Sequence[Any], weights: np.ndarray) -> Any:
-    """The sum of C trees of NumPy arrays by `weights float64[C]`, in the types of the arrays."""
+    """The sum of C trees of NumPy arrays, each times its weight in `weights float64[C]`, in the types of the arrays."""
 
     def weighted_sum_of_leaf(*leaves: np.ndarray) -> np.ndarray:
-        """The sum of the C arrays."""
+        """The weighted sum of the C arrays at one place of the trees."""
         weighted = (np.asarray(w, leaf.dtype) * leaf for leaf, w in zip(leaves, weights, strict=True))
         total = next(weighted)
         for other in weighted:

@@ -143,12 +143,13 @@ class _VirtualRun:
         while not self._is_over:
             timer_time = max(self._coordinator.next_timer, self._server_free_time)
             if timer_time < (self._events[0].time if self._events else math.inf):
+                # The server sees to its timers only, which keeps it busy as long as a report does.
                 self._act_at_server(timer_time, lambda now: None, self._delays.report)
                 continue
             if not self._events or math.isinf(self._events[0].time):
                 break
             event = heapq.heappop(self._events)
-            if event.is_at_server and event.time < self._server_free_time:
+            if event.is_at_server and event.time < self._server_free_time:  # it waits; its arrival keeps its place
                 heapq.heappush(self._events, event._replace(time=self._server_free_time))
             else:
                 self._now = event.time
@@ -168,6 +169,7 @@ class _VirtualRun:
             )
         if not is_present.any():
             raise ValueError("somebody must be there at the beginning; all workers are away then.")
+        # As many commits as an int32 can count: no limit.
         limits = Limits(np.iinfo(np.int32).max, min_workers=int(is_present.sum())).validated(num_workers)
         self._coordinator = Coordinator(self._setup, limits, self._commits, self._members, self._clock)
         for worker in np.flatnonzero(is_present).tolist():
@@ -181,11 +183,12 @@ class _VirtualRun:
 
     def _surroundings(self, worker: int) -> Surroundings:
         """What a worker acts on: the events of this run, after the seconds that its messages take."""
+        # Seconds: of any message, and of the bytes of a full gradient besides.
         latency = float(self._delays.latency[worker])
         gradient_seconds = max(float(self._delays.send[worker]) - latency, 0.0)
 
         def send_push(now: float, message: Message) -> None:
-            """Lets a push arrive at the server after the seconds that its bytes take."""
+            """Lets a push arrive at the server after the latency and its share in the seconds of a full gradient."""
             assert message.body is not None
             seconds = latency + gradient_seconds * message.body.size / self._gradient_bytes
             self._send_to_server(worker, now + seconds, message, self._delays.push)
@@ -209,7 +212,7 @@ class _VirtualRun:
         process_number = self._process_numbers[worker]
 
         def handle(now: float) -> None:
-            """The server deals with the message."""
+            """The server deals with the message, if the process that has sent it is still there."""
             if process_number == self._process_numbers[worker]:
                 is_late = message.header["turn"] != self._commits.log.last_turn_number(worker)
                 self._act_at_server(
@@ -223,7 +226,8 @@ class _VirtualRun:
     def _act_at_server(self, now: float, action: Callable[[float], None], service_seconds: float) -> None:
         """Lets the server do `action(now)`, which takes `service_seconds`, and more for each commit.
 
-        Then the messages leave that it has put into the outboxes of the connections.
+        Before that it does what is due by its timers; then the messages leave that it has put into the outboxes of the
+        connections.
         """
         self._now, num_commits = now, self._commits.count
         self._coordinator.handle_timers()
@@ -231,6 +235,7 @@ class _VirtualRun:
         self._server_free_time = now + service_seconds + self._delays.commit * (self._commits.count - num_commits)
         for worker, connection in self._connections.items():
             for message in connection.outbox:
+                # A body has the parameters; both are float64[W].
                 seconds = (self._delays.latency if message.body is None else self._delays.receive)[worker]
                 self._send_to_worker(worker, self._server_free_time + float(seconds), message)
             connection.outbox.clear()
@@ -240,14 +245,14 @@ class _VirtualRun:
         process_number = self._process_numbers[worker]
 
         def hear(now: float) -> None:
-            """Gives it to the worker."""
+            """Gives the message to the worker, if that is the same process still."""
             if process_number == self._process_numbers[worker]:
                 self._workers[worker].hear(now, message)
 
         self._add_event(arrival, hear, is_at_server=False)
 
     def _join(self, worker: int, now: float) -> None:
-        """At `now` seconds, a new process takes part as this worker."""
+        """At `now` seconds, a new process takes part as this worker: it says hello, and then that it is ready."""
         self._process_numbers[worker] += 1
         connection = self._connections[worker] = _Connection()
         hello = {
@@ -255,9 +260,10 @@ class _VirtualRun:
             "worker": worker,
             "incarnation": str(self._process_numbers[worker]),
             "fingerprint": self._members.fingerprint,
-            "last_pushed": -1,
+            "last_pushed": -1,  # no turn
         }
         self._members.greet(connection, Message(hello), self._coordinator.rule_state.alive, now)
+        # The action is called with the same time, and keeps the server busy for 0 s.
         self._act_at_server(now, lambda now: self._coordinator.handle_message(worker, Message({"kind": "ready"})), 0.0)
 
     def _leave(self, worker: int, now: float) -> None:
@@ -265,7 +271,7 @@ class _VirtualRun:
         self._process_numbers[worker] += 1
         self._workers[worker].forget_turn()
         self._members.disconnect(self._connections.pop(worker))
-        self._act_at_server(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)
+        self._act_at_server(now, lambda now: self._coordinator.leave(worker, "it is away"), 0.0)  # in 0 s
 
 
 def _setup(protocol: Protocol, num_workers: int) -> Setup:

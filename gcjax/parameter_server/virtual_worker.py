@@ -75,7 +75,7 @@ class VirtualWorker:
 
         The run ends where the worker has no durations for further units.
         """
-        self._num_begun += 1
+        self._num_begun += 1  # by which the end of a unit that was broken off is told
         num_begun, unit = self._num_begun, self._order["first_unit"] + len(self._unit_ends)
         if len(self._unit_ends) == self._order["num_units"]:
             return
@@ -113,12 +113,12 @@ class VirtualWorker:
             "is_finite": True,
             "compute_start": self._compute_start,
             "unit_ends": list(self._unit_ends),
-            "num_lost": int(len(self._unit_ends) < self._order["num_units"]),
+            "num_lost": int(len(self._unit_ends) < self._order["num_units"]),  # 1 if a unit is under way
             "send_start": now,
         }
         if not self._goes_on_after_stop:
             self._num_begun += 1
             self._order = None
-        is_coded = self._goes_on_after_stop
+        is_coded = self._goes_on_after_stop  # under a code turns go on, and the stop says which messages are to be sent
         num_messages = len(stop["encode"]) if is_coded else 1
         self._surroundings.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))

@@ -29,8 +29,8 @@ class Windows:
     def controls_after(self, now: float, log: TurnLog, controls: Any, last_window: int | None = None) -> Any:
         """The controls that hold at `now` seconds, by the losses in the log; `controls` are those of the last call.
 
-        A protocol that looks at the loss chooses them anew at the end of each window of some seconds.
-        `last_window`: the number of the window in which they change no more; by default the protocol's last one.
+        A protocol that looks at the loss chooses them anew at the end of each window of some seconds; those of others
+        stay. `last_window`: the number of the window in which they change no more; by default the protocol's last one.
         """
         loss_feedback = self._loss_feedback
         if loss_feedback is None:
@@ -47,7 +47,10 @@ class Windows:
             self._window = min(int(now // self._loss_feedback.seconds), self._loss_feedback.num_windows - 1)
 
     def _observed(self, log: TurnLog, end: float) -> Observed:
-        """What the protocol sees at `end` seconds, where a window ends: times and losses [E], inf for later commits."""
+        """What the protocol sees at `end` seconds, where a window ends.
+
+        Times (seconds) and losses are float[E], E the most commits of the run; inf for those that have not been made.
+        """
         dtype, num_missing = jnp.result_type(float), self._num_commits - len(log.losses)
         return Observed(
             window=jnp.asarray(self._window, jnp.int32),

@@ -139,7 +139,10 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
 
 
 def is_complete(message: Message, push_sizes: Container[int]) -> bool:
-    """Whether a message of a worker says all that one of its kind must; the bytes of a push are in `push_sizes`."""
+    """Whether a message of a worker says all that one of its kind must; a kind without a list of that may say anything.
+
+    The number of bytes of a push must be one of `push_sizes`.
+    """
     for name, is_valid in _FIELDS.get(message.kind, {}).items():
         if not is_valid(message.header.get(name)):
             return False

@@ -97,6 +97,8 @@ class LocalProgram:
     def push_tree(self, version_params: Any, weight: float) -> Any:
         """What is pushed: the change since the turn began, as the protocol's local work makes it.
 
+        The worker goes on with the parameters that this leaves to it.
+
         `version_params`: the newest, if they were asked for before the push; None for those that the turn has read.
         `weight`: of the contribution.
         """
@@ -161,22 +163,24 @@ class CodedProgram:
         self._blocks = [self._zeros] * self._code.assignment.load
 
     def compute(self, unit: int) -> UnitResult:
-        """Computes the gradient on a chunk: unit r K + k is the k-th chunk of the worker in round r.
+        """Computes the gradient on a chunk: unit r K + k is the k-th of the worker's K chunks in round r.
 
         The result may not be computed yet when this returns.
         """
         round_number, slot = divmod(unit, self._code.assignment.load)
-        chunk = jnp.int32(max(self._chunks[slot], 0))
+        chunk = jnp.int32(max(self._chunks[slot], 0))  # -1 pads the chunks of a worker that has fewer than others
         round_inputs = RoundInputs(self._task.data, self._batch_key, jnp.int32(round_number))
         result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, round_inputs, chunk)
         return result
 
     def coded_messages(self, num_chunks: int, encode: Any) -> np.ndarray:
-        """float[messages, ceil(d / L)]: the messages from the first chunks.
+        """float[messages, ceil(d / L)]: the messages from the first `num_chunks` of the worker's K chunks.
 
-        `encode float[messages, K, L]`: the coefficients of as many messages as are to be sent, M at most.
+        `encode float[messages, K, L]`: the coefficients of as many messages as are to be sent, M at most, for the L
+        blocks of the gradient on each chunk, which has d numbers.
         """
         code = self._code
+        # float[L, ceil(d / L)] of each chunk; later ones do not count, though they may have been computed by now.
         blocks = [x if k < num_chunks else self._zeros for k, x in enumerate(self._blocks)]
         rows = np.zeros((code.num_messages, code.assignment.load, code.num_blocks), self._zeros.dtype)
         rows[: len(encode)] = encode  # those behind are of no message: one shape, one program
@@ -192,14 +196,17 @@ class CodedProgram:
     def _loss_and_blocks(
         self, params: Any, round_inputs: RoundInputs, chunk: jax.Array
     ) -> tuple[UnitResult, jax.Array]:
-        """The loss of a chunk, whether it is finite, and the blocks float[L, ceil(d / L)] of its gradient."""
+        """The loss of a chunk, whether all is finite, and the L blocks float[L, ceil(d / L)] of its gradient.
+
+        d: the numbers of the gradient, which is padded with zeros.
+        """
         loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, round_inputs, chunk))
         blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
         return UnitResult(loss, is_finite((loss, gradient))), blocks
 
 
 def _combined(blocks: list[jax.Array], encode: jax.Array) -> jax.Array:
-    """float[M, width]: the messages, as sums of the blocks `float[L, width]` of K chunks by `encode float[M, K, L]`."""
+    """float[M, width]: M messages, as sums of the L blocks `float[L, width]` of K chunks by `encode float[M, K, L]`."""
     return sum(
         (combined_rows(encode[:, k], rows) for k, rows in enumerate(blocks[1:], 1)),
         combined_rows(encode[:, 0], blocks[0]),

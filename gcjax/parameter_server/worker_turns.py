@@ -91,7 +91,7 @@ class WorkerTurns:
         result = self._program.compute(unit)
         if not can_be_cut_off:
             jax.block_until_ready(result.loss)
-            time.sleep(max(earliest_end - time.monotonic(), 0.0))
+            time.sleep(max(earliest_end - time.monotonic(), 0.0))  # now there is nothing left to be interrupted
         if self._is_interrupted(result, earliest_end):
             return False
         self._unit_results.append(result)
@@ -110,7 +110,8 @@ class WorkerTurns:
         `throttle`: `(unit) -> seconds` that a unit takes at least.
 
         Returns:
-          How many units the turn has, and how many pushes it has sent.
+          How many units the turn has, and how many pushes it has sent; under a code more than one, if the server stops
+          it more than once.
         """
         num_pushes = 0
         for unit in range(order.first_unit, order.first_unit + order.num_units):
@@ -124,7 +125,7 @@ class WorkerTurns:
             self._unit_results.append(result)
             self._unit_ends.append(self._now())
             self._report_unit(order, float(result.loss))
-        goes_on = True
+        goes_on = True  # all units are done; stops are still answered
         while goes_on:
             self._inbox.has_next(None)
             goes_on, num_new = self._answer_next_message(order, num_lost=0)
@@ -139,7 +140,8 @@ class WorkerTurns:
     def _answer_next_message(self, order: Order, *, num_lost: int) -> tuple[bool, int]:
         """Answers the next message, by a push if it is a stop of this turn.
 
-        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox, and ends the turn.
+        `num_lost`: the units under way, 0 or 1. A message that is no stop stays in the inbox, and ends the turn; a
+        stop of another turn is dropped.
 
         Returns:
           Whether the turn goes on, as it does under a code; and how many pushes were sent, 0 or 1.

@@ -33,7 +33,8 @@ class WrittenLog(TurnLog):
 
     Attributes:
       view: `() -> View`, what the rule knows now; it is written with each commit.
-      last_time: seconds, of the last line that the file had when it was opened.
+      last_time: seconds of the last event in the file when it was opened, with what was written at once, the end of
+        turns that were under way; 0 if it was empty.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class WrittenLog(TurnLog):
     def _end_uncommitted_turns(self) -> None:
         """Ends the turns that are in no commit, and puts out all workers, of which none is connected to this server."""
         members = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
-        now = self.last_time + 1e-3
+        now = self.last_time + 1e-3  # seconds, after all that the log has
         for worker, turns in enumerate(self.turns):
             lost_turns = [number for number, turn in enumerate(turns) if turn.commit < 0 and _is_pending(turn)]
             for number in lost_turns:
@@ -183,6 +184,7 @@ class WrittenLog(TurnLog):
             self.turns[worker].append(Turn(**fields))
         else:
             self.turns[worker][number] = self.turns[worker][number]._replace(**fields)
+        # Seconds; 0 for those that the line does not have, inf for what has not happened.
         times = [fields.get(name, 0.0) for name in ("begin", "compute_end", "send_start", "arrive")]
         self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
 
@@ -195,14 +197,17 @@ def _is_pending(turn: Turn) -> bool:
 
 
 def _whole_lines(file: Path) -> list[bytes]:
-    """The lines of a file, if there is one. A last line that was not written to its end is cut off the file."""
+    """The lines of a file, without their ends; none if there is no file.
+
+    A last line that was not written to its end, or is no object in JSON, is cut off the file.
+    """
     if not file.is_file():
         return []
     content = file.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     lines = whole.splitlines()
     if lines and not _is_json_object(lines[-1]):
-        whole = whole[: len(whole) - len(lines.pop()) - 1]
+        whole = whole[: len(whole) - len(lines.pop()) - 1]  # 1: the end of the line
     if len(whole) < len(content):
         os.truncate(file, len(whole))
     return lines
@@ -235,7 +240,7 @@ def _as_json(view: View) -> dict[str, Any]:
 
 
 def _from_json(lines: dict[str, Any], like: View) -> View:
-    """The view of these numbers, with shapes and dtypes of another one."""
+    """The view of the numbers that `_as_json` has made `lines` of, with the structure and the dtypes of `like`."""
     leaves, structure = jax.tree.flatten(like)
     values = [_array(x, leaf) for x, leaf in zip(lines["leaves"], leaves, strict=True)]
     return jax.tree.unflatten(structure, values)

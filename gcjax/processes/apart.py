@@ -59,7 +59,7 @@ def apart(
       ValueError: if the place is not known, or the secret is missing or too short.
     """
     own_rendezvous = rendezvous(coordinator, num_processes, process_id, timeout)
-    secret_text = secret(own_rendezvous, file=secret_file, no_secret=no_secret).decode("latin-1")
+    secret_text = secret(own_rendezvous, file=secret_file, no_secret=no_secret).decode("latin-1")  # for any bytes
     _stack_of_places.append(
         ApartPlace(own_rendezvous, f"{bind or own_rendezvous.host}:{own_rendezvous.port}", secret_text)
     )

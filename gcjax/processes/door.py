@@ -39,7 +39,7 @@ class Door:
 
     def strangers_text(self) -> str:
         """A sentence on how many connections of strangers were closed, and from where; empty if none came."""
-        num_strangers = self._num_strangers + len(self._unproven_connections)
+        num_strangers = self._num_strangers + len(self._unproven_connections)  # who has proved nothing yet is one, too
         if not num_strangers:
             return ""
         newest_unproven = next(reversed(self._unproven_connections), None)

@@ -149,7 +149,7 @@ def _bind_address(host: str | None, port: int) -> str | None:
     """Where JAX's service listens; on all interfaces if None."""
     if host is None:
         return None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # with ":" it is of IPv6
 
 
 def _error_line(error: BaseException) -> str:
@@ -169,7 +169,10 @@ def _end_this_process(text: str) -> None:
 
 
 def _leave_without_jax(error: BaseException) -> None:
-    """At its end JAX would wait for the others, who are gone; so this process ends before that."""
+    """At its end JAX would wait for the others, who are gone; so this process ends before that.
+
+    Its exit status is that of the error: 2 for a `ValueError`, 130 if interrupted, 1 for any other.
+    """
     status = next((status for error_type, status in _STATUS_OF_ERROR.items() if isinstance(error, error_type)), 1)
     atexit.register(os._exit, status)
     atexit.register(interrupts.flush_output)  # called before `os._exit`: what is registered last is called first

@@ -32,7 +32,10 @@ class Hello(NamedTuple):
 
 
 async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> Hello | None:
-    """Process 0's side: who has connected; None if it is a stranger, which does not prove that it knows the secret."""
+    """Process 0's side: who has connected; None if it is a stranger, which does not prove that it knows the secret.
+
+    The nonce of process 0 is the first of the two that are signed.
+    """
     own_nonce = secrets.token_hex(16)
     wire.send(writer, nonce=own_nonce)
     try:
@@ -47,7 +50,10 @@ async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
 
 
 async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, hello: Hello) -> str | None:
-    """The other side: what is wrong with what answers at the address of process 0; None if it is process 0."""
+    """The other side: what is wrong with what answers at the address of process 0; None if it is process 0.
+
+    The nonce of process 0 is the first of the two that are signed.
+    """
     own_nonce = secrets.token_hex(16)
     challenge = await wire.receive(reader, MAX_BYTES) or {}
     their_nonce = challenge.get("nonce")
@@ -63,7 +69,7 @@ async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
 
 
 def _valid_hello(message: dict[str, Any]) -> Hello | None:
-    """Who the sender of a message says that it is; None if it does not, or is no process of a group but 0."""
+    """Who the sender of a message says that it is; None unless that is one of the processes 1, ..., N - 1 of N."""
     process, num_processes = message.get("process"), message.get("of")
     # `type`, as JSON's true is an int too
     if type(process) is int and type(num_processes) is int and 0 < process < num_processes:

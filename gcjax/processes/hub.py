@@ -87,7 +87,7 @@ class Hub:
         return self._rendezvous.address
 
     async def finish(self) -> None:
-        """Waits until all processes are done."""
+        """Waits until all processes are done, and tells them."""
         while not all(peer.is_done for peer in self._peers.values()):
             await asyncio.sleep(0.05)
         self._is_over = True
@@ -118,7 +118,10 @@ class Hub:
         ]
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles all that one of the others says, until its connection ends: after the start that ends the group."""
+        """Handles all that one of the others says, until its connection ends.
+
+        Once all have met, that end is a loss, and ends the group.
+        """
         # None for strangers; once all have met, everybody is one.
         hello = None if self._have_all_met else await self._door.admit(reader, writer)
         if hello is None or self._have_all_met:
@@ -176,6 +179,7 @@ class Hub:
         """Notes what process `rank` says: the number of the question that it answers, that it is done, its error."""
         peer.silent_ticks = 0
         answered_question = message.get("alive")
+        # `type`, as JSON's true is an int too.
         peer.last_answer = answered_question if type(answered_question) is int else peer.last_answer
         peer.is_done |= "done" in message
         if "failed" in message:
@@ -192,7 +196,7 @@ class Hub:
             await asyncio.sleep(self._lost_after / wire.TICKS)
             self._send_to_all(alive=self._last_question_number)
             for rank, peer in self._peers.items():
-                peer.silent_ticks += 1
+                peer.silent_ticks += 1  # 0 again with each message
                 if peer.silent_ticks > wire.TICKS:
                     await self._end_group(wire.lost_text(rank, f"nothing was heard from it for {self._lost_after:g} s"))
 

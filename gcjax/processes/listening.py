@@ -29,13 +29,16 @@ def interface(rendezvous: Rendezvous, bind: str | None) -> str | None:
 
 
 def listeners(host: str | None, port: int) -> list[socket.socket]:
-    """Listens on all addresses that a name has on this machine, or on all of the machine if None.
+    """The sockets that listen on all addresses that a name has on this machine, or on all of the machine if None.
+
+    An address that the machine does not have is left out, unless that is all of them.
 
     Raises:
       OSError: if that cannot be, or another program listens there.
     """
     if host is None:
         return [_listener_everywhere(port)]
+    # Whether errors so far were only that the machine does not have an address.
     sockets, last_error, lacks_address_only = [], None, True
     for family, address in _addresses(host, port):
         try:
@@ -70,7 +73,10 @@ def _addresses(host: str, port: int) -> list[tuple[int, tuple]]:
 
 
 def _is_of_this_machine(family: int, address: tuple) -> bool:
-    """Whether an address is one of this machine, and not of loopback, so that others may reach it there."""
+    """Whether an address is one of this machine, as a socket can be bound to it, and not one of loopback.
+
+    Others may reach the machine there.
+    """
     ip_address = address[0]
     is_loopback = ip_address.startswith("127.") or ip_address == "::1"
     if is_loopback:

@@ -71,7 +71,7 @@ class Member:
     async def _wait_for_all(self) -> None:
         """Waits for the word of process 0 that all processes have come; raises its `ValueError` if it refuses them."""
         try:
-            # Process 0 waits no longer than its own time-out, and then says who is missing.
+            # Process 0 waits no longer than its own time-out, in seconds, and then says who is missing.
             answer = await asyncio.wait_for(wire.receive(self._reader), self._timeout + 10)
         except TimeoutError:
             raise ValueError(self._unreachable_text("process 0 fell silent")) from None

@@ -17,6 +17,7 @@ async def open_relay(host: str, port: int, timeout: float) -> int:
         """Leads one connection to `host:port` and back, until this side closes it."""
         with contextlib.suppress(OSError):
             service_reader, service_writer = await wire.connect(host, port, asyncio.get_running_loop().time() + timeout)
+            # The end of the service ends this copying only: the other direction goes on, and the connection stays open.
             copying_back = asyncio.create_task(_copy(service_reader, writer))
             await _copy(reader, service_writer)
             copying_back.cancel()
@@ -30,7 +31,7 @@ async def open_relay(host: str, port: int, timeout: float) -> int:
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copies until the source ends. What it leads to is left open, and may be gone already."""
     with contextlib.suppress(OSError):
-        while data := await reader.read(1 << 16):
+        while data := await reader.read(1 << 16):  # bytes at most; none is the end
             writer.write(data)
             with contextlib.suppress(OSError):
                 await writer.drain()

@@ -83,7 +83,11 @@ def _valid_address(text: str) -> str:
 
 
 def _detect_rendezvous(timeout: float) -> Rendezvous:
-    """What JAX finds: Open MPI, SLURM, TPU on GKE and GCE, Kubernetes; in this order."""
+    """The place that JAX finds: Open MPI, SLURM, TPU on GKE and GCE, Kubernetes; in this order.
+
+    Raises:
+      ValueError: if it finds none, or what it finds is not understood, or no HOST:PORT.
+    """
     # JAX has no public name for this. The address must be known before jax.distributed.initialize uses it,
     # since that ends the process where nobody answers.
     from jax._src.clusters import ClusterEnv
@@ -94,7 +98,7 @@ def _detect_rendezvous(timeout: float) -> Rendezvous:
         )
     except (KeyError, OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"The launcher of the processes was detected, but not understood: {error}. {_HINT}") from error
-    if None in detected[:3]:
+    if None in detected[:3]:  # the address, the number of processes, the id of this one
         raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_HINT}")
     address, num_processes, process_id, device_ids = detected
     does_jax_know_devices = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # which JAX reads by itself

@@ -80,7 +80,10 @@ def agree(what: str, text: str) -> None:
 
 
 def _differing_lines(text_of_first: str, text_of_rank: str, rank: int, max_lines: int = 20) -> str:
-    """The lines in which the text of process `rank` differs from that of process 0; at most so many."""
+    """The lines in which the text of process `rank` differs from that of process 0; at most `max_lines`.
+
+    Lines of process 0 begin with -, those of the other one with +.
+    """
     unified_diff = difflib.unified_diff(
         text_of_first.splitlines(), text_of_rank.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
     )
@@ -95,14 +98,15 @@ def _texts_of_all(text: str) -> list[str]:
     """Every process's text, by two all-gathers: of the lengths, and of the bytes."""
     _check_devices()
     text_bytes = np.frombuffer(text.encode(), np.uint8)
-    sizes = multihost_utils.process_allgather(np.array([text_bytes.size], np.int32)).reshape(-1)
+    sizes = multihost_utils.process_allgather(np.array([text_bytes.size], np.int32)).reshape(-1)  # int32[processes]
+    # uint8[processes, the largest size], padded with 0
     padded_texts = multihost_utils.process_allgather(np.pad(text_bytes, (0, sizes.max() - text_bytes.size)))
     return [bytes(padded_text[:size]).decode() for padded_text, size in zip(padded_texts, sizes, strict=True)]
 
 
 def _check_devices() -> None:
     """Raises an `ErrorOnAllProcesses` unless all processes have equally many devices."""
-    num_devices_of_rank = Counter(device.process_index for device in jax.devices())
+    num_devices_of_rank = Counter(device.process_index for device in jax.devices())  # rank: the number of a process
     rank_of_most = max(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
     rank_of_fewest = min(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
     most_devices, fewest_devices = num_devices_of_rank[rank_of_most], num_devices_of_rank[rank_of_fewest]

@@ -34,7 +34,7 @@ def send(writer: asyncio.StreamWriter, **message: Any) -> None:
 
 
 async def connect(host: str, port: int, deadline: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connects, trying again until the deadline (in the time of the event loop).
+    """Connects, trying again until the deadline, seconds in the time of the event loop.
 
     Raises:
       OSError: what the last try met.
@@ -44,7 +44,7 @@ async def connect(host: str, port: int, deadline: float) -> tuple[asyncio.Stream
         try:
             return await asyncio.wait_for(asyncio.open_connection(host, port, limit=MAX_BYTES), max(seconds_left, 0.1))
         except OSError:  # a time-out is one too
-            if seconds_left <= 0.2:
+            if seconds_left <= 0.2:  # the pause before the next try
                 raise
         await asyncio.sleep(0.2)
 

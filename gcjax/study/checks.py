@@ -51,7 +51,10 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
 
 @contextmanager
 def scheme_name_in_errors(scheme: str) -> Iterator[None]:
-    """In this block, a `ValueError` that does not name the scheme gets its name in front."""
+    """In this block, a `ValueError` that does not name the scheme gets its name in front.
+
+    One of a subclass stays as it is.
+    """
     try:
         yield
     except ValueError as error:
@@ -66,7 +69,7 @@ def check_size(study: Study, num_conditions: int) -> None:
     Raises:
       ValueError: if something does not fit.
     """
-    num_runs = num_conditions * study.num_seeds
+    num_runs = num_conditions * study.num_seeds  # each seed under each condition; errors call these seeds
     size_words = f"{study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
     num_bytes = _ARRAYS_OF_UNITS * _BYTES_OF_FLOAT * math.prod((num_runs, study.num_units, study.num_workers))
     memory.check_fits(
@@ -77,5 +80,6 @@ def check_size(study: Study, num_conditions: int) -> None:
     memory.check_fits(
         f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds."
     )
-    batch_shapes = jax.eval_shape(study.task.unit_batch, study.task.data, key, 0, 0)  # it may be too large to compute
+    # The batch of worker 0's unit 0, as large as any other; its shapes only, since it may be too large to compute.
+    batch_shapes = jax.eval_shape(study.task.unit_batch, study.task.data, key, 0, 0)
     memory.check_fits("batches of the task", memory.bytes_of_arrays(batch_shapes), "Lower batch_size.")

@@ -80,7 +80,10 @@ def compare(
 
 
 def _default_timeline_seconds(inputs: Inputs) -> float:
-    """How far the timeline goes if nobody says it: so many times the median duration of a unit."""
+    """How far the timeline goes if nobody says it, in seconds: so many times the median duration of a unit.
+
+    Units that never end, whose duration is inf, do not count.
+    """
     durations = np.asarray(inputs.durations)  # float[S, T, W]
     return _MEDIAN_UNITS_SHOWN * float(np.median(durations[np.isfinite(durations)]))
 

@@ -26,7 +26,7 @@ def one_ahead(items: Iterable[_T]) -> Iterator[_T]:
     """The items, in order, each of which is made before the one in front of it is given."""
     iterator = iter(items)
     for item in iterator:
-        for next_item in iterator:
+        for next_item in iterator:  # all that are left, so that the outer loop has this one turn only
             yield item
             item = next_item
         yield item

@@ -68,7 +68,7 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
       conditions: name -> condition.
     """
     num_conditions = len(conditions)
-    seed_keys = jax.random.split(config.key(seed=study.seed), study.num_seeds)
+    seed_keys = jax.random.split(config.key(seed=study.seed), study.num_seeds)  # [S], as the three of each
     duration_keys, init_keys, batch_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(seed_keys)
 
     def durations_under(model: StragglerModel) -> jax.Array:
@@ -86,7 +86,7 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
     durations = jnp.concatenate([durations_under(condition.stragglers) for condition in conditions.values()])
 
     def stack_runs(*times_of_runs: Any) -> jax.Array:
-        """float[runs, ...]: one field of the networks of all runs."""
+        """float[runs, ...]: one field of the networks of all runs, from a number or an array for each run."""
         return jnp.stack([jnp.asarray(times, durations.dtype) for times in times_of_runs])
 
     param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
@@ -102,7 +102,10 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
 
 
 def _with_same_entries(networks: Sequence[Network]) -> list[Network]:
-    """The networks, all of them with servers of groups if one has: instantaneous ones where they were left out."""
+    """The networks, all of them with a network of group servers if one has it: an instantaneous one where it was None.
+
+    Only then have all the same fields, and can be stacked.
+    """
     if all(network.servers is None for network in networks):
         return list(networks)
     return [network if network.servers is not None else network._replace(servers=Network()) for network in networks]
@@ -117,17 +120,18 @@ def _draw_absences(study: Study, conditions: Mapping[str, Condition], seed_keys:
     """The absences of all runs, every field [runs, W, absences]; None if no condition has any."""
     if all(condition.absences is None for condition in conditions.values()):
         return None
-    absence_keys, num_workers = jax.vmap(absence_key)(seed_keys), study.num_workers
-    no_times = jnp.zeros((num_workers, 0))
+    absence_keys, num_workers = jax.vmap(absence_key)(seed_keys), study.num_workers  # [S] keys
+    no_times = jnp.zeros((num_workers, 0))  # of no absence
     no_absences = Absences(no_times, no_times)
     absences_of_conditions = [
         jax.vmap(partial((condition.absences or no_absences).sample, num_workers=num_workers))(absence_keys)
         for condition in conditions.values()
     ]
+    # Every field float[S, W, absences], in each condition with as many absences of a worker as it has at most.
     most_absences = max(absences.leave.shape[-1] for absences in absences_of_conditions)
 
     def concatenate_padded(*times_of_conditions: jax.Array) -> jax.Array:
-        """float[runs, W, absences]: the times float[S, W, absences] of all conditions, padded with inf."""
+        """float[runs, W, absences]: the times float[S, W, absences] of all conditions, padded with inf, for none."""
         padded_times = [
             jnp.pad(times, [(0, 0), (0, 0), (0, most_absences - times.shape[-1])], constant_values=jnp.inf)
             for times in times_of_conditions

@@ -67,6 +67,7 @@ def set_rates(states: Any, rates: np.ndarray) -> Any:
         num_replaced += 1
         if state.rate.shape[:1] != np.shape(rates):
             raise ValueError(f"there must be a rate for each of {len(state.rate)} runs; got shape {np.shape(rates)}.")
+        # [runs], or [runs, 1] where there is one rate a run and worker.
         of_runs = jnp.asarray(rates, state.rate.dtype).reshape(-1, *[1] * (state.rate.ndim - 1))
         return state._replace(rate=jnp.broadcast_to(of_runs, state.rate.shape) + jnp.zeros_like(state.rate))
 

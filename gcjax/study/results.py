@@ -75,7 +75,8 @@ def final_rows(results: StudyResults) -> Columns:
     for scheme, runs in results.runs.items():
         columns = results.columns(scheme)
         for run, stalled in enumerate(runs.stalled):
-            labels = {name: label_of_run[run] for name, label_of_run in labels_of_runs.items()}
+            labels = {name: label_of_run[run] for name, label_of_run in labels_of_runs.items()}  # condition, seed, ...
+            # bool[evaluations of all runs]
             is_of_run = np.logical_and.reduce([columns[name] == label for name, label in labels.items()])
             evaluations = analysis.select_rows(columns, is_of_run)
             rows.append(_final_row({"scheme": scheme, **labels}, evaluations, goal, stalled))

@@ -37,7 +37,10 @@ def plan(
 
 
 def _schedules(study: Study, schemes: dict[str, Protocol], inputs: Inputs) -> dict[str, Schedule]:
-    """The schedules of each scheme in all runs; their programs are compiled by other threads."""
+    """The schedules of each scheme in all runs, by its name; their programs are compiled by other threads.
+
+    All are handed to these before the first one is run.
+    """
     programs, schedules = {}, {}
     with compiling_threads() as threads:
         for name, protocol in schemes.items():

@@ -16,7 +16,7 @@ from gcjax.study.inputs import Inputs
 
 
 def lowered_program(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> jax.stages.Lowered:
-    """The program that `schedules` calls; once it is compiled, that does not compile it.
+    """The program that `schedules` calls, traced; once somebody has compiled it, `schedules` does not do so again.
 
     Raises:
       ValueError: if the schedules do not fit into memory.
@@ -70,6 +70,7 @@ def check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:
     earliest_horizon = float(np.min(schedule.horizon))
     if study.seconds is not None and earliest_horizon < study.seconds:
         units_and_a_tenth = 1.1 * study.num_units  # to spare
+        # The horizon, at which the first worker has used its units up, can be 0 s.
         enough_units = int(units_and_a_tenth * study.seconds / max(earliest_horizon, 1e-9)) + 1
         raise ValueError(
             f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "

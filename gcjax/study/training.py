@@ -126,6 +126,7 @@ def _compiled_by(
     shapes = _begin_program().eval_shape(*arguments)  # of the runs, with their schedules
     lowered_programs = (
         _begin_program().lower(*arguments),
+        # The runs have the parameters. Of the number of evaluations only the type counts here.
         _advance_runs.lower(
             training, task, data, inputs._replace(params=None), shapes.unscheduled, shapes.schedule, jnp.int32(0)
         ),
@@ -219,6 +220,7 @@ def _begin_runs(
     def initial_run(inputs: Inputs, schedule: Schedule) -> engine.Run:
         """One run, stopped at its first evaluation."""
         protocol = with_known_schedule(training.protocol, truncate(schedule, seconds))
+        # Without absences, which are in the schedule already.
         arguments = training._replace(protocol=protocol)._asdict() | inputs._replace(absences=None)._asdict()
         return engine.run(task._replace(data=data), **arguments, resume=engine.Resume(num_evals=0))
 
@@ -286,11 +288,11 @@ def _train_in_one_program(
     if rates is not None:
         initial = initial._replace(state=set_rates(initial.state, rates))
     schedule_in_time = initial.schedule
-    runs = jax.block_until_ready(advance(initial.unscheduled, 0))
+    runs = jax.block_until_ready(advance(initial.unscheduled, 0))  # 0 evaluations: this compiles, and trains nothing
     compile_end_time = time.perf_counter()
     identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule_in_time, rates))
     with study.checkpoints(out, scheme) as checkpoints:
-        num_evals = initial.trajectory.time.shape[1] - 1
+        num_evals = initial.trajectory.time.shape[1] - 1  # [runs, evaluations]; the first is before all training
         runs = advance_in_pieces(
             advance, runs, num_evals, checkpoints=checkpoints, identity=identity, report=report_commits
         )

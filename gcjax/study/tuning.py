@@ -135,7 +135,7 @@ def trial_plan(plan: Plan, rates: Sequence[float]) -> Plan:
         num_trials * (memory.bytes_of_arrays(plan.inputs.durations) + memory.bytes_of_arrays(plan.schedules)),
         "Take fewer trials, units or seeds.",
     )
-    which_runs = np.tile(np.arange(num_runs), num_trials)
+    which_runs = np.tile(np.arange(num_runs), num_trials)  # int[trials * runs]: all runs of a trial, then of the next
     repeated = select_runs(plan, which_runs)
     rate_of_run = np.repeat(np.asarray(rates, np.float64), num_runs)
     return repeated._replace(labels={**repeated.labels, "rate": rate_of_run}, rates=rate_of_run)
@@ -172,7 +172,7 @@ def best_trial(rows: Columns) -> Trial:
     trials_in_order = dict.fromkeys(zip(rows["scheme"].tolist(), rows["rate"].tolist(), strict=True))
 
     def badness(trial: tuple[str, float]) -> tuple[int, float]:
-        """How many runs did not reach the target, and the mean seconds of those that did."""
+        """How many runs did not reach the target, and the mean seconds of those that did, inf if none did."""
         is_of_trial = (rows["scheme"] == trial[0]) & (rows["rate"] == trial[1])
         seconds = rows["reach"][is_of_trial]
         is_reached = np.isfinite(seconds)

@@ -67,14 +67,17 @@ class Detector:
           verdicts on those who are slow then, by worker.
         """
         num_old = len(self._step_numbers)
+        # float[steps, W] of the new steps, seconds behind the median; 0 for who is before it or has no row (NaN).
         lateness = np.nan_to_num(steps.compute - _low_medians(steps.compute)).clip(0.0)
         self._step_numbers = np.concatenate([self._step_numbers, steps.numbers])
         self._lateness = np.concatenate([self._lateness, lateness])
         self._iteration_seconds = np.concatenate([self._iteration_seconds, steps.iteration_seconds])
-        iteration_seconds = self._iteration_seconds[:, None]
-        is_slow = (self._lateness > WARNING * iteration_seconds) & (self._lateness > LEAST_SECONDS)  # [T, W]
-        costs = _window_sums(self._lateness * is_slow) / _window_sums(iteration_seconds)
-        costs -= _low_medians(costs)
+        # T steps from here on: those before, as windows reach back to them, and the new ones.
+        iteration_seconds = self._iteration_seconds[:, None]  # [T, 1]
+        # `WARNING` is a share of the iteration: here of one step's, below of the sum of a window's.
+        is_slow = (self._lateness > WARNING * iteration_seconds) & (self._lateness > LEAST_SECONDS)  # bool[T, W]
+        costs = _window_sums(self._lateness * is_slow) / _window_sums(iteration_seconds)  # float[T, W], as shares
+        costs -= _low_medians(costs)  # less those of the median process: where all are late in turn, nobody is slow
         is_named = costs >= WARNING
         named_steps = []
         for position in range(num_old, len(self._step_numbers)):
@@ -93,7 +96,7 @@ class Detector:
 
         `is_slow bool[T, W]`, `costs float[T, W]`: shares of the iterations.
         """
-        window = slice(max(0, position + 1 - WINDOW), position + 1)
+        window = slice(max(0, position + 1 - WINDOW), position + 1)  # the last `WINDOW` steps
         is_slow_in_window, verdict_before = is_slow[window, worker], self.verdicts.get(worker)
         since = verdict_before.since if verdict_before else int(self._step_numbers[window][is_slow_in_window.argmax()])
         num_named_steps = int(self._step_numbers[position]) - since
@@ -108,14 +111,17 @@ class Detector:
 
 
 def _window_sums(values: np.ndarray) -> np.ndarray:
-    """For each row of an array [T, ...] the sum of the last `WINDOW` rows up to it."""
+    """float64[T, ...]: for each row of an array [T, ...] the sum of the last `WINDOW` rows up to it, fewer at first."""
     totals = np.cumsum(values, axis=0, dtype=np.float64)
-    totals[WINDOW:] -= totals[:-WINDOW].copy()
+    totals[WINDOW:] -= totals[:-WINDOW].copy()  # a copy, as both overlap
     return totals
 
 
 def _low_medians(values: np.ndarray) -> np.ndarray:
-    """float64[T, 1]: the median of the values of a row that are not NaN; of an even number the lower one."""
+    """float64[T, 1]: the median of the values [T, W] of a row that are not NaN; of an even number the lower one.
+
+    NaN if all are.
+    """
     counts = (~np.isnan(values)).sum(axis=1)
     middle = ((counts - 1) // 2).clip(0)[:, None]
     return np.take_along_axis(np.sort(values, axis=1), middle, axis=1)  # NaN comes last

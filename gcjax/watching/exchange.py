@@ -36,7 +36,7 @@ class Exchange(Protocol):
 
 
 class Memory:
-    """The latest rows of a process that knows of no others, in memory."""
+    """The latest rows of a process that knows of no others, in memory; an `Exchange`."""
 
     is_shared = False
 

@@ -39,9 +39,10 @@ class Group:
         """
         with self._lock:
             rows = rows[rows[:, 0] < len(self._last_step_of_worker)]  # others are of no process of this run
-            worker = rows[:, 0].astype(np.int64)
+            worker = rows[:, 0].astype(np.int64)  # int64[rows]; column 1 has the numbers of the steps
             np.maximum.at(self._last_step_of_worker, worker, rows[:, 1].astype(np.int64))
             if len(rows):
+                # Each call with news of anybody counts as one time; bool[W].
                 is_heard = np.isin(np.arange(len(self._last_step_of_worker)), worker)
                 self._times_unheard = np.where(is_heard, 0, self._times_unheard + 1)
             self._waiting_rows = np.concatenate([self._waiting_rows, rows[rows[:, 1] > self._last_judged_step]])
@@ -67,6 +68,7 @@ class Group:
 
         A change is that another process is named, or one as worse than before, or no longer.
         """
+        # The step that all have reached who are not silent; any step if all are silent.
         last_common_step = self._last_step_of_worker[self._times_unheard < PATIENCE].min(initial=np.iinfo(np.int64).max)
         is_ready = self._waiting_rows[:, 1] <= last_common_step
         if not is_ready.any():
@@ -81,7 +83,10 @@ class Group:
         return changes
 
     def _has_changed(self, verdicts: dict[int, Verdict]) -> bool:
-        """Whether `verdicts`, by worker, name other processes than those of the last call, or one as worse."""
+        """Whether `verdicts`, by worker, name other processes than those of the last call, or one as worse.
+
+        As long as a process is named, the worst that was said of it stays.
+        """
         levels_before = self._levels_of_named
         self._levels_of_named = {}
         for worker, verdict in verdicts.items():

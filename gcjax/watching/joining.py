@@ -43,14 +43,15 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
       rows: float64[rows, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
       num_workers: W.
     """
-    step_numbers = np.unique(rows[:, 1]).astype(np.int64)
+    step_numbers = np.unique(rows[:, 1]).astype(np.int64)  # int64[T]
     worker, step_index = rows[:, 0].astype(np.int64), np.searchsorted(step_numbers, rows[:, 1])
     table = np.full((len(step_numbers), num_workers, len(COLUMNS) - 1), np.nan)
     table[step_index, worker] = rows[:, 2:]
-    seconds, communication, interval, host_seconds, stalled_seconds = np.moveaxis(table, -1, 0)
+    seconds, communication, interval, host_seconds, stalled_seconds = np.moveaxis(table, -1, 0)  # float[T, W] each
     lateness = np.minimum(host_seconds + stalled_seconds, interval)  # seconds; NaN for steps that wait for nobody
-    latest = np.fmax.reduce(lateness, axis=1, keepdims=True)
+    latest = np.fmax.reduce(lateness, axis=1, keepdims=True)  # [T, 1], of those that are not NaN
     is_marked = ~np.isnan(communication)
+    # Nobody waits for longer than from the end of the step before to the end of this one.
     wait_seconds = np.where(is_marked, communication, np.minimum(latest - lateness, interval))
     compute_seconds = np.where(is_marked, seconds, interval - np.nan_to_num(wait_seconds))
     return Steps(step_numbers, compute_seconds, wait_seconds, np.fmax.reduce(interval, axis=1))
@@ -64,6 +65,7 @@ def joined(rows: np.ndarray) -> Trace:
     """
     if not len(rows):
         raise ValueError("A trace must have rows; there are none yet.")
+    # Only workers that have rows are in the trace, which counts them from 0 and keeps their numbers as names.
     worker_numbers, worker_index = np.unique(rows[:, 0].astype(np.int64), return_inverse=True)
     steps = steps_of(np.column_stack([worker_index, rows[:, 1:]]), len(worker_numbers))
     step, worker = np.nonzero(~np.isnan(steps.compute))

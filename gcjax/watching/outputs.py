@@ -51,7 +51,7 @@ class Outputs:
         self.needs_copies = True  # at first, so that it is checked
 
     def copied_numbers(self, output: Any) -> list[jax.Array]:
-        """Copies of one number of each array that may be given away, for `wait`; to be called on the loop's thread.
+        """Copies of one number of each array that is often given away, for `wait`; to be called on the loop's thread.
 
         Raises:
           ValueError: if the function is being compiled as part of another one.
@@ -94,18 +94,23 @@ class Outputs:
 
         Twice within `RARELY` waits is often: a number of such an array is copied.
         """
-        last_donation = self._last_donation.get(path, -RARELY)
+        last_donation = self._last_donation.get(path, -RARELY)  # if never, long enough ago
         if self._num_waits - last_donation < RARELY:
             self._often_donated.add(path)
         self._last_donation[path] = self._num_waits
         self._awaited_paths = None
 
     def _choose(self, output: Any) -> None:
-        """Chooses the arrays to wait for, one of a program, and which of them must be copied."""
+        """Chooses the arrays to wait for, and which of them must be copied.
+
+        What one compiled program returns is one part, what a Python function returns has a part for each key of its
+        outermost container. Of a part it is the smallest array, of those that were never given away if there are any.
+        """
         leaves_by_part: dict[Any, list[tuple[bool, int, int, Path]]] = {}  # the smaller, the better to wait for
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
             if _can_wait(leaf):
                 part = None if self._is_program else path[:1]
+                # By its position among all leaves, where it cannot be reached by the keys.
                 path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
                 was_donated = path in self._last_donation
                 leaves_by_part.setdefault(part, []).append((was_donated, leaf.nbytes, position, path))

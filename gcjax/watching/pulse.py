@@ -29,6 +29,7 @@ class Pulse:
         self._is_over.set()
 
     def _run(self) -> None:
+        """Beats every `PERIOD` seconds, until `stop`."""
         while not self._is_over.is_set():
             self.expect()
             time.sleep(PERIOD)
@@ -39,13 +40,13 @@ class Pulse:
         self._next_beat_time = self._clock() + PERIOD
 
     def beat(self) -> None:
-        """Notes that a beat has come, and a stall if it is late."""
+        """Notes that a beat has come, and a stall from when it was due if it is late."""
         now = self._clock()
         if now - self._next_beat_time > TOLERANCE:
             self._stalls.append((self._next_beat_time, now))
 
     def stalls(self, since: float) -> list[tuple[float, float]]:
-        """(begin, end) of each time in which the process stood still; those that ended before a time are forgotten."""
-        num_old = sum(stop < since for _, stop in self._stalls[:])
+        """(begin, end) seconds of each time in which the process stood still; those before `since` are forgotten."""
+        num_old = sum(stop < since for _, stop in self._stalls[:])  # of a copy, since the thread adds to the list
         del self._stalls[:num_old]
         return self._stalls[:]

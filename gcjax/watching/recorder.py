@@ -52,7 +52,7 @@ class Recorder:
         self._thread.start()
 
     def rows(self) -> np.ndarray:
-        """float64[rows, 6]: what was measured of the steps that have ended since the last call."""
+        """float64[rows, 6], the `COLUMNS`: what was measured of the steps that have ended since the last call."""
         events = self._events[:]
         if not events:
             return np.empty((0, len(COLUMNS)))
@@ -60,7 +60,7 @@ class Recorder:
         stalls = self._pulse.stalls(self._last_end)
         has_accelerator = jax.default_backend() != "cpu"
         rows = measured(events, self._last_end, stalls, waits=self._waits, has_accelerator=has_accelerator)
-        self._last_end = events[-1][-1]
+        self._last_end = events[-1][-1]  # seconds; NaN if it is not known
         return rows
 
     def stop(self, timeout: float) -> None:
@@ -70,6 +70,11 @@ class Recorder:
         self._pulse.stop()
 
     def _run(self) -> None:
+        """Waits for the end of each `Entry` that is put, and adds an `Event` for each step, until `None` is put.
+
+        An entry without a step number is a local part, of the step whose entry follows. If the end of that part is not
+        known, the step must not be counted, and gets NaN as the time of its call.
+        """
         # Of the step under way: the end of its last local part, and whether there is one whose end is not known.
         local_end, is_local_end_lost = math.nan, False
         last_call_time = -math.inf
@@ -125,6 +130,7 @@ class Periodic:
         self._thread.join(timeout)
 
     def _run(self) -> None:
+        """Calls the function again and again, until `stop`; the first time after so many seconds."""
         while not self._is_over.wait(self._seconds):
             self.attempt(self._function)
 

@@ -44,7 +44,7 @@ class SharedFolder:
         self._offsets: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
-        """Makes the file of this process, with nothing but its head.
+        """Makes the file of this process, with nothing but its head; one of a run from the same step N > 0 is replaced.
 
         Raises:
           ValueError: if there is one already, of a run that began with the same step, and that step is 0.
@@ -61,7 +61,10 @@ class SharedFolder:
         self._file = file
 
     def append(self, rows: np.ndarray) -> None:
-        """Appends rows to the file of this process, at once; to a tenth of a microsecond, empty cells for NaN."""
+        """Appends float64[rows, 7] to the file of this process, at once; to 0.1 microseconds, empty cells for NaN.
+
+        The columns are `_NAMES`; the first two, the worker and the number of the step, are whole numbers.
+        """
         values = np.round(rows, 7)
         numbers = [pa.array(values[:, i].astype(np.int64)) for i in range(2)]
         columns = [*numbers, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
@@ -99,8 +102,11 @@ class SharedFolder:
         return sorted(self.path.glob(f"{self.prefix}.{first_step}.*.csv"))
 
     def _new_rows(self, file: Path) -> np.ndarray:
-        """float64[rows, 7]: the whole lines after what was taken last time; all lines if the file is a new one."""
-        last_beginning, offset = self._offsets.get(file, (b"", 0))
+        """float64[rows, 7]: the whole lines after what was taken last time; all lines if the file is a new one.
+
+        It is a new one if it is shorter than what was taken, or does not begin as it did then.
+        """
+        last_beginning, offset = self._offsets.get(file, (b"", 0))  # bytes
         with file.open("rb") as stream:
             beginning = stream.read(_NUM_BEGINNING)
             is_same = stream.seek(0, 2) >= offset and beginning.startswith(last_beginning)
@@ -127,6 +133,7 @@ def _rows_of_lines(data: bytes) -> np.ndarray:
     except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
         lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
         rows = _table_of_lines(b"".join(lines)) if lines else empty_rows()
+    # What is below 2**53 is whole in a float64.
     worker_and_unit = rows[:, :2]
     is_whole = (worker_and_unit >= 0) & (worker_and_unit == np.floor(worker_and_unit)) & (worker_and_unit < 2**53)
     return rows[is_whole.all(axis=1)]

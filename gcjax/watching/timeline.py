@@ -43,6 +43,7 @@ def measured(
     Returns:
       float64[rows, 6] with the columns `COLUMNS`.
     """
+    # float64[events] each, with NaN as `Event` says; it goes over to all that is computed from it.
     step_numbers, call_time, return_time, local_end, end = np.asarray(events, np.float64).reshape(-1, 5).T
     begin_times = np.concatenate([[begin], end[:-1]])
     interval = end - begin_times

@@ -61,7 +61,7 @@ class Watch:
         if self._is_over or self._num_forks != under_way.num_forks:
             return self._step(*args, **kwargs)
         recorder = self._recorder or self._begin()
-        under_way_here, call_time = under_way.of_this_thread, _clock()
+        under_way_here, call_time = under_way.of_this_thread, _clock()  # seconds
         outer_watch, under_way_here.watch = under_way_here.watch, self
         try:
             output = self._step(*args, **kwargs)
@@ -97,12 +97,13 @@ class Watch:
         """A local part of the step that is under way has returned this."""
         if self._recorder is not None:
             copies = outputs.copied_numbers(output) if outputs.needs_copies else ()
+            # None: it is no step; nobody looks at when it was called.
             self._recorder.put((None, 0.0, outputs, output, copies, _clock()))
 
     def report(self) -> Report:
         """What is known now, of all processes if there is a folder; the steps under way are not waited for."""
         if self._recorder is None or self._num_forks != under_way.num_forks:
-            return Group(1).report()
+            return Group(1).report()  # that no step is known
         self._share()
         self._judge_news()
         return self._group.report()
@@ -166,7 +167,7 @@ class Watch:
         """Gives the new rows to the exchange, and those that it could not take before."""
         assert self._recorder is not None
         with self._lock:
-            rows = self._recorder.rows()
+            rows = self._recorder.rows()  # float64[rows, 6]; with the worker in front [rows, 7]
             new_rows = np.column_stack([np.full(len(rows), self._worker), rows])
             self._unsent = np.concatenate([self._unsent, new_rows])[-MAX_ROWS:]
             if len(self._unsent):
