@@ -58,7 +58,7 @@ def _levels_of_series(
     """The levels of a worker, or of the steps' medians if `worker` is None.
 
     They come from logarithms float64[T] of relative times, NaN where not measured; at each of `changes`, row numbers, a
-    new level begins.
+    new level begins. `num_workers` are tested for being slow, each at so small a part of the significance.
     """
     measured_steps = np.flatnonzero(~np.isnan(log_ratios))
     if not measured_steps.size:

@@ -49,7 +49,7 @@ def statistics(times: StepTimes) -> Statistics:
     has_time = ~np.isnan(times.seconds)
     is_slow = times.seconds > SLOW_RATIO * times.step_median[:, None]
     slow_probability, slow_again_probability = slow_probabilities(is_slow, has_time)
-    ratios_or_nan = _over_median(times.seconds, times)
+    ratios_or_nan = _over_median(times.seconds, times)  # [steps with a median above zero, W]
     ratios = ratios_or_nan[~np.isnan(ratios_or_nan)]
     return Statistics(
         median=float(np.median(times.seconds[has_time])),

@@ -62,8 +62,8 @@ def median_of_rows(values: np.ndarray) -> np.ndarray:
     if not np.isnan(values).any():
         return np.median(values, axis=1)
     sorted_rows = np.sort(values, axis=1)  # NaNs come last
-    # [rows, 1] each; of an odd number of values both are the middle one.
     num_values = np.maximum(np.count_nonzero(~np.isnan(values), axis=1), 1)[:, None]
+    # [rows, 1] both, and equal for an odd number of values.
     lower_middle = np.take_along_axis(sorted_rows, (num_values - 1) // 2, axis=1)
     upper_middle = np.take_along_axis(sorted_rows, num_values // 2, axis=1)
     return (lower_middle + upper_middle)[:, 0] / 2
