@@ -85,7 +85,10 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What the factory makes, with functions that compare by the call of the factory if the arguments allow it."""
+        """What the factory makes, with functions that compare by the call of the factory if the arguments allow it.
+
+        They do not if one may change or is being traced. The type of floats tells calls with 64-bit types from others.
+        """
         unchanging_args = map(_copy_of_array, args)
         unchanging_kwargs = {name: _copy_of_array(value) for name, value in kwargs.items()}
         result = factory(*unchanging_args, **unchanging_kwargs)

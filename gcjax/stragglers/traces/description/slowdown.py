@@ -46,7 +46,10 @@ class Slowdown(NamedTuple):
 
 
 def slowdown(times: StepTimes) -> Slowdown:
-    """What the job takes, and would take if some workers took the median of each step, in seconds and as ratios."""
+    """What the job takes, and would take if some workers took the median of each step, in seconds and as ratios.
+
+    Ratios are to the seconds with all at the median; NaN if these are 0.
+    """
     total_seconds, ideal_seconds = float(times.step_longest.sum()), float(times.step_median.sum())
     excess = np.fmax(times.seconds - times.step_median[:, None], 0)  # [T, W], over the median
     excess_of_worker = excess.sum(axis=0)  # [W]

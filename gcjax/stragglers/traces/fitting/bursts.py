@@ -180,6 +180,7 @@ def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
     likelihoods_and_bursts = []  # (log-likelihood, parameters)
     for window in range(max(longest_burst, widest_window - _NUM_WINDOWS + 1), widest_window + 1):
         history = burst_history(is_slow, window)
+        # The least bound that the pattern allows.
         most_in_window = max(int((history.num_in_window + history.num_begun).max()), 1)
         for max_slow in range(most_in_window, min(most_in_window + _NUM_MAX_SLOW, num_workers + 1)):
             with_any_probability = BurstParameters(longest_burst, window, max_slow, probability=0.5)
