@@ -20,7 +20,10 @@ def max_over_runs(count: jax.Array) -> jax.Array:
 
 @max_over_runs.def_vmap
 def _max_over_batch(axis_size: int, in_batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
-    """The rule of `max_over_runs` for vmap: (the count, whether it differs between runs), which it never does."""
+    """The rule of `max_over_runs` for vmap: (the count, whether it differs between runs), which it never does.
+
+    The largest count goes through `max_over_runs` again, for a vmap around this one.
+    """
     del axis_size
     (is_count_batched,) = in_batched
     differs_between_runs = False

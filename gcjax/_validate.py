@@ -119,7 +119,7 @@ def rng_key(value: Any) -> Any:
 
 
 def optimizer(name: str, value: Any) -> Any:
-    """Checks that a value is an optax optimizer, by its two functions, and returns it unchanged."""
+    """Returns `value` if it is an optax optimizer, which is seen by its two functions, or raises `ValueError`."""
     has_functions = callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
     if not has_functions:
         hint = " Was the factory called?" if callable(value) else ""

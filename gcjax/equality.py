@@ -38,7 +38,11 @@ class PureFunction:
     """
 
     def __init__(self, function: Callable[..., Any], compared_by: Hashable, arguments_compare_by_value: bool) -> None:
-        """Wraps a function; it compares by `compared_by`: its factory, the factory's arguments, and its path."""
+        """Wraps a function; it compares by `compared_by`: its factory, the factory's arguments, and its path.
+
+        The path leads from what the factory returned to the function. `arguments_compare_by_value`: whether all of the
+        factory's do.
+        """
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
@@ -145,7 +149,10 @@ def _copy_of_array(value: Any) -> Any:
 
 
 def _equals_only_itself(value: Any) -> bool:
-    """Whether a value is a function that equals no other: defined in another one, of an object, or a partial."""
+    """Whether a value is a function that equals no other: defined in another one, of an object, or a partial.
+
+    A `PureFunction` counts as one if its factory was given one.
+    """
     if isinstance(value, PureFunction):
         return not value.arguments_compare_by_value
     if inspect.ismethod(value):

@@ -106,7 +106,7 @@ class Network(NamedTuple):
         return self.latency + (self.download if self.server is None else jnp.maximum(self.download, self.server))
 
     def arrivals_at_server(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
-        """float[W] seconds: when messages have arrived at the server.
+        """float[W] seconds: when messages have arrived at the server and been served; none waits for another's service.
 
         Args:
           ready: float[W] seconds, when each worker begins to send; inf if it does not.
@@ -212,7 +212,7 @@ class Links(NamedTuple):
     servers: "Links | Network | None" = None
 
     def network_for(self, params: Any) -> Network:
-        """The network for a model, whose transfers take its size over the bandwidths, in seconds.
+        """The network for a model, whose transfers take its size over the bandwidths, in seconds: 0 for those of inf.
 
         Args:
           params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.

@@ -71,7 +71,7 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
         if STAGE in part.column_names:
             stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows)).tolist())
         num_rows += part.num_rows
-    num_stages = max(1, len(stages))
+    num_stages = max(1, len(stages))  # 1 without a column of stages
     return _trace_of_cell_sums(path, _cell_sums_of_all_parts(cell_sums_of_parts), num_rows, num_stages)
 
 

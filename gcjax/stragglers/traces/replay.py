@@ -206,7 +206,10 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
 
 
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
-    """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state."""
+    """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state.
+
+    `position_in_order` is int32[], where all workers are at the same row, or int32[W].
+    """
     del rng_key
     row = state.row_order[state.position_in_order]
     is_shared = state.position_in_order.ndim == 0  # then a whole row is copied first, which is faster

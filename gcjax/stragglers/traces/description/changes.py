@@ -132,7 +132,8 @@ def _noise_of_means(scores: np.ndarray) -> np.ndarray:
     """float64[...]: the standard deviation of a mean of n scores float64[n, ...], times the root of n.
 
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
-    v (1 - r^2), v the variance of a score, and the variance of a mean is v (1 + r) / (1 - r) / n.
+    v (1 - r^2), v the variance of a score, and the variance of a mean is v (1 + r) / (1 - r) / n. An r below 0 is taken
+    for 0, one above 0.6 for 0.6, and a deviation below 0.1 for 0.1.
     """
     semivariance_1, semivariance_2 = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
     neighbour_correlation = np.clip(semivariance_2 / np.maximum(semivariance_1, 1e-12) - 1, 0, _MAX_CORRELATION)

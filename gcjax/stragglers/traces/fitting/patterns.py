@@ -55,7 +55,10 @@ def slow_threshold(seconds: np.ndarray) -> float:
 
 
 def speed_groups(seconds: np.ndarray) -> SpeedGroups:
-    """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
+    """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured: a threshold and two medians.
+
+    If all times are equal, all are fast: the threshold is inf, and the slow median that of the fast.
+    """
     threshold_seconds = slow_threshold(seconds)
     is_slow = seconds > threshold_seconds
     fast_median = float(np.nanmedian(np.where(is_slow, np.nan, seconds)))
