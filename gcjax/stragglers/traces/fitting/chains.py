@@ -109,7 +109,8 @@ def _forward(
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """P(slow | steps before) of the next step; and of this one (P(slow | steps before), P(slow | steps until now)).
 
-        All float[W]. The logarithm of slow over fast density is added to that of the odds of being slow (Bayes).
+        All float[W]. P(slow | steps before) is clipped, so that its odds are finite; to their logarithm that of slow
+        over fast density is added (Bayes).
         """
         slow_given_past = slow_given_past.clip(_CERTAIN, 1 - _CERTAIN)
         slow_given_past_and_now = jax.nn.sigmoid(
@@ -139,7 +140,8 @@ def _forward_and_backward(
     ) -> tuple[jax.Array, Any]:
         """P(slow | all steps); and (the same, P(slow now and in the next step | all steps)), all float[W].
 
-        From P(slow | all steps) of the next step, and (its P(slow | steps before), P(slow | steps until now)).
+        From P(slow | all steps) of the next step, and its P(slow | steps before) with P(slow | steps until now) of this
+        one. By rounding they could be above 1.
         """
         next_slow_given_past, slow_given_past_and_now = probabilities
         stayed_given_all = slow_given_past_and_now * persistence * next_slow_given_all / next_slow_given_past
