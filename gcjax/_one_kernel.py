@@ -53,7 +53,8 @@ def tracing_whole_program(is_whole_program: bool) -> Iterator[None]:
 def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any], Any], state: Any) -> Any:
     """`jax.lax.while_loop(has_turn, step, state)`; on a CPU as one kernel, if the operations allow that.
 
-    Under vmap it is compiled as always, since there are scatters in it then; and outside of `tracing_whole_program`.
+    Under vmap it is compiled as always, since there are scatters in it then; and outside of `tracing_whole_program`. A
+    call is marked for it with JAX 0.10 only.
 
     Args:
       has_turn: `state -> bool[]`, whether there is another turn.
@@ -71,7 +72,7 @@ def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any
     run: Callable[..., list[jax.Array]] = jax.jit(
         lambda constants, leaves: jax.core.eval_jaxpr(program.jaxpr, constants, *leaves)
     )
-    outer_loop, *others = _operations(program.jaxpr)
+    outer_loop, *others = _operations(program.jaxpr)  # names, also of what is done inside of the loop
     if outer_loop == "while" and _POSSIBLE.issuperset(others):
         run = _marked(run)
     return jax.tree.unflatten(jax.tree.structure(result_shapes), run(program.consts, jax.tree.leaves(state)))
@@ -88,7 +89,10 @@ def _marked(run: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array
 
     @marked.def_vmap
     def under_vmap(axis_size: int, in_batched: Any, constants: Any, leaves: Any) -> tuple[list[jax.Array], list[bool]]:
-        """The rule for vmap: the function without a mark; all results differ between the runs of the batch."""
+        """The rule for vmap: results without a mark, and True for each, as all differ between the runs of the batch.
+
+        `in_batched` says of each constant and leaf whether it has a leading axis of `axis_size` runs.
+        """
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(in_batched))
         results = jax.vmap(run, in_axes=axes, axis_size=axis_size)(constants, leaves)
         return results, [True] * len(results)

@@ -20,7 +20,10 @@ def max_over_runs(count: jax.Array) -> jax.Array:
 
 @max_over_runs.def_vmap
 def _max_over_batch(axis_size: int, in_batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
-    """The rule of `max_over_runs` for vmap: (the count, whether it differs between runs), which it never does."""
+    """The rule of `max_over_runs` for vmap: (the count, whether it differs between runs), which it never does.
+
+    The largest count goes through `max_over_runs` again, for a vmap around this one.
+    """
     del axis_size
     (is_count_batched,) = in_batched
     differs_between_runs = False
@@ -54,8 +57,9 @@ def _select_active_in_batch(
         return x if is_batched else jnp.broadcast_to(x, (num_runs, *jnp.shape(x)))
 
     def select_leaf(new: jax.Array, is_new_batched: bool, old: jax.Array, is_old_batched: bool) -> jax.Array:
-        """The new leaf for active runs, the old one for the others."""
+        """[runs, ...]: the new leaf for active runs, the old one for the others."""
         num_axes_of_one_run = max(new.ndim - is_new_batched, old.ndim - is_old_batched)
+        # [runs, 1, ...]
         is_run_active = with_runs_axis(is_active, is_active_batched).reshape(-1, *(1,) * num_axes_of_one_run)
         return jnp.where(is_run_active, with_runs_axis(new, is_new_batched), with_runs_axis(old, is_old_batched))
 
@@ -72,7 +76,7 @@ def run_if(flag: jax.Array, step: Callable[[Any], Any], state: Any) -> Any:
     """
 
     def turn(carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
-        """The only turn: no flag is true afterwards."""
+        """The only turn, on (flag, 0 or 1; state): the flag is 0 afterwards, and so there is no other."""
         return jnp.zeros_like(carry[0]), step(carry[1])
 
     initial = max_over_runs(flag.astype(jnp.int32)), state

@@ -91,7 +91,7 @@ def probability(name: str, value: Any) -> Any:
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
-    """Returns `value` if it is one of the options, or raises `ValueError` with the nearest of them."""
+    """Returns `value` if it is one of the options, or raises `ValueError` with all of them, and a similar one."""
     options = sorted(options)
     if value in options:
         return value
@@ -108,7 +108,7 @@ def boolean(name: str, value: Any) -> bool:
 
 
 def rng_key(value: Any) -> Any:
-    """Checks that a value is one JAX random key, of the new kind or the old, and returns it unchanged."""
+    """Checks that a value is one JAX random key, of the new kind or the old (uint32[n]), and returns it unchanged."""
     dtype, shape = getattr(value, "dtype", None), np.shape(value) if hasattr(value, "dtype") else None
     is_typed_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
     is_raw_key = dtype == np.uint32 and shape is not None and len(shape) == 1
@@ -119,7 +119,7 @@ def rng_key(value: Any) -> Any:
 
 
 def optimizer(name: str, value: Any) -> Any:
-    """Checks that a value is an optax optimizer, by its two functions, and returns it unchanged."""
+    """Returns `value` if it is an optax optimizer, which is seen by its two functions, or raises `ValueError`."""
     has_functions = callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
     if not has_functions:
         hint = " Was the factory called?" if callable(value) else ""
@@ -139,7 +139,8 @@ def optional_optimizers(**values: Any) -> None:
 def durations(value: Any) -> Any:
     """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array.
 
-    Types of 16 bits or less, in which times soon stop to grow, become float32.
+    Types of 16 bits or less, in which times soon stop to grow, become float32. Of a traced array only the shape and the
+    type are checked. Raises `ValueError`.
     """
     if not is_traced(value):
         try:

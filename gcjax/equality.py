@@ -38,7 +38,11 @@ class PureFunction:
     """
 
     def __init__(self, function: Callable[..., Any], compared_by: Hashable, arguments_compare_by_value: bool) -> None:
-        """Wraps a function; it compares by `compared_by`: its factory, the factory's arguments, and its path."""
+        """Wraps a function; it compares by `compared_by`: its factory, the factory's arguments, and its path.
+
+        The path leads from what the factory returned to the function. `arguments_compare_by_value`: whether all of the
+        factory's do.
+        """
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
@@ -85,7 +89,10 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What the factory makes, with functions that compare by the call of the factory if the arguments allow it."""
+        """What the factory makes, with functions that compare by the call of the factory if the arguments allow it.
+
+        They do not if one may change or is being traced. The type of floats tells calls with 64-bit types from others.
+        """
         unchanging_args = map(_copy_of_array, args)
         unchanging_kwargs = {name: _copy_of_array(value) for name, value in kwargs.items()}
         result = factory(*unchanging_args, **unchanging_kwargs)
@@ -142,7 +149,10 @@ def _copy_of_array(value: Any) -> Any:
 
 
 def _equals_only_itself(value: Any) -> bool:
-    """Whether a value is a function that equals no other: defined in another one, of an object, or a partial."""
+    """Whether a value is a function that equals no other: defined in another one, of an object, or a partial.
+
+    A `PureFunction` counts as one if its factory was given one.
+    """
     if isinstance(value, PureFunction):
         return not value.arguments_compare_by_value
     if inspect.ismethod(value):

@@ -52,7 +52,10 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def _descriptor_with_lock(file: Path) -> int:
-    """A descriptor of the file, opened anew (and made if it is not there), with the lock on it; or `HeldError`."""
+    """A descriptor of the file, opened anew (and made if it is not there), with the lock on it; or `HeldError`.
+
+    Tries again if the file was deleted between opening and locking: the lock would be on one that nobody else finds.
+    """
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=0o666)
         try:

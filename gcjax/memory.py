@@ -28,7 +28,7 @@ def available_bytes() -> int:
 
 @functools.cache
 def machine_bytes() -> int:
-    """Bytes of the machine, or of the container if it has fewer; read once."""
+    """Bytes of memory of the machine, or the limit of the container if that is less; read once."""
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
     return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit

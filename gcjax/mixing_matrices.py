@@ -18,12 +18,15 @@ _ROUNDING = 1e-6
 
 
 def ring(num_workers: int) -> np.ndarray:
-    """bool[1, W, W]: each worker has the next and the previous one as neighbours."""
+    """bool[1, W, W], one turn: each worker has the next and the previous one as neighbours."""
     return _undirected(num_workers, [(w, (w + 1) % num_workers) for w in range(num_workers)])
 
 
 def torus(num_workers: int) -> np.ndarray:
-    """bool[1, W, W], who hears whom: workers on a grid as square as W allows, whose rows and columns are rings."""
+    """bool[1, W, W], one turn: neighbours on a grid of workers as square as W allows, whose rows and columns are rings.
+
+    With a prime W it is one ring: along its one row, and each column pairs a worker with itself, which is left out.
+    """
     num_rows = max(n for n in range(1, int(num_workers**0.5) + 1) if num_workers % n == 0)
     grid = np.arange(num_workers).reshape(num_rows, -1)
     pairs_along_axes = [zip(grid.ravel(), np.roll(grid, -1, axis).ravel(), strict=True) for axis in (0, 1)]
@@ -31,25 +34,25 @@ def torus(num_workers: int) -> np.ndarray:
 
 
 def complete(num_workers: int) -> np.ndarray:
-    """bool[1, W, W]: everybody is a neighbour of everybody."""
+    """bool[1, W, W], one turn: everybody is a neighbour of everybody else."""
     return ~np.eye(num_workers, dtype=bool)[None]
 
 
 def bipartite(num_workers: int) -> np.ndarray:
-    """bool[1, W, W]: workers with even numbers are neighbours of those with odd ones."""
+    """bool[1, W, W], one turn: workers with even numbers are neighbours of those with odd ones."""
     is_odd = np.arange(num_workers) % 2 == 1
     return (is_odd[:, None] != is_odd)[None]
 
 
 def exponential(num_workers: int) -> np.ndarray:
-    """bool[1, W, W]: worker w hears those that are 1, 2, 4, ... before it, and is heard by those as far behind it."""
+    """bool[1, W, W], one turn: worker w (row) hears those 1, 2, 4, ... before it; those as far after it hear it."""
     return np.asarray(one_peer_exponential(num_workers).any(axis=0, keepdims=True))
 
 
 def one_peer_exponential(num_workers: int) -> np.ndarray:
-    """bool[turns, W, W], who hears whom in each turn: as `exponential`, one distance 2^p after the other.
+    """bool[turns, W, W], who (row) hears whom in each turn: as `exponential`, one distance 2^p after the other.
 
-    There are ceil(log2(W)) turns, 1 at least.
+    There are ceil(log2(W)) turns, 1 at least, in which one worker hears nobody.
     """
     workers = np.arange(num_workers)
     distances = [1 << p for p in range(max(1, (num_workers - 1).bit_length()))]
@@ -66,7 +69,7 @@ GRAPHS: dict[str, Callable[[int], np.ndarray]] = {
     "ring": ring,
     "torus": torus,
 }
-"""`num_workers -> bool[turns, W, W]`, whether worker w (row) hears worker v (column)."""
+"""`num_workers -> bool[turns, W, W]`, whether worker w (row) hears worker v (column); nobody hears itself."""
 
 
 def metropolis_weights(graph: Any) -> np.ndarray:
@@ -104,6 +107,8 @@ def metropolis_weights(graph: Any) -> np.ndarray:
 def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) -> np.ndarray:
     """float64[turns, W, W]: the matrices that are meant by a name of `GRAPHS`, or by float[W, W] or float[turns, W, W].
 
+    By each, worker w (row) takes the share M[w, v] of the parameters of worker v (column).
+
     Args:
       mixing: of a protocol.
       num_workers: W.
@@ -130,7 +135,7 @@ def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) 
 
 
 def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = False) -> np.ndarray:
-    """bool[W, W]: who is a neighbour of whom.
+    """bool[W, W]: who is a neighbour of whom; nobody is one of itself.
 
     Args:
       graph: a name of `GRAPHS`, or bool[W, W], or an undirected `networkx.Graph`.
@@ -141,8 +146,10 @@ def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = Fal
       ValueError: if there is no such graph, or it is directed, or of other workers, or not bipartite.
     """
     if isinstance(graph, str):
+        # In any of the turns of bool[turns, W, W], which have no True on their diagonals.
         neighbours = np.asarray(GRAPHS[_validate.choice("graph", graph, GRAPHS)](num_workers).any(axis=0))
     else:
+        # It reads all of these kinds, and refuses directed ones; a worker has a weight for itself, too.
         neighbours = metropolis_weights(graph) > 0
         np.fill_diagonal(neighbours, val=False)
     is_symmetric = neighbours.shape == (num_workers, num_workers) and np.array_equal(neighbours, neighbours.T)
@@ -166,20 +173,20 @@ def iterations_ahead(hears: np.ndarray) -> np.ndarray:
     undirected graph it is the distance of v and w. `UNBOUNDED` if w never waits for v, nor for somebody who does.
 
     Args:
-      hears: bool[turns, W, W], whether w hears v after such an iteration.
+      hears: bool[turns, W, W], whether w (row) hears v (column) after an iteration of this turn.
     """
     from scipy.sparse import csr_array
 
     num_turns, num_workers = hears.shape[:2]
     itself = np.eye(num_workers, dtype=bool)
-    is_heard_by = [csr_array((hears_now | itself).T.astype(np.float32)) for hears_now in hears]
+    is_heard_by = [csr_array((hears_now | itself).T.astype(np.float32)) for hears_now in hears]  # [v, w] of each turn
     ahead = np.full(hears.shape, UNBOUNDED)
     for turn in range(num_turns):
         ahead_after_turn = ahead[turn].T  # [v, w], a view
         is_awaited, hops, hops_without_change = itself, 0, 0  # bool[v, w]: whether w waits for v within so many hops
         ahead_after_turn[itself] = 0
         while hops_without_change < num_turns:
-            hops += 1
+            hops += 1  # w waits for v if it waits for somebody who heard v one iteration further back
             was_awaited = is_awaited
             is_awaited = is_heard_by[(turn - hops) % num_turns] @ was_awaited.astype(np.float32) > 0
             ahead_after_turn[is_awaited & ~was_awaited] = hops
@@ -189,7 +196,10 @@ def iterations_ahead(hears: np.ndarray) -> np.ndarray:
 
 
 def _undirected(num_workers: int, pairs: Any) -> np.ndarray:
-    """bool[1, W, W]: whether two workers are one of the pairs; nobody is a neighbour of itself."""
+    """bool[1, W, W], one turn: whether two workers are one of the pairs, in either order.
+
+    Nobody is a neighbour of itself: a pair of a worker with itself sets False.
+    """
     neighbours = np.zeros((num_workers, num_workers), bool)
     for worker, other_worker in pairs:
         neighbours[worker, other_worker] = neighbours[other_worker, worker] = worker != other_worker
@@ -199,7 +209,8 @@ def _undirected(num_workers: int, pairs: Any) -> np.ndarray:
 def _neighbour_weights(hears: np.ndarray) -> np.ndarray:
     """float64[W, W]: Metropolis weights; of a directed graph where everybody hears as many, equal ones.
 
-    `hears bool[W, W]` has no entry on its diagonal.
+    `hears bool[W, W]`, whether w (row) hears v, has no True on its diagonal; that of the weights has what is missing
+    to 1.
     """
     degree = hears.sum(axis=1)
     weights = np.where(hears, 1 / (1 + np.maximum(degree[:, None], degree)), 0)
@@ -214,7 +225,7 @@ def _is_bipartite(neighbours: np.ndarray) -> bool:
 
 
 def _check_sums(rows_or_columns: str, purpose: str, sums: np.ndarray) -> None:
-    """Raises a `ValueError` unless the sums over all rows, or over all columns, are 1."""
+    """Raises a `ValueError` unless the sums float64[turns, W] of all rows, or of all columns, are 1."""
     if (np.abs(sums - 1) > _ROUNDING).any():
         raise ValueError(
             f"the {rows_or_columns} of mixing must add up to 1, so that {purpose}; some add up to {sums.max():g}, "

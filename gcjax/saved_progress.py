@@ -38,7 +38,10 @@ class SavedProgress:
         self._goes_no_further = True
 
     def lost_work_text(self) -> str:
-        """What is kept and what is lost if the process ends now, as the end of a sentence."""
+        """What is kept and what is lost if the process ends now, as the end of a sentence.
+
+        Kept is the last step whose checkpoint is whole on the disk, of those that this run has written or restored.
+        """
         time_of_step = dict(self._checkpoint_times)  # a copy, as the other thread may go on
         last_saved_step = max(time_of_step.keys() & set(self._saved_steps()), default=None)
         if last_saved_step is None:

@@ -18,7 +18,10 @@ def named_tuple_text(value: Any, *notes: str) -> str:
 
 
 def _field_text(value: Any) -> str:
-    """An array as "float32[3, 4]"; of other trees how many arrays and numbers they have; all else as it is."""
+    """An array as "float32[3, 4]"; named tuples, and dicts of arrays, by their fields or keys.
+
+    Of other trees how many arrays and numbers they have; what has no arrays as Python prints it.
+    """
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

@@ -73,7 +73,7 @@ class Absences(NamedTuple):
             raise ValueError(f"absences must be of the {num_workers} workers; got {leave.shape[0]} rows, one for each.")
         if not _validate.is_traced(leave) and not _validate.is_traced(join):
             _check_order(np.asarray(leave), np.asarray(join))
-        padding_rows = (0, num_workers - leave.shape[0]), (0, 0)
+        padding_rows = (0, num_workers - leave.shape[0]), (0, 0)  # of inf, for workers that are always there
         return Absences(*(jnp.pad(times, padding_rows, constant_values=jnp.inf) for times in (leave, join)))
 
     @property
@@ -82,7 +82,10 @@ class Absences(NamedTuple):
         return ~(self.leave == 0).any(axis=1)
 
     def changes(self) -> Changes:
-        """Who leaves and who joins after the beginning, in the order of time; what does not happen is last, at inf."""
+        """Who leaves and who joins after the beginning, in the order of time; what does not happen is last, at inf.
+
+        Arrays [2 W M + 1] for M absences a worker: W M times of leaving, as many of joining, and one more that is inf.
+        """
         num_workers, max_absences = self.leave.shape
         leave_later = jnp.where(self.leave == 0, jnp.inf, self.leave)  # inf for who is away at the beginning
         leave_times = leave_later.ravel()
@@ -92,7 +95,7 @@ class Absences(NamedTuple):
         worker_of_absence = jnp.repeat(jnp.arange(num_workers, dtype=jnp.int32), max_absences)
         worker = jnp.concatenate([worker_of_absence, worker_of_absence, jnp.zeros(1, jnp.int32)])
         joins = jnp.arange(time.size) >= worker_of_absence.size
-        event_order = jnp.lexsort((worker, ~joins, time))
+        event_order = jnp.lexsort((worker, ~joins, time))  # by time; at one time joins first, then by worker
         return Changes(time[event_order], worker[event_order], joins[event_order])
 
     def memberships(self, schedule: "Schedule") -> "tuple[Membership, ...]":
@@ -100,6 +103,10 @@ class Absences(NamedTuple):
 
         Args:
           schedule: of one run with these absences; its times are of the type in which they were simulated.
+
+        Returns:
+          In the order of time: who is there at the beginning "joined" at 0 s, and then each change "left", or "joined"
+          for a worker that was not there before, else "came back".
         """
         from gcjax.protocols.conformance.memberships import Membership
 
@@ -132,6 +139,7 @@ class RandomAbsences(NamedTuple):
         """Draws the absences of W = `num_workers` workers, times in seconds; all are there at the beginning."""
         dtype = jnp.result_type(float)
         mean_present_and_away = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
+        # Of each worker and absence: how long it is there before, and then away.
         lengths = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * mean_present_and_away
         lengths = lengths.reshape(num_workers, -1)  # there, away, there, ...
         # Each long enough to change the times after it, which are sums.
@@ -168,7 +176,7 @@ def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[f
         times_of_worker.setdefault(_validate.integer("a worker of absences", worker), []).append(leave_and_join)
     num_rows = max(times_of_worker, default=-1) + 1
     max_absences = max(map(len, times_of_worker.values()), default=0)
-    table = np.full((num_rows, max_absences, 2), np.inf)
+    table = np.full((num_rows, max_absences, 2), np.inf)  # (leave, join); inf for absences that there are not
     for worker, times in times_of_worker.items():
         table[worker, : len(times)] = [[_seconds("leave", begin), _seconds("join", end)] for begin, end in times]
         if not np.isfinite(table[worker, : len(times), 0]).all():
@@ -203,6 +211,7 @@ def _seconds(name: str, value: Any) -> float:
 
 def _check_order(leave: np.ndarray, join: np.ndarray) -> None:
     """Raises `ValueError` unless each worker leaves, joins, leaves, ... at times that are each after the one before."""
+    # float[W, 2 M], M absences: leave, join, leave, ...; those that there are not are inf.
     alternating_times = np.stack([leave, join], axis=-1).reshape(leave.shape[0], 2 * leave.shape[1])
     is_later = (alternating_times[:, 1:] > alternating_times[:, :-1]) | np.isposinf(alternating_times[:, 1:])
     is_valid_worker = is_later.all(axis=1) & (alternating_times >= 0).all(axis=1)

@@ -88,7 +88,7 @@ def _sample_units(
     """float[T, W]: the times of T units in their order, each with a key of its own."""
 
     def sample_unit(state: Any, unit: jax.Array) -> tuple[Any, jax.Array]:
-        """One unit: its seconds float[W], and the next state of the model."""
+        """The next state of the model, and the seconds float[W] of a unit, the number of which is in its key."""
         seconds, state = sample(state, jax.random.fold_in(rng_key, unit))
         return state, seconds
 

@@ -100,7 +100,7 @@ def bursty(
         _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
         counts = {"max_burst_length": burst, "window": window, "max_slow": max_slow, "period": period}
         return _State(
-            rounds_since_slow=jnp.full(num_workers, window, jnp.int32),
+            rounds_since_slow=jnp.full(num_workers, window, jnp.int32),  # so that everybody may begin a burst
             rounds_left=jnp.zeros(num_workers, jnp.int32),
             is_slow=jnp.zeros(num_workers, bool),
             unit=jnp.zeros((), jnp.int32),
@@ -123,9 +123,9 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
       max_slow: λ, workers.
     """
     slow = np.asarray(slow, bool)
-    for begin in range(max(len(slow) - window, 0) + 1):
+    for begin in range(max(len(slow) - window, 0) + 1):  # a pattern that is shorter is one window
         window_slow = slow[begin : begin + window]
-        slow_rounds = [np.flatnonzero(column) for column in window_slow.T if column.any()]
+        slow_rounds = [np.flatnonzero(column) for column in window_slow.T if column.any()]  # of each slow worker
         if len(slow_rounds) > max_slow or any(rounds[-1] - rounds[0] >= burst for rounds in slow_rounds):
             return False
     return True
@@ -134,7 +134,8 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
 def _next_round(state: _State, rng_key: jax.Array) -> _State:
     """The state in the next round: who begins a burst, and who is slow.
 
-    Its arrays are [W]: how many rounds of a burst are left, and the rounds since a worker was slow, `window` at most.
+    Its arrays are [W]: how many rounds of a burst are left after this one, and the rounds since a worker was slow, 0 if
+    it is, `window` at most.
     """
     begin_key, order_key, length_key = jax.random.split(rng_key, 3)
     workers_shape = state.rounds_since_slow.shape

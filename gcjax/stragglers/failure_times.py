@@ -59,7 +59,10 @@ class _Failing:
     who_fails: Callable[[FailureState, jax.Array], jax.Array]
 
     def __call__(self, state: FailureState, rng_key: jax.Array) -> tuple[jax.Array, FailureState]:
-        """Seconds float[W] of the inner model's next unit, inf for workers that fail; the next state."""
+        """Seconds float[W] of the inner model's next unit, inf for workers that fail; the next state.
+
+        Who is chosen by `who_fails` fails from its onset on; if failures last, also who failed in the unit before.
+        """
         seconds, model_state = self.sample_model(state.model_state, rng_key)
         failed = (state.unit >= state.onset) & self.who_fails(state, state.failure_parameters)
         failed |= state.forever & state.failed_before
@@ -95,7 +98,10 @@ def failing(
     _validate.whole("period", period, minimum=1)
 
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
-        """Nobody has failed; each worker's onset is drawn."""
+        """The state before the first unit: nobody has failed.
+
+        Each worker's onset is drawn from `onset` up to and including `latest`, which is `onset` if none is to be drawn.
+        """
         model_key, onset_key, rng_key = jax.random.split(rng_key, 3)
         earliest_of_worker, latest_of_worker = (
             per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest)
@@ -115,7 +121,10 @@ def failing(
 
 
 def check_range(name: str, low: Any, high_name: str, high: Any) -> None:
-    """Checks that two numbers (or arrays) are whole and, unless they are traced, that `low` is not above `high`."""
+    """Checks that two numbers (or arrays) are whole and, unless they are traced, that `low` is not above `high`.
+
+    Raises `ValueError` with their names.
+    """
     _validate.whole(name, low)
     _validate.whole(high_name, high)
     if not _validate.is_traced(low) and not _validate.is_traced(high) and np.any(np.asarray(low) > np.asarray(high)):

@@ -126,6 +126,7 @@ def _random_workers_fail(state: FailureState, count_range: jax.Array) -> jax.Arr
     rng_key = jax.random.fold_in(state.rng_key, jnp.where(state.forever, 0, state.round))
     count_key, order_key = jax.random.split(rng_key)
     count = jax.random.randint(count_key, (), count_range[0], count_range[1] + 1, jnp.int32)
+    # Of the numbers 0 to W - 1, which are in a random order, `count` are below `count`.
     return jax.random.permutation(order_key, jnp.arange(state.failed_before.size, dtype=jnp.int32)) < count
 
 

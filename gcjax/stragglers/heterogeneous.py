@@ -45,7 +45,7 @@ def _with_operation(
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        """The model's state, and each worker's value."""
+        """The model's state, and each worker's value float[W]: `neutral` for those not among `workers` (None: all)."""
         values = per_worker(name, value, num_workers)
         if workers is not None:
             values = jnp.where(worker_mask(workers, num_workers), values, neutral)
@@ -68,7 +68,10 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
-        """The time of a unit of each worker, as the state of `constant`."""
+        """The seconds of a unit of each worker, float[W], as the state of `constant`; those of `model`'s first unit.
+
+        If `inverse`, these are taken for units a second.
+        """
         init_key, sample_key = jax.random.split(rng_key)
         first_unit_seconds, _ = model.sample(model.init(init_key, num_workers), sample_key)
         return {"seconds": 1 / first_unit_seconds if inverse else first_unit_seconds}

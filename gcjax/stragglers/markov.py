@@ -76,7 +76,7 @@ def markov(
     base_model = base if isinstance(base, StragglerModel) else constant(seconds=base)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        """The stationary state: each worker is slow with P(slow)."""
+        """The state before the first unit, stationary: each worker is slow with P(slow); parameters are float[W]."""
         base_key, chain_key = jax.random.split(rng_key)
         slow_probability = per_worker("probability", probability, num_workers)
         persistences = per_worker("persistence", persistence, num_workers)
@@ -92,7 +92,7 @@ def markov(
 
 
 def _enter_probability(probability: jax.Array, persistence: jax.Array) -> jax.Array:
-    """P(slow | fast before), by the balance of those who turn slow and those who recover."""
+    """float[W]: P(slow | fast before), by the balance of those who turn slow and those who recover; 0 if never fast."""
     fast_probability = 1 - probability
     recovering = probability * (1 - persistence)  # the share of workers that recover in a unit; as many turn slow
     is_ever_fast = fast_probability > 0

@@ -53,7 +53,11 @@ class Network(NamedTuple):
     servers: "Network | None" = None
 
     def validated(self, num_workers: int | None = None) -> "Network":
-        """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
+        """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker.
+
+        `num_workers` is W; how many values there are is not checked if it is None. The network between servers, whose
+        workers are the groups, is checked by itself.
+        """
         of_workers = self._replace(servers=None)._asdict()
         given_values = {name: value for name, value in of_workers.items() if value is not None or name not in OPTIONAL}
         network = self._replace(**{name: _valid_seconds(name, value) for name, value in given_values.items()})
@@ -75,7 +79,7 @@ class Network(NamedTuple):
         return self
 
     def with_smaller_messages(self, share: float | np.ndarray) -> "Network":
-        """The network where a message towards the server has this share of its size; the parameters are as large.
+        """The network where a message towards the server has this share of its size; parameters stay as large.
 
         Args:
           share: a number, or float[W], one a worker.
@@ -102,7 +106,7 @@ class Network(NamedTuple):
         return self.latency + (self.download if self.server is None else jnp.maximum(self.download, self.server))
 
     def arrivals_at_server(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
-        """float[W] seconds: when messages have arrived at the server.
+        """float[W] seconds: when messages have arrived at the server and been served; none waits for another's service.
 
         Args:
           ready: float[W] seconds, when each worker begins to send; inf if it does not.
@@ -135,12 +139,12 @@ class Network(NamedTuple):
         """float[W]: when messages arrive that the workers begin to send at `ready float[W]`.
 
         Args:
-          ready: float[W], seconds.
+          ready: float[W], seconds; inf for a worker that sends nothing.
           size: of each message, in full gradients.
           link_seconds: that a full gradient takes on each worker's own link.
           server_seconds: that it takes on the server's link, which all share; None where nothing is shared.
         """
-        size, link_seconds, latency = (
+        size, link_seconds, latency = (  # float[W] each
             jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link_seconds, self.latency)
         )
         if server_seconds is None:
@@ -208,7 +212,7 @@ class Links(NamedTuple):
     servers: "Links | Network | None" = None
 
     def network_for(self, params: Any) -> Network:
-        """The network for a model, whose transfers take its size over the bandwidths, in seconds.
+        """The network for a model, whose transfers take its size over the bandwidths, in seconds: 0 for those of inf.
 
         Args:
           params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.

@@ -45,7 +45,10 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
     """
 
     def to_next_event(_: int, state: _LinkState) -> _LinkState:
-        """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same."""
+        """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same.
+
+        `ready`, `size_left` and the other arrays are float[W]; once nothing happens any more, the state stays as it is.
+        """
         is_unfinished = (state.size_left > 0) & jnp.isfinite(ready)
         is_sending = is_unfinished & (ready <= state.time)
         unit_size_seconds = shared_seconds(is_sending, link_seconds, server_seconds)  # [W], at the present rates
@@ -54,6 +57,7 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
         # inf if all transfers are done, or those that are left never begin.
         next_time = jnp.minimum(end_if_rate_stays.min(), begin_times.min())
         is_done = is_sending & (end_if_rate_stays <= next_time)
+        # On a link that takes no time, all of it.
         size_moved = jnp.where(
             unit_size_seconds > 0,
             (next_time - state.time) / jnp.where(unit_size_seconds > 0, unit_size_seconds, 1),

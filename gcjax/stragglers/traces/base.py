@@ -120,7 +120,7 @@ def trace_of_rows(
     has_row[cell_of_row] = True
 
     def by_step_and_worker(seconds_of_row: np.ndarray) -> np.ndarray:
-        """float64[T, W]: NaN where there is no row; of several rows for a cell the last one counts."""
+        """float64[T, W] of float64[rows]: NaN where there is no row; of several rows for a cell the last one counts."""
         seconds = np.full(num_cells, np.nan)
         seconds[cell_of_row] = seconds_of_row
         return trace_array(seconds.reshape(len(steps), len(workers)))
@@ -138,7 +138,10 @@ def trace_of_rows(
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
-    """The different values of an array of integers, in order; in a time linear in the array where they lie close."""
+    """The different values of an array of integers, in order; in a time linear in the array where they lie close.
+
+    They do if their range is below four times their number.
+    """
     lowest, highest = int(values.min()), int(values.max())
     is_sparse = highest - lowest >= 4 * len(values)
     if is_sparse:
@@ -165,9 +168,13 @@ def trace_array(seconds: Any) -> np.ndarray:
 def _reading(
     compute: np.ndarray, layout: str, *, num_rows: int, num_duplicates: int, num_missing_steps: int
 ) -> Reading:
-    """What a reader says of times float64[T, W], NaN where not measured; it knows these counts."""
+    """What a reader says of times float64[T, W], NaN where not measured; it knows these counts.
+
+    A worker without a time has no gaps, has not joined late and not left early.
+    """
     is_measured = ~np.isnan(compute)
     num_steps, has_time = len(compute), is_measured.any(axis=0)
+    # int64[W], rows; those of a worker without a time are out of order, so that it has 0 steps between.
     first_measured = np.where(has_time, is_measured.argmax(axis=0), num_steps)
     last_measured = np.where(has_time, num_steps - 1 - is_measured[::-1].argmax(axis=0), -1)
     num_steps_between = (last_measured - first_measured + 1).clip(0)  # int64[W], the first and the last among them

@@ -129,7 +129,10 @@ def _with_fractions(array: np.ndarray) -> np.ndarray:
 
 
 def _trace_of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None) -> Trace:
-    """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time."""
+    """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time.
+
+    Raises `ValueError` as `read_trace` does; `columns` are as there.
+    """
     layout = layouts.layout(str(path), file.schema_arrow.names, columns)
     _check_rows(path, file.metadata.num_rows)
     return layout.trace_of_parts(str(path), _table_parts(path, file, layout.columns))
@@ -187,7 +190,7 @@ _DAMAGE = (
 
 
 def _warn_if_cut(path: str | Path, data: bytes) -> None:
-    """Warns if the last line of a CSV file does not end."""
+    """Warns if the last line of a CSV file, whose bytes are `data`, does not end: the file may have been cut there."""
     if not data.endswith((b"\n", b"\r")):
         lines = data.splitlines()
         last_line = lines[-1].decode(errors="replace")

@@ -80,19 +80,26 @@ def _layout_of_whole_table(columns: list[str], trace_of_table: Callable[[str, pa
 
 
 def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | None) -> Trace:
-    """The trace in a table with a column for each worker, named by its number, and maybe one for the steps."""
+    """The trace in a table with a column for each worker, named by its number, and maybe one for the steps.
+
+    Without one (None) the rows are steps 0, 1, 2, ...
+    """
     num_workers = table.num_columns - (step_column is not None)
     names = tuple(str(worker) for worker in range(num_workers))
-    seconds = np.stack([floats(path, table, name) for name in names], axis=1)
+    seconds = np.stack([floats(path, table, name) for name in names], axis=1)  # [rows of the table, W]
     if step_column is None:
         return base.trace_of_array(seconds, layout="column a worker")
+    # From here on a row is a cell of the table, row by row.
     step = np.repeat(whole_numbers(path, table, step_column), num_workers)
     worker = np.tile(np.arange(num_workers), len(seconds))
     return base.trace_of_rows("column a worker", worker, step, seconds.ravel(), workers=names)
 
 
 def _own_trace(path: str, table: pa.Table) -> Trace:
-    """The trace in a table that `write_trace` wrote: workers and units count from 0."""
+    """The trace in a table with the columns of `write_trace`: workers and units count from 0.
+
+    Raises `ValueError` if the column `rows`, where there is one, does not say how many there are, or a number is wrong.
+    """
     if ROWS in table.column_names:
         _check_row_count(path, floats(path, table, ROWS))
     worker, unit = (whole_numbers(path, table, name, minimum=0) for name in ("worker", "unit"))
@@ -110,7 +117,10 @@ def _own_trace(path: str, table: pa.Table) -> Trace:
 
 
 def _alibaba_trace(path: str, table: pa.Table) -> Trace:
-    """The trace of a job of the Alibaba trace: ratios, divided by their median."""
+    """The trace of a job of the Alibaba trace: ratios of times (`batch_time_norm`), divided by their median.
+
+    Raises `ValueError` if that is not above 0.
+    """
     worker, step = (whole_numbers(path, table, name) for name in ("worker", "time"))
     relative_time = floats(path, table, "batch_time_norm")
     median = np.nanmedian(relative_time) if np.isfinite(relative_time).any() else np.nan
@@ -136,7 +146,7 @@ def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> N
 
 
 def _named_columns_trace(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
-    """The trace of a table whose columns for "worker", "step", "compute", ... have these names."""
+    """The trace of a table by `columns`: "worker", "step", "compute", maybe "communication" -> name of the column."""
     workers, worker_index = names_and_indices(path, table, columns["worker"])
     step = whole_numbers(path, table, columns["step"])
     compute = floats(path, table, columns["compute"])

@@ -71,34 +71,37 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
         if STAGE in part.column_names:
             stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows)).tolist())
         num_rows += part.num_rows
-    num_stages = max(1, len(stages))
+    num_stages = max(1, len(stages))  # 1 without a column of stages
     return _trace_of_cell_sums(path, _cell_sums_of_all_parts(cell_sums_of_parts), num_rows, num_stages)
 
 
 def _trace_of_cell_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:
-    """The trace of a file with `num_rows` operations, by their sums for each rank and step: compute, communication."""
+    """The trace of a file with `num_rows` operations, by their sums for each rank and step: compute, communication.
+
+    A worker is a rank. The seconds are means over `num_stages` pipeline stages.
+    """
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
         raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
     worker_names = tuple(str(number) for number in ranks)
-    compute, communication = sums.seconds.T / num_stages
+    compute, communication = sums.seconds.T / num_stages  # float64[cells] each
     worker_index = np.searchsorted(ranks, sums.rank)
     trace = base.trace_of_rows("operations", worker_index, sums.step, compute, communication, workers=worker_names)
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
 def _cell_sums_of_part(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
-    """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
+    """The sums over the operations of a part, which has a row, and so many rows of the file before it (for errors)."""
     rank, step = (whole_numbers(path, part, name, num_rows_before=num_rows_before) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
-    cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)
+    cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)  # [rows], of a table [cells, 2]
     durations = floats(path, part, "duration", num_rows_before=num_rows_before)
     seconds = np.bincount(cell_and_kind, weights=durations, minlength=_NUM_KINDS * len(cells.rank))
     return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 
 
 def _cell_sums_of_all_parts(cell_sums_of_parts: list[_CellSums]) -> _CellSums:
-    """The sums over all parts, for each cell, that is each rank in each step."""
+    """The sums over all parts, for each cell, that is each rank in each step; a row is here a cell of a part."""
     if len(cell_sums_of_parts) == 1:
         return cell_sums_of_parts[0]
     rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*cell_sums_of_parts, strict=True))
@@ -128,7 +131,10 @@ def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:
 
 
 def _is_communication(path: str, part: pa.Table) -> np.ndarray:
-    """bool[rows]: whether the operation of a row communicates, by the end of its name."""
+    """bool[rows]: whether the operation of a row communicates, by the end of its name (`optype`).
+
+    Each different name is looked at once. Raises `ValueError` if the column does not hold names.
+    """
     column = part["optype"].combine_chunks()
     try:
         encoded = column if pa.types.is_dictionary(column.type) else column.cast(pa.string()).dictionary_encode()

@@ -111,7 +111,7 @@ def _replay_model(
     seconds: np.ndarray | jax.Array, start: str, workers: str, order: str, block_size: int | None,
     intercept: Parameter, slope: Parameter,
 ) -> StragglerModel:  # fmt: skip
-    """`replay` of an array [T, workers], so that models compare by what a file held when it was read.
+    """`replay` of an array [T, columns], so that models compare by what a file held when it was read.
 
     A unit takes `intercept + slope * seconds` of a row, and the next one that of the next row in the `order`.
     """
@@ -125,7 +125,11 @@ def _replay_model(
     _validate.number("slope", slope, above=True, finite=True)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        """The trace, the order of its rows, each worker's column and where its first unit is."""
+        """The state before the first unit: the trace, the order of its rows, each worker's column and first row.
+
+        A unit takes `intercept + slope * measured` seconds. A block is `block_size` units with successive rows, all T
+        of them if `order` is not "blocks".
+        """
         if not has_drawn_workers and num_workers != num_columns:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
@@ -135,8 +139,10 @@ def _replay_model(
         columns = jnp.arange(num_workers, dtype=jnp.int32)
         if has_drawn_workers:
             columns = _random_columns(columns_key, num_columns, num_workers)
+        # For the orders "recorded" and "blocks", whose later blocks begin at random ones of these rows.
         row_order = jnp.arange(num_units, dtype=jnp.int32)
         if order == "permuted":
+            # A third key, so that the other two, and what they draw, are the same in any order.
             row_order_key = jax.random.fold_in(rng_key, 2)
             row_order = jax.random.permutation(row_order_key, row_order)
         # One first row for all recorded workers, so that what happened at the same time still does.
@@ -147,7 +153,7 @@ def _replay_model(
             row_order=row_order,
             worker_column=columns,
             position_in_order=jax.random.randint(position_key, position_shape, 0, num_start_positions, jnp.int32),
-            num_left_of_block=jnp.asarray(block_size, jnp.int32),
+            num_left_of_block=jnp.asarray(block_size, jnp.int32),  # the first block is whole
             block_size=jnp.asarray(block_size, jnp.int32),
             intercept=per_worker("intercept", intercept, num_workers),
             slope=per_worker("slope", slope, num_workers),
@@ -157,7 +163,10 @@ def _replay_model(
 
 
 def _block_size(block_size: int | None, order: str, num_units: int) -> int:
-    """The units of a block, or of the trace where there are no blocks."""
+    """The units of a block, or of the trace where there are no blocks; a `ValueError` for a size that is none.
+
+    None is the default: the square root of T, rounded up.
+    """
     if order != "blocks":
         if block_size is not None:
             raise ValueError(f'block_size is for order="blocks"; got block_size={block_size!r} and order={order!r}.')
@@ -169,13 +178,16 @@ def _block_size(block_size: int | None, order: str, num_units: int) -> int:
 
 def _random_columns(rng_key: jax.Array, num_columns: int, num_workers: int) -> jax.Array:
     """int32[W]: columns of the trace, all of them in a random order, as often as needed."""
-    keys = jax.random.split(rng_key, -(-num_workers // num_columns))
+    keys = jax.random.split(rng_key, -(-num_workers // num_columns))  # one each time that all are used
     orders = jax.vmap(lambda key: jax.random.permutation(key, jnp.arange(num_columns, dtype=jnp.int32)))(keys)
     return orders.reshape(-1)[:num_workers]
 
 
 def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
-    """float[T, columns]: every NaN is replaced by the worker's last measured unit before it, or by its first one."""
+    """float[T, columns]: every NaN is replaced by the worker's last measured unit before it, or by its first one.
+
+    Raises `ValueError` if a worker (a column) has no measured unit.
+    """
     is_measured = ~np.isnan(seconds)
     if not is_measured.any(axis=0).all():
         worker = np.flatnonzero(~is_measured.any(axis=0))[0]
@@ -185,8 +197,8 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
         )
     columns_with_gaps = np.flatnonzero(~is_measured.all(axis=0))  # all others stay as they are
     is_measured, units = is_measured[:, columns_with_gaps], np.arange(len(seconds))[:, None]
-    first_measured = is_measured.argmax(axis=0)
-    last_measured_or_none = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)
+    first_measured = is_measured.argmax(axis=0)  # [columns with gaps]
+    last_measured_or_none = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)  # -1: none so far
     source_units = np.where(last_measured_or_none < 0, first_measured, last_measured_or_none)
     filled = seconds.copy()
     filled[:, columns_with_gaps] = np.take_along_axis(seconds[:, columns_with_gaps], source_units, axis=0)
@@ -194,7 +206,10 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
 
 
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
-    """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state."""
+    """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state.
+
+    `position_in_order` is int32[], where all workers are at the same row, or int32[W].
+    """
     del rng_key
     row = state.row_order[state.position_in_order]
     is_shared = state.position_in_order.ndim == 0  # then a whole row is copied first, which is faster

@@ -16,7 +16,11 @@ _MAX_CHARACTERS = 40  # of a value, in an error
 
 
 def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """The different values of a column in order, as text, and int64[rows], which one each row has."""
+    """The different values of the column of workers in order, as text, and int64[rows], which one each row has.
+
+    Whole numbers are in the order of their size, all else in that of texts. Raises `ValueError` if a row has no value,
+    or they are neither numbers nor text.
+    """
     column = table[name].combine_chunks()
     if column.null_count:
         row = int(np.flatnonzero(column.is_null())[0])
@@ -70,7 +74,10 @@ def whole_numbers(
 
 
 def floats(path: str, table: pa.Table, name: str, *, num_rows_before: int = 0) -> np.ndarray:
-    """A column as float64[rows], NaN for empty cells; `num_rows_before`: of its file, for errors."""
+    """A column as float64[rows], NaN for empty cells; raises `ValueError`, with the row, if it holds anything else.
+
+    `num_rows_before` are the rows of the file before the table, for errors.
+    """
     column = table[name]
     try:
         return column.cast(pa.float64()).to_numpy()
@@ -91,7 +98,7 @@ def _is_number(cell: pa.ChunkedArray) -> bool:
 def _raise_wrong_cell(
     path: str, column: pa.ChunkedArray, name: str, rule: str, num_rows_before: int, row: int
 ) -> NoReturn:
-    """Raises the `ValueError` that a cell is not what the rule says."""
+    """Raises the `ValueError` that a cell is not what the rule says; `row` counts from 0, from the table's first on."""
     value = column[row].as_py()
     text = "nothing" if value is None else repr(value)
     shown = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."

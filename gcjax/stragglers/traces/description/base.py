@@ -141,7 +141,10 @@ def describe(trace: Trace | np.ndarray) -> Description:
 
 
 def _changes(all_levels: Sequence[Level], steps: np.ndarray) -> tuple[Change, ...]:
-    """The changes between one level and the next of each worker (or of all, worker None), in the order of steps."""
+    """The changes between one level and the next of each worker (or of all, worker None), in the order of steps.
+
+    The levels of a worker follow one another in `all_levels`; `steps int64[T]` are the numbers of the rows.
+    """
     changes = [
         Change(
             worker=level_after.worker,
@@ -156,7 +159,7 @@ def _changes(all_levels: Sequence[Level], steps: np.ndarray) -> tuple[Change, ..
 
 
 def _failures(trace: Trace) -> tuple[tuple[int, int], ...]:
-    """(worker, step) for each worker that failed: the first step that it did not end."""
+    """(worker, number of the step) for each worker that failed: the first step that it did not end (inf)."""
     is_failed = np.isinf(trace.compute)
     failed_workers = np.flatnonzero(is_failed.any(axis=0))
     return tuple((int(worker), int(trace.steps[is_failed[:, worker].argmax()])) for worker in failed_workers)
@@ -184,5 +187,5 @@ def _communication(trace: Trace) -> Communication | None:
 
 
 def _share_of_communicating(communicating: float, computing: float) -> float:
-    """The share of communicating, NaN of nothing."""
+    """The share of the seconds of communicating in those of both, NaN of nothing."""
     return float(communicating / (communicating + computing)) if communicating + computing > 0 else np.nan

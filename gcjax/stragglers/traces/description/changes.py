@@ -46,6 +46,7 @@ def change_points(values: np.ndarray) -> list[list[int]]:
     num_series = values.shape[1]
     changes_by_series = []
     for may_change, series in zip(_series_that_may_change(values), values.T, strict=True):
+        # No steps of a series that surely does not change, so that it has no changes.
         measured_steps = np.flatnonzero(~np.isnan(series)) if may_change else np.arange(0)
         changes = _changes_of_series(series[measured_steps], num_series)
         changes_by_series.append(measured_steps[changes].tolist())
@@ -55,7 +56,8 @@ def change_points(values: np.ndarray) -> list[list[int]]:
 def _series_that_may_change(values: np.ndarray) -> np.ndarray:
     """bool[series]: whether `values float64[steps, series]` may change: a quick look, the others surely do not.
 
-    A series may that has gaps (NaN), or, looked at as a whole, a difference of means above the threshold.
+    A series may that has gaps (NaN), or, looked at as a whole, a difference of means above the threshold. None may with
+    too few steps.
     """
     may_change = np.isnan(values).any(axis=0)
     if len(values) < 2 * MIN_STEPS:
@@ -64,13 +66,18 @@ def _series_that_may_change(values: np.ndarray) -> np.ndarray:
     for first_of_batch in range(0, len(series_without_gaps), _SERIES_AT_ONCE):
         batch = series_without_gaps[first_of_batch : first_of_batch + _SERIES_AT_ONCE]
         scores = normal_scores(values[:, batch])
+        # Of each window float64[series of the batch].
         differences = [_strongest_difference(scores, window)[0] for window in _window_sizes(len(scores))]
         may_change[batch] = np.max(differences, axis=0) > threshold * _noise_of_means(scores)
     return may_change
 
 
 def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
-    """The changes of one series float64[n] without gaps, of so many series."""
+    """The changes of a series float64[n] of logarithms without gaps: the index of the first value of each new level.
+
+    The more series are tested, `num_series` with this one, the higher is the threshold, as each may be a false alarm.
+    Changes that come too soon after the one before, or are small, are dropped.
+    """
     divisions = _divisions(values, _difference_threshold(len(values), num_series))
     changes = _refined_changes(values, _without_small_changes(values, divisions))
     changes_apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
@@ -78,14 +85,17 @@ def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
 
 
 def _difference_threshold(num_values: int, num_series: int) -> float:
-    """What the difference of two means must exceed, in standard deviations."""
+    """What the difference of two means must exceed, in standard deviations, to be a change.
+
+    The probability of a false alarm is divided among all tests, of each index, window and series, and both signs.
+    """
     num_windows = max(1, len(_window_sizes(num_values)))
     num_tests = max(1, num_values * num_windows * num_series)
     return -NormalDist().inv_cdf(FALSE_ALARM / (2 * num_tests))
 
 
 def _window_sizes(num_values: int) -> list[int]:
-    """The sizes of the windows: 10, 20, 40, ..., and the whole series."""
+    """The sizes of the windows: 10, 20, 40, ..., and the whole series; none if that is too short to have a change."""
     sizes = []
     size = MIN_STEPS
     while size < num_values - MIN_STEPS:
@@ -107,7 +117,10 @@ def _divisions(values: np.ndarray, threshold: float) -> list[int]:
 
 
 def _strongest_division(values: np.ndarray, threshold: float) -> int | None:
-    """The index at which a part float64[n] is divided, the first of what comes after; None if nowhere."""
+    """The index at which a part float64[n] is divided, the first of what comes after; None if nowhere.
+
+    That is where the means of scores before and after differ most, if by more than `threshold` standard deviations.
+    """
     if len(values) < 2 * MIN_STEPS:
         return None
     scores = normal_scores(values)
@@ -119,7 +132,8 @@ def _noise_of_means(scores: np.ndarray) -> np.ndarray:
     """float64[...]: the standard deviation of a mean of n scores float64[n, ...], times the root of n.
 
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
-    v (1 - r^2), v the variance of a score, and the variance of a mean is v (1 + r) / (1 - r) / n.
+    v (1 - r^2), v the variance of a score, and the variance of a mean is v (1 + r) / (1 - r) / n. An r below 0 is taken
+    for 0, one above 0.6 for 0.6, and a deviation below 0.1 for 0.1.
     """
     semivariance_1, semivariance_2 = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
     neighbour_correlation = np.clip(semivariance_2 / np.maximum(semivariance_1, 1e-12) - 1, 0, _MAX_CORRELATION)
@@ -134,10 +148,14 @@ def _strongest_difference(scores: np.ndarray, window: int, *, margin: int = MIN_
       scores: float64[n, ...].
       window: over so many scores means are taken, or up to the end.
       margin: so many scores at least there are on both sides.
+
+    Returns:
+      float64[...], the difference over its standard deviation, were scores independent with variance 1; and int64[...],
+      the index, which is that of the first score after.
     """
     num_scores = len(scores)
     cumulative_sums = np.concatenate([np.zeros_like(scores[:1]), np.cumsum(scores, axis=0)])
-    split_index = np.arange(margin, num_scores - margin + 1)
+    split_index = np.arange(margin, num_scores - margin + 1)  # [splits]; the arrays below are [splits, ...]
     window_start, window_end = np.maximum(split_index - window, 0), np.minimum(split_index + window, num_scores)
     shape = (-1, *(1,) * (scores.ndim - 1))  # along the first axis of the scores
     num_before, num_after = (split_index - window_start).reshape(shape), (window_end - split_index).reshape(shape)
@@ -149,7 +167,10 @@ def _strongest_difference(scores: np.ndarray, window: int, *, margin: int = MIN_
 
 
 def _refined_changes(values: np.ndarray, changes: list[int]) -> list[int]:
-    """The changes (indices), each moved to where the parts beside it, clipped to their medians, differ most."""
+    """The changes of `values float64[n]` (indices), each moved to where the parts beside it differ most.
+
+    A part is what is between two changes, clipped to between the medians of both, so that no outlier counts.
+    """
     edges = [0, *changes, len(values)]
     for edge in range(1, len(edges) - 1):
         start, change, end = edges[edge - 1 : edge + 2]  # `start` is refined, `end` not yet
@@ -161,7 +182,10 @@ def _refined_changes(values: np.ndarray, changes: list[int]) -> list[int]:
 
 
 def _without_small_changes(values: np.ndarray, changes: list[int]) -> list[int]:
-    """The changes (indices) without those by a factor below `MIN_RATIO`, the smallest taken away first."""
+    """The changes (indices) without those by a factor below `MIN_RATIO`, the smallest taken away first.
+
+    The factor is between the medians of the parts beside a change of `values float64[n]`, which are logarithms.
+    """
     changes = list(changes)
     medians_of_parts = [float(np.median(part)) for part in np.split(values, changes) if changes]
     while changes:

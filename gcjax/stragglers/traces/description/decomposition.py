@@ -45,7 +45,7 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
       times: of the trace.
       levels: of all workers.
     """
-    excess = times.step_longest - times.step_median
+    excess = times.step_longest - times.step_median  # float64[T] seconds, as the next
     excess_of_slow_levels = (_largest_ratio(levels, len(excess)) - 1) * times.step_median
     persistent_seconds = np.minimum(excess_of_slow_levels, excess).sum()
     shared_seconds = np.maximum(times.step_median - np.median(times.step_median), 0).sum()
@@ -64,7 +64,7 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
 
 
 def _largest_ratio(levels: Sequence[Level], num_steps: int) -> np.ndarray:
-    """float64[T]: the largest ratio to the median of a slow level in each step, 1 where there is none."""
+    """float64[T]: the largest ratio to the median of any worker's slow level in each step, 1 where there is none."""
     largest = np.ones(num_steps)
     for level in levels:
         if level.is_slow:

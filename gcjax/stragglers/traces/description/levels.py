@@ -35,7 +35,7 @@ class Level(NamedTuple):
 
 def levels(times: StepTimes) -> list[Level]:
     """The levels of all workers, one worker after the other, each in the order of steps."""
-    log_ratios = relative_log_times(times)
+    log_ratios = relative_log_times(times)  # [T, W]
     changes_by_worker = change_points(log_ratios)
     num_workers = len(changes_by_worker)
     return [
@@ -46,8 +46,8 @@ def levels(times: StepTimes) -> list[Level]:
 
 
 def shared_levels(times: StepTimes) -> list[Level]:
-    """The levels of the steps' medians, which all workers share."""
-    log_ratios = log_ratio(times.step_median, float(np.median(times.step_median)))
+    """The levels of the steps' medians, which all workers share (worker None), over the median of all steps."""
+    log_ratios = log_ratio(times.step_median, float(np.median(times.step_median)))  # [T]
     (changes,) = change_points(log_ratios[:, None])
     return list(_levels_of_series(log_ratios, worker=None, changes=changes, num_workers=1))
 
@@ -58,7 +58,7 @@ def _levels_of_series(
     """The levels of a worker, or of the steps' medians if `worker` is None.
 
     They come from logarithms float64[T] of relative times, NaN where not measured; at each of `changes`, row numbers, a
-    new level begins.
+    new level begins. `num_workers` are tested for being slow, each at so small a part of the significance.
     """
     measured_steps = np.flatnonzero(~np.isnan(log_ratios))
     if not measured_steps.size:
@@ -77,7 +77,10 @@ def _levels_of_series(
 
 
 def _sign_test_p_value(values: np.ndarray) -> float:
-    """The probability that as many of the values as are above zero, or more, would be if zero was their median."""
+    """The probability that as many of the values [n] as are above zero, or more, would be if zero was their median.
+
+    Each is then above it with probability 1/2.
+    """
     from scipy.special import bdtrc  # here, since `import gcjax` is to be quick
 
     num_above = int((values > 0).sum())

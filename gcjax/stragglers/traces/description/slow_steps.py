@@ -34,11 +34,11 @@ def slow_steps(times: StepTimes, levels_of_all: Sequence[Level]) -> tuple[SlowSt
       times: of the trace.
       levels_of_all: of the steps' medians.
     """
-    usual_seconds = np.full(len(times.steps), np.nan)
+    usual_seconds = np.full(len(times.steps), np.nan)  # [T], the median of the steps' medians within each level
     for level in levels_of_all:
         rows = slice(level.first_row, level.last_row + 1)
         usual_seconds[rows] = np.median(times.step_median[rows])
-    fastest = np.fmin.reduce(times.seconds, axis=1)
+    fastest = np.fmin.reduce(times.seconds, axis=1)  # [T], without NaN
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(usual_seconds > 0, fastest / usual_seconds, np.nan)
     is_slow = ratio >= SLOW_STEP_RATIO

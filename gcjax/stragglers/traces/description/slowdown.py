@@ -46,10 +46,13 @@ class Slowdown(NamedTuple):
 
 
 def slowdown(times: StepTimes) -> Slowdown:
-    """What the job takes, and would take if some workers took the median of each step, in seconds and as ratios."""
+    """What the job takes, and would take if some workers took the median of each step, in seconds and as ratios.
+
+    Ratios are to the seconds with all at the median; NaN if these are 0.
+    """
     total_seconds, ideal_seconds = float(times.step_longest.sum()), float(times.step_median.sum())
     excess = np.fmax(times.seconds - times.step_median[:, None], 0)  # [T, W], over the median
-    excess_of_worker = excess.sum(axis=0)
+    excess_of_worker = excess.sum(axis=0)  # [W]
     num_slowest = math.ceil(SLOWEST_PERCENT * len(excess_of_worker) / 100)
     slowest = tuple(np.argsort(-excess_of_worker, kind="stable")[:num_slowest].tolist())
     lost_seconds = total_seconds - ideal_seconds
@@ -67,7 +70,7 @@ def slowdown(times: StepTimes) -> Slowdown:
 
 
 def seconds_without_delays_of(times: StepTimes, workers: Sequence[int]) -> float:
-    """What the job would take if these workers were at the median of each step."""
+    """The seconds that the job would take if these workers were at the median of each step, which stays as it is."""
     others = np.delete(times.seconds, list(workers), axis=1)
     return float(np.fmax(times.step_median, np.fmax.reduce(others, axis=1, initial=0.0)).sum())
 
@@ -81,8 +84,8 @@ def _seconds_saved_by_worker(excess: np.ndarray) -> np.ndarray:
       excess: float64[T, W], what each time is above the median of its step; 0 for one below, and where there is none.
     """
     num_workers = excess.shape[1]
-    if num_workers == 1:
+    if num_workers == 1:  # which is the median itself
         return np.zeros(1)
-    second_largest, largest = np.partition(excess, -2, axis=1)[:, -2:].T
+    second_largest, largest = np.partition(excess, -2, axis=1)[:, -2:].T  # [T] each
     slowest_worker = excess.argmax(axis=1)
     return np.bincount(slowest_worker, weights=largest - second_largest, minlength=num_workers)

@@ -75,7 +75,10 @@ def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -
 
 
 def _spell_of_levels(worker: int, levels: Sequence[Level], steps: np.ndarray) -> Spell:
-    """The spell of a worker's slow levels, which follow one another; `steps int64[T]` are the numbers of the rows."""
+    """The spell of a worker's slow levels, which follow one another; `steps int64[T]` are the numbers of the rows.
+
+    Whether it is slow from its first step on, or up to its last, is not seen from these levels: both are False here.
+    """
     peak_level = max(levels, key=lambda level: level.median_ratio)
     num_steps_of_level = [level.last_row + 1 - level.first_row for level in levels]
     first_index, last_index = levels[0].first_row, levels[-1].last_row

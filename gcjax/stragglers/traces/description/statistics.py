@@ -49,7 +49,7 @@ def statistics(times: StepTimes) -> Statistics:
     has_time = ~np.isnan(times.seconds)
     is_slow = times.seconds > SLOW_RATIO * times.step_median[:, None]
     slow_probability, slow_again_probability = slow_probabilities(is_slow, has_time)
-    ratios_or_nan = _over_median(times.seconds, times)
+    ratios_or_nan = _over_median(times.seconds, times)  # [steps with a median above zero, W]
     ratios = ratios_or_nan[~np.isnan(ratios_or_nan)]
     return Statistics(
         median=float(np.median(times.seconds[has_time])),
@@ -84,7 +84,7 @@ def _over_median(seconds: np.ndarray, times: StepTimes) -> np.ndarray:
 
 
 def _quantiles(values: np.ndarray, probabilities: tuple[float, float]) -> tuple[float, float]:
-    """Two quantiles; NaN of nothing."""
+    """Two quantiles of all values, at these probabilities; NaN of nothing."""
     low, high = np.quantile(values, probabilities) if values.size else (np.nan, np.nan)
     return float(low), float(high)
 
@@ -96,20 +96,26 @@ def _share_or_nan(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 
 def _mean_correlation(seconds: np.ndarray) -> float:
-    """The mean correlation over pairs of columns of log times that vary, from the variance of their sum."""
+    """The mean correlation over pairs of columns of log times that vary, from the variance of their sum.
+
+    A column of `seconds float64[T, W]` is a worker; NaN, or 0 seconds, counts as its mean. NaN if fewer than two vary.
+    """
     deviations = _deviation_from_column_mean(np.log(np.where(seconds > 0, seconds, np.nan)))
-    norm = np.sqrt((deviations**2).sum(axis=0))
-    varies = norm > 1e-9 * max(1.0, np.sqrt(len(seconds)))
+    norm = np.sqrt((deviations**2).sum(axis=0))  # [W]
+    varies = norm > 1e-9 * max(1.0, np.sqrt(len(seconds)))  # more than by rounding
     num_varying = int(varies.sum())
     if num_varying < 2:
         return np.nan
-    sum_of_unit_columns = (deviations[:, varies] / norm[varies]).sum(axis=1)
+    sum_of_unit_columns = (deviations[:, varies] / norm[varies]).sum(axis=1)  # [T]
     sum_of_all_correlations = (sum_of_unit_columns**2).sum()  # those of columns with themselves, which are 1, too
     return float((sum_of_all_correlations - num_varying) / (num_varying * (num_varying - 1)))
 
 
 def _serial_correlation(log_ratios: np.ndarray) -> float:
-    """The correlation of rows with the rows before, over all columns, each about its own mean."""
+    """The correlation of rows with the rows before, over all columns, each about its own mean.
+
+    Of `log_ratios float64[T, W]`, over pairs without NaN; NaN if nothing varies.
+    """
     is_pair = ~np.isnan(log_ratios[1:]) & ~np.isnan(log_ratios[:-1])
     deviations = _deviation_from_column_mean(log_ratios)
     previous_deviations, next_deviations = deviations[:-1][is_pair], deviations[1:][is_pair]

@@ -38,7 +38,7 @@ def step_times(trace: Trace) -> StepTimes:
     step_has_time = has_finite_time.any(axis=1)
     if not step_has_time.any():
         raise ValueError("a trace that is described must have a finite time; all cells are empty or failed.")
-    has_gaps = not has_finite_time.all()
+    has_gaps = not has_finite_time.all()  # otherwise nothing is copied
     seconds = np.where(has_finite_time, trace.compute, np.nan)[step_has_time] if has_gaps else trace.compute
     return StepTimes(
         seconds=seconds,
@@ -50,7 +50,7 @@ def step_times(trace: Trace) -> StepTimes:
 
 
 def _least_communication(trace: Trace) -> np.ndarray:
-    """float64[all steps]: the shortest time of communicating of each step, 0 where there is none."""
+    """float64[all steps] seconds: the shortest time of communicating of each step, 0 where there is none."""
     if trace.communication is None:
         return np.zeros(len(trace.steps))
     shortest = np.fmin.reduce(trace.communication, axis=1)
@@ -58,11 +58,12 @@ def _least_communication(trace: Trace) -> np.ndarray:
 
 
 def median_of_rows(values: np.ndarray) -> np.ndarray:
-    """float64[rows]: the median of each row without its NaNs; every row has a number, or is NaN."""
+    """float64[rows]: the median of each row of float64[rows, columns] without its NaNs; NaN of a row of NaNs."""
     if not np.isnan(values).any():
         return np.median(values, axis=1)
     sorted_rows = np.sort(values, axis=1)  # NaNs come last
     num_values = np.maximum(np.count_nonzero(~np.isnan(values), axis=1), 1)[:, None]
+    # [rows, 1] both, and equal for an odd number of values.
     lower_middle = np.take_along_axis(sorted_rows, (num_values - 1) // 2, axis=1)
     upper_middle = np.take_along_axis(sorted_rows, num_values // 2, axis=1)
     return (lower_middle + upper_middle)[:, 0] / 2

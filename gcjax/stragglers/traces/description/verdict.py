@@ -70,7 +70,11 @@ def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition)
 
 
 def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spells: Sequence[Spell]) -> Verdict:
-    """The verdict that these workers are slow: "persistent" or "passing"; what it costs is what they would save."""
+    """The verdict that these workers are slow: "persistent" or "passing".
+
+    It costs what would be saved if they were at the median: over the steps of their spells if one of these lasts to the
+    end, else over all steps.
+    """
     own_spells = [spell for spell in spells if spell.worker in set(workers)]
     if any(spell.is_slow_to_end for spell in own_spells):
         is_slow_step = np.zeros(len(times.steps), bool)
@@ -81,7 +85,7 @@ def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spe
 
 
 def _verdict_with_cost(kind: str, workers: tuple[int, ...], saved_seconds: float, times: StepTimes) -> Verdict:
-    """The verdict, of which the cost is the share of `saved_seconds` in the steps; `kind` says who is slow how."""
+    """The verdict of this kind ("persistent", ...), whose cost is the share of `saved_seconds` in the steps."""
     cost = _share_of_iterations(saved_seconds, times)
     severity = "critical" if cost >= CRITICAL else "warning" if cost >= WARNING else "ok"
     computing_seconds = float(times.step_longest.sum())
@@ -100,7 +104,10 @@ def _persistent_workers(spells: Sequence[Spell], num_steps: int) -> list[int]:
 
 
 def _workers_most_delayed_first(spells: Sequence[Spell]) -> list[int]:
-    """The workers with spells, the one with the most excess over the median in its spells first."""
+    """The workers with spells, the one with the most excess over the median in its spells first.
+
+    The excess is a count of medians: what the level of a spell is above 1, times its steps.
+    """
     excess_of_worker: dict[int, float] = {}
     for spell in spells:
         excess_of_worker[spell.worker] = (
@@ -120,6 +127,6 @@ def _is_worth_a_warning(saved_seconds: float, times: StepTimes) -> bool:
 
 
 def _share_of_iterations(saved_seconds: float, times: StepTimes) -> float:
-    """Seconds as a share of the iterations."""
+    """Seconds as a share of the iterations: each takes its longest time of computing, and shortest of communicating."""
     iterations = float((times.step_longest + times.step_communication).sum())
     return saved_seconds / iterations if iterations > 0 else 0.0

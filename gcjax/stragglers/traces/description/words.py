@@ -63,7 +63,10 @@ def _slow_steps_sentence(slow_steps: Sequence[SlowStep]) -> str:
 
 
 def _main_cause_clause(slowdown: Slowdown, worker_names: Sequence[str]) -> str:
-    """The worker without whose delays at least half of the cost would be gone, if there is one; not for two workers."""
+    """The worker without whose delays at least half of the cost would be gone; empty if there is none.
+
+    Empty for fewer than three workers, too. Ratios are of the seconds of the job, to those with all at the median.
+    """
     worker = int(slowdown.ratio_without_worker.argmin())
     lost_ratio = slowdown.total_ratio - 1
     saved_ratio = slowdown.total_ratio - slowdown.ratio_without_worker[worker]
@@ -133,7 +136,7 @@ def _how_slow_and_when(spells: Sequence[Spell]) -> str:
 
 
 def _text_list(texts: Sequence[str], num_in_all: int) -> str:
-    """Texts with commas, and how many more there are in all than these."""
+    """Texts with commas, the last with "and"; or with how many more there are in all, if these are not all."""
     if num_in_all > len(texts):
         return f"{', '.join(texts)} and {num_in_all - len(texts):,} more"
     return texts[0] if num_in_all == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
@@ -175,7 +178,7 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
 
 
 def _missing_steps_sentence(steps: np.ndarray, num_missing: int) -> str:
-    """That steps have no row: all but every so many, or how many."""
+    """That steps have no row: all but every so many, or how many; `steps int64[T]` are those that have one."""
     distances = np.diff(steps)
     is_every_so_many = (distances == distances[0]).all()
     if is_every_so_many:

@@ -46,9 +46,12 @@ class BurstHistory(NamedTuple):
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
-    """The bursty model, unless nobody is slow, of float64[T, W] finite seconds above 0, NaN where not measured."""
+    """Yields the bursty model, fitted to float64[T, W] finite seconds above 0, NaN where not measured.
+
+    Yields nothing if nobody is slow, as where all times are equal.
+    """
     groups = speed_groups(seconds)
-    is_slow = groups.slow_states(seconds) == 1
+    is_slow = groups.slow_states(seconds) == 1  # bool[T, W]; what was not measured counts as fast
     if not is_slow.any():
         return
     burst_parameters = _likeliest_burst(is_slow)
@@ -56,7 +59,10 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     parameters = base_and_slowdown | burst_parameters._asdict()
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """float64[T, W]: the log-likelihood of who is slow: an equal part of each step's, and that of its burst."""
+        """float64[T, W]: the log-likelihood of who is slow when; NaN where not measured.
+
+        Each worker has an equal part of that of who begins a burst in the step, and that of its own burst's length.
+        """
         slow_states = groups.slow_states(times)
         return np.where(np.isnan(slow_states), np.nan, log_probability(slow_states == 1, burst_parameters))
 
@@ -64,7 +70,10 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 
 def log_probability(is_slow: np.ndarray, burst_parameters: BurstParameters) -> np.ndarray:
-    """float64[T, W], which add up to the logarithm of the probability of `is_slow bool[T, W]` under a bursty model."""
+    """float64[T, W], which add up to the logarithm of the probability of `is_slow bool[T, W]` under a bursty model.
+
+    That of who begins a burst in a step is of all workers together: each has an equal part of it.
+    """
     num_workers = is_slow.shape[1]
     log_probability_of_steps = _log_probability_of_begun_bursts(
         burst_history(is_slow, burst_parameters.window), burst_parameters, num_workers
@@ -83,21 +92,27 @@ def steps_slow_so_far(is_slow: np.ndarray) -> np.ndarray:
 
 
 def _steps_since_slow(is_slow: np.ndarray) -> np.ndarray:
-    """int64[T, W]: steps since a worker was last slow, before this one; very large if never."""
+    """int64[T, W]: steps since a worker was last slow, before this one: 1 if in the last one; 2^40 or more if never."""
     steps, never = np.arange(len(is_slow))[:, None], -(2**40)
     last_slow_step = np.maximum.accumulate(np.where(is_slow, steps, never), axis=0)
     return steps - np.concatenate([np.full_like(last_slow_step[:1], never), last_slow_step[:-1]])
 
 
 def _least_steps_between_bursts(is_slow: np.ndarray) -> int:
-    """Steps from the last of a burst to the first of the worker's next, the least; T if no worker has two."""
+    """The least steps from the last of a burst to the first of the worker's next; T if no worker has two bursts.
+
+    A burst is consecutive slow steps of a worker in `is_slow bool[T, W]`.
+    """
     steps_since_slow = _steps_since_slow(is_slow)
     begins_burst = is_slow & (steps_since_slow > 1)
     return int(np.where(begins_burst, steps_since_slow, len(is_slow)).min())
 
 
 def burst_history(is_slow: np.ndarray, window: int) -> BurstHistory:
-    """What happened in each step of `is_slow bool[T, W]`; no burst may begin within `window` steps of the last one."""
+    """What happened in each step of `is_slow bool[T, W]`; no burst may begin within `window` steps of the last one.
+
+    A burst is consecutive slow steps; with a window of 1 one can follow at once, so that every slow step is a burst.
+    """
     steps_since_slow = _steps_since_slow(is_slow)
     is_in_window = steps_since_slow < window
     begins_burst = is_slow & ((steps_since_slow > 1) | np.asarray(window == 1))
@@ -112,13 +127,15 @@ def _log_probability_of_begun_bursts(
 ) -> np.ndarray:
     """float64[T]: the logarithm of the probability that just those workers begin a burst in each step that do.
 
-    At most `max_slow` workers may be in a window: if more want to begin, a random set of as many as have place does.
+    Every worker that is not in a window wants to begin with one probability. At most `max_slow` workers may be in a
+    window: if more want to begin, a random set of as many as have place does. So those who begin are all who want to
+    while a place is left; where none is, at least as many want to. -inf where more begin than can.
     """
     from scipy.special import gammaln
     from scipy.stats import binom
 
     num_able, num_places = num_workers - history.num_in_window, burst_parameters.max_slow - history.num_in_window
-    num_begun = history.num_begun
+    num_begun = history.num_begun  # int64[T], as the two above
     with np.errstate(divide="ignore", invalid="ignore"):
         log_if_unbounded = num_begun * np.log(burst_parameters.probability) + (num_able - num_begun) * np.log1p(
             -burst_parameters.probability
@@ -132,29 +149,38 @@ def _log_probability_of_begun_bursts(
 
 
 def _log_probability_of_lengths(is_slow: np.ndarray, burst_parameters: BurstParameters) -> np.ndarray:
-    """float64[T, W]: the log-probability of a burst going on or ending, where a worker was slow before; else 0."""
-    if burst_parameters.window == 1:
+    """float64[T, W]: the log-probability of a burst going on or ending, where a worker was slow before; else 0.
+
+    A burst lasts 1 to `burst` steps, any number as likely as any other, so that after s steps it goes on with
+    probability (burst - s) / (burst - s + 1). -inf where it is too long.
+    """
+    if burst_parameters.window == 1:  # then every burst is one step
         return np.zeros(is_slow.shape)
     steps_slow = steps_slow_so_far(is_slow)
     steps_slow_before = np.concatenate([np.zeros_like(steps_slow[:1]), steps_slow[:-1]])
     with np.errstate(divide="ignore", invalid="ignore"):
-        num_longer_lengths = burst_parameters.burst - steps_slow_before  # one more if it ends
+        num_longer_lengths = burst_parameters.burst - steps_slow_before  # with these it goes on; it ends with one more
         log_if_possible = np.log(np.where(is_slow, num_longer_lengths, 1) / (num_longer_lengths + 1))
     was_slow, is_too_long = steps_slow_before > 0, num_longer_lengths < 0
     return np.where(~was_slow, 0, np.where(is_too_long, -np.inf, log_if_possible))
 
 
 def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
-    """The parameters of a bursty model with the largest likelihood of the pattern `is_slow bool[T, W]`."""
+    """The parameters of a bursty model with the largest likelihood of the pattern `is_slow bool[T, W]`.
+
+    The burst is the longest slow spell; some windows below the widest and some bounds on slow workers above the least
+    are tried, each with its likeliest probability.
+    """
     num_workers = is_slow.shape[1]
     longest_burst = int(steps_slow_so_far(is_slow).max())
     widest_window = _least_steps_between_bursts(is_slow)
     is_every_slow_unit_a_burst = longest_burst > widest_window
-    if is_every_slow_unit_a_burst:
+    if is_every_slow_unit_a_burst:  # as no burst may be longer than the window
         longest_burst, widest_window = 1, 1
-    likelihoods_and_bursts = []
+    likelihoods_and_bursts = []  # (log-likelihood, parameters)
     for window in range(max(longest_burst, widest_window - _NUM_WINDOWS + 1), widest_window + 1):
         history = burst_history(is_slow, window)
+        # The least bound that the pattern allows.
         most_in_window = max(int((history.num_in_window + history.num_begun).max()), 1)
         for max_slow in range(most_in_window, min(most_in_window + _NUM_MAX_SLOW, num_workers + 1)):
             with_any_probability = BurstParameters(longest_burst, window, max_slow, probability=0.5)
@@ -166,11 +192,14 @@ def _likeliest_burst(is_slow: np.ndarray) -> BurstParameters:
 def _likelihood_and_burst(
     history: BurstHistory, burst_parameters: BurstParameters, num_workers: int
 ) -> tuple[float, Any]:
-    """The largest log-likelihood of who begins a burst, and the parameters with the probability that has it."""
+    """The largest log-likelihood of who begins a burst, and the parameters with the probability that has it.
+
+    The probability in `burst_parameters` is not looked at. The likelihood of the lengths does not depend on it.
+    """
     from scipy.optimize import minimize_scalar
 
     def loss(probability: float) -> float:
-        """Minus the log-likelihood, if each worker that may begin a burst wants to with this probability."""
+        """Minus the log-likelihood of who begins a burst in all steps, if all who may want to with this probability."""
         return -float(
             _log_probability_of_begun_bursts(
                 history, burst_parameters._replace(probability=probability), num_workers

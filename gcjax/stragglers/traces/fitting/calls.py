@@ -82,7 +82,7 @@ def call(name: str, **arguments: Any) -> Call:
 
 
 def _literal(value: Any) -> Any:
-    """A number or an array as Python writes it; all else as it is."""
+    """A number with 9 digits, an array or a plain tuple as a tuple of such; all else, as a `Call`, as it is."""
     if isinstance(value, np.ndarray) or type(value) is tuple:
         return tuple(map(_literal, np.asarray(value).tolist()))
     if isinstance(value, (float, np.floating)):

@@ -26,7 +26,7 @@ class Chain(NamedTuple):
 
     @property
     def enter_probability(self) -> float:
-        """P(slow | fast before)."""
+        """P(slow | fast before), by which as many turn slow as recover; clipped to 1."""
         return min(self.probability * (1 - self.persistence) / max(1 - self.probability, 1e-12), 1.0)
 
 
@@ -47,7 +47,7 @@ class StateProbabilities(NamedTuple):
 def state_probabilities(log_density_fast: np.ndarray, log_density_slow: np.ndarray, chain: Chain) -> StateProbabilities:
     """P(slow) of each unit, given the logarithms float64[T, W] of the densities of its time if it is fast, or slow.
 
-    NaN where nothing was measured.
+    The logarithms are NaN where nothing was measured; the probabilities are not.
     """
     return StateProbabilities(
         *(
@@ -58,7 +58,7 @@ def state_probabilities(log_density_fast: np.ndarray, log_density_slow: np.ndarr
 
 
 def slow_given_past(log_density_fast: np.ndarray, log_density_slow: np.ndarray, chain: Chain) -> np.ndarray:
-    """float64[T, W]: P(slow | all steps before)."""
+    """float64[T, W]: P(slow | all steps before), by the logarithms float64[T, W] of both densities of each time."""
     return np.asarray(
         _forward(_log_ratio(log_density_fast, log_density_slow), *_chain_probabilities(chain))[0], np.float64
     )
@@ -67,7 +67,10 @@ def slow_given_past(log_density_fast: np.ndarray, log_density_slow: np.ndarray, 
 def mixture_log_density(
     log_density_fast: np.ndarray, log_density_slow: np.ndarray, slow_probability: np.ndarray | float
 ) -> np.ndarray:
-    """The logarithm of the density of each time, float64[T, W], given P(slow) before it was measured."""
+    """The logarithm of the density of each time, float64[T, W], given P(slow) before it was measured.
+
+    The density is P(slow) * density if slow + (1 - P(slow)) * density if fast; P(slow) is float64[T, W] or one for all.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.logaddexp(
             np.log(slow_probability) + log_density_slow, np.log1p(-np.asarray(slow_probability)) + log_density_fast
@@ -80,7 +83,10 @@ def _chain_probabilities(chain: Chain) -> tuple[float, float, float]:
 
 
 def _log_ratio(log_density_fast: np.ndarray, log_density_slow: np.ndarray) -> np.ndarray:
-    """float32[T, W]: how much likelier slow is, as a logarithm; 0 where neither state, or no time, says anything."""
+    """float32[T, W]: the logarithm of slow over fast density, between -80 and 80.
+
+    0 where it says nothing: neither state can have this time, or none was measured (NaN).
+    """
     with np.errstate(invalid="ignore"):
         ratio = np.nan_to_num(
             log_density_slow - log_density_fast, nan=0.0, posinf=_LARGEST_RATIO, neginf=-_LARGEST_RATIO
@@ -101,7 +107,11 @@ def _forward(
     def forward_step(
         slow_given_past: jax.Array, log_ratio_of_step: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        """One step: from P(slow | before) to that of the next step."""
+        """P(slow | steps before) of the next step; and of this one (P(slow | steps before), P(slow | steps until now)).
+
+        All float[W]. P(slow | steps before) is clipped, so that its odds are finite; to their logarithm that of slow
+        over fast density is added (Bayes).
+        """
         slow_given_past = slow_given_past.clip(_CERTAIN, 1 - _CERTAIN)
         slow_given_past_and_now = jax.nn.sigmoid(
             jnp.log(slow_given_past) - jnp.log1p(-slow_given_past) + log_ratio_of_step
@@ -128,7 +138,11 @@ def _forward_and_backward(
     def backward_step(
         next_slow_given_all: jax.Array, probabilities: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, Any]:
-        """One step back: P(slow | all), and that it was slow then and in the step after it."""
+        """P(slow | all steps); and (the same, P(slow now and in the next step | all steps)), all float[W].
+
+        From P(slow | all steps) of the next step, and its P(slow | steps before) with P(slow | steps until now) of this
+        one. By rounding they could be above 1.
+        """
         next_slow_given_past, slow_given_past_and_now = probabilities
         stayed_given_all = slow_given_past_and_now * persistence * next_slow_given_all / next_slow_given_past
         recovered_given_all = (
@@ -137,6 +151,7 @@ def _forward_and_backward(
         slow_given_all = (stayed_given_all + recovered_given_all).clip(0, 1)
         return slow_given_all, (slow_given_all, stayed_given_all.clip(0, 1))
 
+    # Of the last step, with which it begins, all steps are those until now.
     _, (slow_given_all, stayed_given_all) = jax.lax.scan(
         backward_step, slow_given_past_and_now[-1], (slow_given_past[1:], slow_given_past_and_now[:-1]), reverse=True
     )

@@ -62,7 +62,7 @@ def fitted_parameters(kind: ModelKind, seconds: np.ndarray) -> Parameters:
 
     `kind`: the distribution of times, whether each worker has a scale, and whether slow units follow one another.
     """
-    initial_states = [seconds > ratio * worker_medians(seconds) for ratio in _SLOW_RATIOS]
+    initial_states = [seconds > ratio * worker_medians(seconds) for ratio in _SLOW_RATIOS]  # bool[T, W]: is slow
     initial_states.append(seconds > slow_threshold(seconds))
     initial_parameters = [_parameters_of_states(kind, seconds, is_slow) for is_slow in initial_states]
     improved = [_after_em_passes(kind, seconds, parameters, _PASSES_PER_TRIAL) for parameters in initial_parameters]
@@ -71,25 +71,29 @@ def fitted_parameters(kind: ModelKind, seconds: np.ndarray) -> Parameters:
 
 
 def _best_of_other_slowdowns(kind: ModelKind, seconds: np.ndarray, best: Parameters) -> Parameters:
-    """The likeliest of these parameters and of those that EM finds from larger and smaller slowdowns.
+    """The likeliest of the parameters `best` and of those that EM finds from larger and smaller slowdowns.
 
     EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
+    Each factor is applied as long as that makes the times likelier, some times at most.
     """
-    likelihood = _mean_log_likelihood(kind, best, seconds)
+    mean_log_likelihood = _mean_log_likelihood(kind, best, seconds)
     factors = _SLOWDOWN_FACTORS if kind.family.has_shortest_time else _SLOWDOWN_FACTORS[:1]
     for factor in [direction for factor_up in factors for direction in (factor_up, 1 / factor_up)]:
         for _ in range(_MAX_TRIALS_PER_FACTOR):
             with_other_slowdown = best._replace(slowdown=best.slowdown * factor)
             trial = _after_em_passes(kind, seconds, with_other_slowdown, _PASSES_PER_TRIAL)
-            trial_likelihood = _mean_log_likelihood(kind, trial, seconds)
-            if trial_likelihood < likelihood + _TOLERANCE:
+            trial_mean_log_likelihood = _mean_log_likelihood(kind, trial, seconds)
+            if trial_mean_log_likelihood < mean_log_likelihood + _TOLERANCE:
                 break
-            best, likelihood = trial, trial_likelihood
+            best, mean_log_likelihood = trial, trial_mean_log_likelihood
     return best
 
 
 def _after_em_passes(kind: ModelKind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
-    """The parameters after `num_passes` passes of EM, or fewer once the likelihood grows by less than `_TOLERANCE`."""
+    """The parameters after `num_passes` passes of EM, or fewer once the likelihood grows by less than `_TOLERANCE`.
+
+    The likelihood is the mean log-likelihood of a measured time of `seconds float64[T, W]`, in nats.
+    """
     likelihood = -np.inf
     for _ in range(num_passes):
         log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
@@ -98,6 +102,7 @@ def _after_em_passes(kind: ModelKind, seconds: np.ndarray, parameters: Parameter
         likelihood = float(np.nanmean(mixture_log_density(log_density_fast, log_density_slow, states.slow_given_past)))
         if likelihood - likelihood_before < _TOLERANCE:
             break
+        # A state that cannot have this time has probability 0, which those of the chain only come near to.
         is_surely_fast, is_surely_slow = np.isneginf(log_density_slow), np.isneginf(log_density_fast)
         slow_probability = np.where(is_surely_fast, 0, np.where(is_surely_slow, 1, states.slow_given_all))
         chain = _chain_of_states(kind, states.slow_given_all, states.stayed_given_all)
@@ -106,7 +111,10 @@ def _after_em_passes(kind: ModelKind, seconds: np.ndarray, parameters: Parameter
 
 
 def _parameters_of_states(kind: ModelKind, seconds: np.ndarray, is_slow: np.ndarray) -> Parameters:
-    """The parameters as if these states bool[T, W] had been seen."""
+    """The likeliest parameters if it had been seen which units are slow: `is_slow bool[T, W]`.
+
+    The workers' scales, by which times are divided before that, are as their medians, or equal unless `kind.is_scaled`.
+    """
     slow_probability = is_slow.astype(np.float64)
     chain = _chain_of_states(kind, slow_probability, slow_probability[1:] * slow_probability[:-1])
     scale = worker_medians(seconds) if kind.is_scaled else np.ones(seconds.shape[1])
@@ -115,7 +123,10 @@ def _parameters_of_states(kind: ModelKind, seconds: np.ndarray, is_slow: np.ndar
 
 
 def worker_medians(seconds: np.ndarray) -> np.ndarray:
-    """float64[W]: the median of each worker's `seconds float64[T, W]` (NaN: not measured); that of all without any."""
+    """float64[W]: the median of each worker's `seconds float64[T, W]` (NaN: not measured).
+
+    A worker without a measured time has the median of all times.
+    """
     is_measured = ~np.isnan(seconds).all(axis=0)
     medians = np.full(seconds.shape[1], np.nanmedian(seconds))
     medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
@@ -123,7 +134,11 @@ def worker_medians(seconds: np.ndarray) -> np.ndarray:
 
 
 def _chain_of_states(kind: ModelKind, slow_probability: np.ndarray, stayed_probability: np.ndarray) -> Chain:
-    """The chain of these expected states, P(slow) float64[T, W], and transitions from slow to slow [T - 1, W]."""
+    """The chain whose probabilities are the shares of expected slow states and transitions.
+
+    By P(slow) of each unit, float64[T, W], and P(slow in it and in the next one), float64[T - 1, W]. Counts are raised
+    a little, so that no probability is 0 or 1. Without memory, or with one step, the persistence is P(slow).
+    """
     if not kind.has_memory or len(slow_probability) < 2:
         with_one_more_of_each = (slow_probability.sum() + 1) / (slow_probability.size + 2.0)
         return Chain(probability=with_one_more_of_each, persistence=with_one_more_of_each)
@@ -138,15 +153,16 @@ def _chain_of_states(kind: ModelKind, slow_probability: np.ndarray, stayed_proba
 def _likeliest_parameters(
     kind: ModelKind, seconds: np.ndarray, slow_probability: np.ndarray, chain: Chain, parameters_before: Parameters
 ) -> Parameters:
-    """The best parameters for states of these probabilities float64[T, W].
+    """The best parameters if each unit has this P(slow), float64[T, W]; `chain` is taken over as it is.
 
-    With a scale a worker, the slowdown is improved for the scales of before, and then the scales for it.
+    With a scale a worker, the slowdown is improved for the scales of before, and then the scales for it. Of
+    `parameters_before` only the scales are looked at.
     """
     seconds_or_one, is_measured = seconds_and_weights(seconds)
     weights = np.stack([(1 - slow_probability) * is_measured, slow_probability * is_measured])  # [2, T, W]
     weights = np.where(weights < _NEGLIGIBLE, 0, weights)
     relative_seconds = seconds_or_one / parameters_before.scale if kind.is_scaled else seconds_or_one
-    seconds_by_state = np.broadcast_to(relative_seconds, weights.shape).reshape(2, -1).T
+    seconds_by_state = np.broadcast_to(relative_seconds, weights.shape).reshape(2, -1).T  # [T W, 2]: if fast, if slow
     (fast_scale, slow_scale), shape = maximum_likelihood(kind.family, seconds_by_state, weights.reshape(2, -1).T)
     slowdown = float(slow_scale / fast_scale)
     if not kind.is_scaled:
@@ -157,14 +173,14 @@ def _likeliest_parameters(
 
 
 def log_densities(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The logarithms float64[T, W] of the densities of the times of fast units, and of slow ones."""
+    """The logarithms float64[T, W] of the density of each time if its unit is fast, and if it is slow; NaN for NaN."""
     scale, shape = parameters.scale, parameters.shape
     fast = log_density(kind.family, seconds, scale, shape)
     return fast, log_density(kind.family, seconds, scale * parameters.slowdown, shape)
 
 
 def _mean_log_likelihood(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) -> float:
-    """The mean log-likelihood of a measured time, in nats."""
+    """The mean log-likelihood of a measured time, in nats, given all earlier ones of its worker."""
     log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
     return float(
         np.nanmean(

@@ -28,12 +28,15 @@ class FailureModel(NamedTuple):
     log_likelihood: Callable[[np.ndarray], np.ndarray]
 
     def candidate_around(self, time_candidate: Candidate) -> Candidate:
-        """The model of the times of units that have not failed, which has a density, with these failures around it."""
+        """`time_candidate`, a model of the times of units that have not failed, with these failures around it.
+
+        It must have a density. Its note and the suffix of its name stay.
+        """
         log_likelihood_of_times = time_candidate.log_likelihood
         assert log_likelihood_of_times is not None
 
         def log_likelihood(seconds: np.ndarray) -> np.ndarray:
-            """float64[T, W]: the log-likelihood of whether each unit failed, and of its time if not."""
+            """float64[T, W]: the log-likelihood of whether each unit failed (inf), and of its time if not."""
             finite_or_nan = np.where(np.isinf(seconds), np.nan, seconds)
             return self.log_likelihood(seconds) + np.where(np.isinf(seconds), 0, log_likelihood_of_times(finite_or_nan))
 
@@ -45,7 +48,7 @@ class FailureModel(NamedTuple):
 
 
 def failure_models(seconds: np.ndarray) -> list[FailureModel]:
-    """All models of the failures in float64[T, W] seconds, the likeliest first; none if nobody failed."""
+    """All models of the failures (inf) in float64[T, W] seconds, the likeliest first; none if nobody failed."""
     if not np.isinf(seconds).any():
         return []
     models = [_independent_failures(seconds), *_failed_counts_of_rounds(seconds), *_permanent_failures(seconds)]
@@ -58,7 +61,10 @@ def failure_models(seconds: np.ndarray) -> list[FailureModel]:
 
 
 def _indicators_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float64[T, W] twice: 1 for a failed unit, NaN where not measured; and 1 for a worker that had failed before."""
+    """Whether each unit failed, and whether its worker had failed before, float64[T, W] both.
+
+    1 is yes, 0 is no; the first is NaN where not measured, which for the second is no failure.
+    """
     failure_indicators = np.where(np.isnan(seconds), np.nan, np.isinf(seconds))
     has_failed_before = np.maximum.accumulate(
         np.concatenate([np.zeros_like(failure_indicators[:1]), np.nan_to_num(failure_indicators)[:-1]])
@@ -67,14 +73,17 @@ def _indicators_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _log_probability_of_failures(probability: np.ndarray, failure_indicators: np.ndarray) -> np.ndarray:
-    """The logarithm of the probability of what happened, if a unit fails with this one."""
+    """float64[T, W]: the logarithm of the probability of whether each unit failed, if it does with this one.
+
+    `probability` is one for all, or float64[T, W]; the indicators are 1 (failed), 0, or NaN (not measured: NaN).
+    """
     with np.errstate(divide="ignore"):
         not_failed = np.where(failure_indicators == 0, 1 - probability, np.nan)
         return np.log(np.where(failure_indicators == 1, probability, not_failed))
 
 
 def _independent_failures(seconds: np.ndarray) -> FailureModel:
-    """Each unit fails with the same probability."""
+    """The model in which each unit fails with the same probability, the share of the measured ones that did."""
     failure_indicators, _ = _indicators_and_failed_before(seconds)
     probability = float(np.nanmean(failure_indicators))
 
@@ -88,9 +97,10 @@ def _independent_failures(seconds: np.ndarray) -> FailureModel:
 
 
 def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
-    """In each round a number of workers between two bounds fail, any set as likely as any other.
+    """The model in which in each round (a step) a number of workers fail, any set of them as likely as any other.
 
-    There is no such model where not all workers of a step were measured.
+    The number is between the least and the most that failed in a step, each as likely as any other. There is no such
+    model where not all workers of a step were measured.
     """
     if np.isnan(seconds).any():
         return
@@ -100,7 +110,10 @@ def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
     min_failed, max_failed = int(num_failed_of_step.min()), int(num_failed_of_step.max())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """float64[T, W]: the log-likelihood of the set of each round, an equal part for each worker."""
+        """float64[T, W]: the log-likelihood of who failed in each round, an equal part for each worker.
+
+        How many fail is any number from `min_failed` to `max_failed`, and who they are any set of so many.
+        """
         num_failed = np.isinf(times).sum(axis=1)
         log_num_sets = gammaln(num_workers + 1) - gammaln(num_failed + 1) - gammaln(num_workers - num_failed + 1)
         is_possible = (num_failed >= min_failed) & (num_failed <= max_failed)
@@ -114,7 +127,11 @@ def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
 
 
 def _permanent_failures(seconds: np.ndarray) -> Iterator[FailureModel]:
-    """Failures that last; none if a worker came back."""
+    """The two models of failures that last, fitted to `seconds float64[T, W]`; none if a worker came back.
+
+    In the one any worker can fail in any step, in the other only those that did, from the first failure to the last.
+    """
+    # float64[T, W] both: 1 failed, 0 not, NaN not measured; 1 if the worker had failed in an earlier step, else 0.
     failure_indicators, has_failed_before = _indicators_and_failed_before(seconds)
     comes_back = (has_failed_before == 1) & (failure_indicators == 0)
     if comes_back.any():
@@ -127,9 +144,10 @@ def _permanent_failures(seconds: np.ndarray) -> Iterator[FailureModel]:
 
 
 def _permanent_random_failures(is_first_failed_unit: np.ndarray, is_at_risk: np.ndarray) -> FailureModel:
-    """Every worker that has not failed does so with the same probability: first failures over units at risk.
+    """The model in which every worker that has not failed does so in each step with one probability, and stays so.
 
-    Both bool[T, W]; a unit at risk was measured, and its worker had not failed before.
+    It is the share of first failures in the units at risk. Both are bool[T, W]; a unit at risk was measured, and its
+    worker had not failed before.
     """
     hazard = float(is_first_failed_unit.sum() / is_at_risk.sum())
 
@@ -143,16 +161,23 @@ def _permanent_random_failures(is_first_failed_unit: np.ndarray, is_at_risk: np.
 
 
 def _permanent_failures_of_workers(is_first_failed_unit: np.ndarray) -> FailureModel:
-    """The workers of bool[T, W] fail, each at a step between the first and the last that is as likely as any other."""
+    """The model in which given workers fail for good: those that have a True in `is_first_failed_unit bool[T, W]`.
+
+    Each does at a step between the first of these and the last, any as likely as any other.
+    """
     workers = np.flatnonzero(is_first_failed_unit.any(axis=0))
     onsets = np.flatnonzero(is_first_failed_unit.any(axis=1))
     first_onset, last_onset = int(onsets.min()), int(onsets.max())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so."""
+        """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so.
+
+        From `first_onset` on, one of the `workers` that has not failed does with probability 1 / (steps up to and with
+        `last_onset`, this one among them); nobody else does.
+        """
         failure_indicators, has_failed_before = _indicators_and_failed_before(times)
         steps = np.arange(len(times))[:, None]
-        num_onsets_left = np.maximum(last_onset - steps + 1, 1)
+        num_onsets_left = np.maximum(last_onset - steps + 1, 1)  # [T, 1]; later steps have no hazard
         hazards = np.where((steps >= first_onset) & (steps <= last_onset), 1 / num_onsets_left, 0)
         hazards = np.where(np.isin(np.arange(times.shape[1]), workers), hazards, 0)
         return _log_probability_of_failures(np.where(has_failed_before == 1, 1.0, hazards), failure_indicators)

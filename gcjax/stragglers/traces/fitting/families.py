@@ -38,9 +38,10 @@ class Family(NamedTuple):
 
 
 def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The likeliest scale of each group, float64[groups], and the shape of all; without weight, the median scale.
+    """The likeliest scale of each group, float64[groups], and the shape of all, NaN if the family has none.
 
-    `seconds` and `weights` (how much each time counts) are float64[n, groups].
+    `seconds` and `weights` (how much each time counts) are float64[n, groups]. A group without weight gets the median
+    scale of the others.
     """
     has_weight = weights.sum(axis=0) > 0
     scale, shape = family.fit(seconds[:, has_weight], weights[:, has_weight])
@@ -50,14 +51,17 @@ def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray)
 
 
 def log_density(family: Family, seconds: np.ndarray, scale: np.ndarray | float, shape: float) -> np.ndarray:
-    """The logarithms of the density at times float64[...], with NaN for NaN; -inf where the family has no such time."""
+    """The logarithms of the density at times float64[...], with NaN for NaN; -inf where the family has no such time.
+
+    No more than 700, so that e to it is a float64. The scale is one for all times, or broadcasts with them.
+    """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         values = family.log_density(seconds / scale, shape) - np.log(scale)
     return np.where(np.isnan(seconds), np.nan, np.where(np.isnan(values), -np.inf, np.minimum(values, 700)))
 
 
 def _weights_and_means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float64[groups] twice: the weight of each group, and its mean time."""
+    """float64[groups] twice: the weight of each group, and its mean time, from float64[n, groups] both."""
     totals = weights.sum(axis=0)
     return totals, (weights * seconds).sum(axis=0) / np.maximum(totals, _TINY)
 
@@ -68,12 +72,16 @@ def _minima(seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _fit_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The mean of each group."""
+    """(scale float64[groups], shape): the mean of each group, and NaN, as there is no shape."""
     return _weights_and_means(seconds, weights)[1], math.nan
 
 
 def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The shortest time of each group; the inverse of the shape is the mean logarithm of the times over it."""
+    """(scale float64[groups], shape) for float64[n, groups]: the shortest time of each group is its scale.
+
+    The inverse of the shape is the mean logarithm, by weights, of all times over the shortest of their group. There is
+    a largest shape, for times that are all equal.
+    """
     minima = _minima(seconds, weights)
     logarithms = np.log(np.maximum(seconds / minima, 1))
     return minima, weights.sum() / max((weights * logarithms).sum(), weights.sum() / _LARGEST_SHAPE)
@@ -82,19 +90,20 @@ def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, f
 def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
     """The mean of each group's exponential part, float64[groups]; the shape is the shift over this mean, one for all.
 
-    Given the shape a, a group with the mean m and the shortest time l has the scale min(m, l / a), and its likelihood
-    is concave in a: so is their sum, whose top is sought between those of the groups.
+    Given the shape a, a group with the mean m and the shortest time l has the scale min(m, l / a), and its
+    log-likelihood is concave in a: so is their sum, whose top is sought between those of the groups.
     """
     from scipy.optimize import minimize_scalar
 
     (total_weights, means), minima = _weights_and_means(seconds, weights), _minima(seconds, weights)
-    best_shapes = minima / np.maximum(means - minima, _TINY * means)  # the best shape of each group alone
+    # The best shape of each group alone, float64[groups]; above 0 and finite.
+    best_shapes = minima / np.maximum(means - minima, _TINY * means)
     shape = float(best_shapes[0])
     has_several_shapes = len(best_shapes) > 1 and best_shapes.max() > best_shapes.min() * (1 + _TINY)
     if has_several_shapes:
 
         def loss(log_shape: float) -> float:
-            """Minus the likelihood of the best scales for a shape."""
+            """Minus the log-likelihood of all times for a shape and the best scale of each group for it."""
             scales = np.minimum(means, minima / math.exp(log_shape))
             return -float((total_weights * (math.exp(log_shape) - np.log(scales) - means / scales)).sum())
 
@@ -104,30 +113,36 @@ def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[
 
 
 def _fit_weibull(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """The likeliest scale of each group, float64[groups], and shape of all, from `seconds` and `weights [n, groups]`.
+    """The likeliest Weibull scale of each group, float64[groups], and shape k of all, of times and weights [n, groups].
 
-    At the shape the slope of the best scales' likelihood has its one change of sign.
+    A group's best scale for a shape is mean(time^k)^(1 / k), means by the weights. At the best shape the slope of the
+    log-likelihood of these scales has its one change of sign.
     """
     from scipy.optimize import brentq
 
-    logarithms = np.where(weights > 0, np.log(seconds), 0)
-    total_weights = weights.sum(axis=0)
-    largest = np.where(weights > 0, logarithms, -np.inf).max(axis=0)
-    below_largest = np.where(weights > 0, logarithms - largest, 0)  # at most 0, so that no power overflows
-    mean_below_largest = (weights * below_largest).sum() / weights.sum()
+    log_times = np.where(weights > 0, np.log(seconds), 0)
+    total_weights = weights.sum(axis=0)  # [groups]
+    log_longest = np.where(weights > 0, log_times, -np.inf).max(axis=0)  # [groups]
+    log_ratios = np.where(weights > 0, log_times - log_longest, 0)  # [n, groups], at most 0: no power overflows
+    mean_log_ratio = (weights * log_ratios).sum() / weights.sum()  # over all times of all groups
 
     def slope(log_shape: float) -> float:
-        """The derivative of the likelihood by the shape, divided by the number of times."""
-        powers = weights * np.exp(math.exp(log_shape) * below_largest)
-        group_means = (powers * below_largest).sum(axis=0) / np.maximum(powers.sum(axis=0), _TINY)
+        """The derivative by the shape k of the Weibull log-likelihood with the best scales, over the sum of weights.
+
+        1 / k + mean(y) - mean over the groups of sum(w e^(k y) y) / sum(w e^(k y)), where w are the `weights` of times
+        float64[n, groups], y their `log_ratios`, log(time / longest time of the group), and means are by the weights.
+        """
+        powers = weights * np.exp(math.exp(log_shape) * log_ratios)
+        group_means = (powers * log_ratios).sum(axis=0) / np.maximum(powers.sum(axis=0), _TINY)
         mean_by_powers = (total_weights * group_means).sum() / total_weights.sum()
-        return float(math.exp(-log_shape) - mean_by_powers + mean_below_largest)
+        return float(math.exp(-log_shape) - mean_by_powers + mean_log_ratio)
 
     low, high = math.log(_SMALLEST_SHAPE), math.log(_LARGEST_SHAPE)
+    # Of times that are all but equal the likeliest shape is above the largest.
     log_shape = high if slope(high) > 0 else brentq(slope, low, high, xtol=1e-9)
     shape = math.exp(log_shape)
-    mean_powers = (weights * np.exp(shape * below_largest)).sum(axis=0) / np.maximum(total_weights, _TINY)
-    log_scale = largest + np.log(np.maximum(mean_powers, 1e-300)) / shape
+    mean_powers = (weights * np.exp(shape * log_ratios)).sum(axis=0) / np.maximum(total_weights, _TINY)
+    log_scale = log_longest + np.log(np.maximum(mean_powers, 1e-300)) / shape
     return np.exp(log_scale), shape
 
 

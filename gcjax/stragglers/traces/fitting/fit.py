@@ -120,7 +120,10 @@ def _as_trace(trace: str | Path | Trace | np.ndarray) -> Trace:
 
 
 def _num_fitted_steps(num_steps: int, held_out_share: float) -> int:
-    """How many of the steps are fitted to: all but the last `held_out_share` of them."""
+    """How many of the steps are fitted to: all but the last `held_out_share` of them.
+
+    Raises `ValueError` if there are too few of either.
+    """
     num_fitted_steps = num_steps - math.ceil(held_out_share * num_steps)
     if min(num_fitted_steps, num_steps - num_fitted_steps) < _MIN_STEPS:
         raise ValueError(
@@ -132,14 +135,17 @@ def _num_fitted_steps(num_steps: int, held_out_share: float) -> int:
 
 
 def _valid_part(seconds: np.ndarray, name: str) -> np.ndarray:
-    """The part of a trace; a `ValueError` if there is nothing in it to fit to or to rank on."""
+    """The part `seconds float64[T, W]` of a trace; a `ValueError` if it has nothing to fit to or to rank on."""
     if not np.isfinite(seconds).any():
         raise ValueError(f"the {name} steps of a trace must have a time above 0 that is finite; they have none.")
     return seconds
 
 
 def _candidates_with_progress(candidates: Iterable[Candidate], label: str, progress: "Progress") -> list[Candidate]:
-    """The models that are fitted one after the other; the share that is done is a guess from `_MAX_MODELS`."""
+    """The models, each of which is fitted when its turn comes; `progress` hears of each under the `label`.
+
+    The share that is done is a guess: how many there will be is not known, `_MAX_MODELS` or so.
+    """
     progress.update(label, 0.0)
     candidates_so_far = []
     for candidate in candidates:
@@ -149,7 +155,11 @@ def _candidates_with_progress(candidates: Iterable[Candidate], label: str, progr
 
 
 def _candidates_with_failures(fitted_seconds: np.ndarray, candidates: list[Candidate]) -> list[Candidate]:
-    """The models of times, with the likeliest model of failures around each, and all others around the likeliest."""
+    """The models of times, with the likeliest model of failures around each; as they are if nobody failed.
+
+    After them the likeliest model of times comes again, with each of the other models of failures around it.
+    `fitted_seconds` are float64[T, W], inf for a failed worker, NaN where not measured.
+    """
     failure_models = failed.failure_models(fitted_seconds)
     if not failure_models:
         return candidates
@@ -191,7 +201,7 @@ class _Ranking:
     def ranked_fits(self, candidates: Sequence[Candidate], background_density: float | None = None) -> tuple[Fit, ...]:
         """The fits of the candidates, the one with the largest mean log-density of held-out times first.
 
-        `background_density`: 0.5 for models of who is slow when; that of the times if None.
+        `background_density`: 0.5 for models of who is slow when, as a unit is slow or fast; that of the times if None.
         """
         density = self._background_density if background_density is None else np.asarray(background_density)
         log_densities = [self._log_densities(candidate, density) for candidate in candidates]
@@ -206,7 +216,10 @@ class _Ranking:
         )
 
     def _log_densities(self, candidate: Candidate, background_density: np.ndarray) -> np.ndarray:
-        """float64[held-out steps, W]: the logarithm of the density of each time, given all before."""
+        """float64[held-out steps, W]: the logarithm of the density of each time, given all before; NaN without a time.
+
+        A share of the density is `background_density`, which is float64[held-out steps, W] or a number.
+        """
         assert candidate.log_likelihood is not None
         log_likelihoods = candidate.log_likelihood(self._seconds)[self._num_fitted_steps :]
         return scores.with_background(log_likelihoods, background_density, self._background_share)

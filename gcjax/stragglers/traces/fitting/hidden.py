@@ -34,7 +34,10 @@ def hidden_candidate(kind: ModelKind, seconds: np.ndarray) -> Candidate:
     probability, persistence = parameters.chain
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """float64[T, W]: the log-likelihood of each time, given those of its worker before it."""
+        """float64[T, W]: the log-likelihood of each time, given those of its worker before it; NaN where not measured.
+
+        Without memory these say nothing: every unit is slow with the same `probability`.
+        """
         log_density_fast, log_density_slow = log_densities(kind, parameters, times)
         slow_probability = (
             slow_given_past(log_density_fast, log_density_slow, parameters.chain) if kind.has_memory else probability
@@ -59,10 +62,11 @@ def _last_steps(seconds: np.ndarray) -> np.ndarray:
 
 
 def _with_slow_states(parameters: Parameters) -> Parameters:
-    """The same model, with states renamed if the slow one is the faster."""
+    """The same model, with states renamed if the slow one is the faster: the slowdown is then 1 or more."""
     is_slow_slower = parameters.slowdown >= 1
     if is_slow_slower:
         return parameters
+    # The slow state is now what was the fast one, which stays with 1 - P(slow | fast before).
     chain = Chain(probability=1 - parameters.chain.probability, persistence=1 - parameters.chain.enter_probability)
-    scale = parameters.scale * parameters.slowdown
+    scale = parameters.scale * parameters.slowdown  # of units that are now the fast ones
     return parameters._replace(chain=chain, scale=scale, slowdown=1 / parameters.slowdown)

@@ -15,7 +15,7 @@ _TINY = 1e-9  # relative to a delay
 
 
 def seconds_and_weights(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The times, with 1 for those that are NaN, and their weights, with 0 for those."""
+    """The times, with 1 for those that are NaN (not measured), and their weights: 0 for these, 1 for all others."""
     is_measured = ~np.isnan(seconds)
     return np.where(is_measured, seconds, 1.0), is_measured.astype(np.float64)
 
@@ -31,7 +31,7 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 
 def _pooled_candidate(family: Family, seconds: np.ndarray) -> Candidate:
-    """One distribution for all workers."""
+    """The model with one distribution for all workers, which are one group of times [T W, 1]."""
     seconds_or_one, weights = seconds_and_weights(seconds.reshape(-1, 1))
     (scale,), shape = maximum_likelihood(family, seconds_or_one, weights)
     return Candidate(
@@ -40,7 +40,10 @@ def _pooled_candidate(family: Family, seconds: np.ndarray) -> Candidate:
 
 
 def _scaled_candidate(family: Family, seconds: np.ndarray) -> Candidate:
-    """One distribution, times a factor of each worker; the median factor is 1."""
+    """The model with one distribution, times a factor of each worker; the median factor is 1.
+
+    Each column of `seconds float64[T, W]` is a group with a scale of its own.
+    """
     scale_of_worker, shape = maximum_likelihood(family, *seconds_and_weights(seconds))
     median_scale = np.median(scale_of_worker)
     model = call("scaled", model=family.call(median_scale, shape), factor=scale_of_worker / median_scale)
@@ -49,14 +52,20 @@ def _scaled_candidate(family: Family, seconds: np.ndarray) -> Candidate:
 
 
 def _delayed_candidate(seconds: np.ndarray) -> Candidate:
-    """Exponential times of one mean, after a delay of each worker: its shortest time."""
+    """The model with exponential times of one mean, after a delay of each worker: its shortest time.
+
+    A worker without a measured time has the median delay of the others. The mean is above 0 even of equal times.
+    """
     delays = np.where(np.isnan(seconds), np.inf, seconds).min(axis=0)
     delays = np.where(np.isinf(delays), np.median(delays[np.isfinite(delays)]), delays)
     mean = max(float(np.nanmean(seconds - delays)), _TINY * float(delays.mean()))
     model = call("delayed", model=call("exponential", mean=mean), seconds=delays)
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
-        """float64[T, W]: the log-likelihood of each time; no shortest one may be below its delay by rounding."""
+        """float64[T, W]: the log-likelihood of each time; -inf before the delay, NaN where not measured.
+
+        The delays are a little less, so that no shortest time is below its delay by rounding.
+        """
         return log_density(FAMILIES["exponential"], times - delays * (1 - _TINY), scale=mean, shape=np.nan)
 
     return Candidate(model, len(delays) + 1, log_likelihood)

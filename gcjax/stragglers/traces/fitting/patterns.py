@@ -38,12 +38,16 @@ class SpeedGroups(NamedTuple):
 
 
 def slow_threshold(seconds: np.ndarray) -> float:
-    """The seconds that best split the logarithms of all times into two groups; inf if all are equal."""
+    """The seconds that best split the logarithms of all times into two groups; inf if all are equal.
+
+    Best is the split with the least squares about the two means, in the middle between the logarithms beside it.
+    """
     sorted_logarithms = np.sort(np.log(seconds[~np.isnan(seconds)]))
+    # An entry for each split: after the shortest time, after the two shortest, ...
     sum_fast, num_fast = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
     sum_slow, num_slow = sorted_logarithms.sum() - sum_fast, num_fast[::-1]
-    squares_explained = sum_fast**2 / num_fast + sum_slow**2 / num_slow
-    can_split = sorted_logarithms[1:] > sorted_logarithms[:-1]
+    squares_explained = sum_fast**2 / num_fast + sum_slow**2 / num_slow  # largest where the rest is least
+    can_split = sorted_logarithms[1:] > sorted_logarithms[:-1]  # not between equal times
     if not can_split.any():
         return float(np.inf)
     last_fast = int(np.where(can_split, squares_explained, -np.inf).argmax())
@@ -51,7 +55,10 @@ def slow_threshold(seconds: np.ndarray) -> float:
 
 
 def speed_groups(seconds: np.ndarray) -> SpeedGroups:
-    """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
+    """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured: a threshold and two medians.
+
+    If all times are equal, all are fast: the threshold is inf, and the slow median that of the fast.
+    """
     threshold_seconds = slow_threshold(seconds)
     is_slow = seconds > threshold_seconds
     fast_median = float(np.nanmedian(np.where(is_slow, np.nan, seconds)))
@@ -68,7 +75,10 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 
 def _bimodal_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate:
-    """Each unit is slow with the same probability, the share of the slow ones."""
+    """The model in which each unit is slow with the same probability, the share of the slow ones.
+
+    `slow_states` are float64[T, W]: 1 slow, 0 fast, NaN where not measured.
+    """
     probability = float(np.nanmean(slow_states))
     model = call("bimodal", fast=groups.fast_median, slow=groups.slow_median, probability=probability)
     return Candidate(model, 3, lambda seconds: _log_probability_of_states(groups.slow_states(seconds), probability))
@@ -87,7 +97,10 @@ def _markov_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate
     model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast_median)
 
     def log_likelihood(seconds: np.ndarray) -> np.ndarray:
-        """float64[T, W]: the log-likelihood of each state, given the one before; after a gap, as in the long run."""
+        """float64[T, W]: the log-likelihood of each state (slow or fast), given the one before; NaN where not measured.
+
+        Where the one before is not known, as in the first step, a unit is slow as often as in the long run.
+        """
         slow_states = groups.slow_states(seconds)
         state_before = np.concatenate([np.full_like(slow_states[:1], np.nan), slow_states[:-1]])
         slow_probability = np.where(
@@ -99,6 +112,9 @@ def _markov_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate
 
 
 def _log_probability_of_states(slow_states: np.ndarray, probability: np.ndarray | float) -> np.ndarray:
-    """The logarithm of the probability of each state, of which 1 has this one; NaN for NaN."""
+    """float64[T, W]: the logarithm of the probability of each state: 1 has this one, 0 the rest; NaN for NaN.
+
+    `probability` is one for all states, or float64[T, W].
+    """
     with np.errstate(divide="ignore"):
         return np.log(np.where(slow_states == 1, probability, np.where(slow_states == 0, 1 - probability, np.nan)))

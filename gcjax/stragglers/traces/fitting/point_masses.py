@@ -25,12 +25,12 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 def _worker_speeds_candidate(median_of_worker: np.ndarray) -> Candidate:
     """The model in which each worker draws its seconds once, from the family that is likeliest for these float64[W]."""
-    one_group = median_of_worker[:, None]
+    one_group = median_of_worker[:, None]  # [W, 1]
     equal_weights = np.ones_like(one_group)
     family_fits = [(family, *maximum_likelihood(family, one_group, equal_weights)) for family in FAMILIES.values()]
 
     def log_likelihood(family_fit: tuple[Family, np.ndarray, float]) -> float:
-        """Of the medians, for a family, its scale and its shape."""
+        """That of the medians, for (a family, its scale float64[1], its shape)."""
         family, scale, shape = family_fit
         return float(log_density(family, one_group, scale, shape).sum())
 

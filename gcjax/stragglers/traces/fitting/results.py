@@ -109,6 +109,6 @@ class Fits(NamedTuple):
 
 
 def _title(fit: Fit) -> str:
-    """The name of a model, its rank and its note."""
+    """The name of a model, and its score on the held-out steps if it has one."""
     likelihood = "" if fit.held_out_score is None else f", {fit.held_out_score.mean:.4g} nats a step and worker"
     return f"{fit.name}{likelihood}"

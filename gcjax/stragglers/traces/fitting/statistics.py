@@ -29,7 +29,10 @@ class StatisticsWithFailures(NamedTuple):
 
 
 def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
-    """The statistics of times float[T, W], NaN where not measured; inf is a failure, which is slower than any time."""
+    """The statistics of times float[T, W], NaN where not measured; inf is a failure, which is slower than any time.
+
+    The median and the 99th percentile are of finite times. Steps in which nothing was measured are left out.
+    """
     seconds = seconds[~np.isnan(seconds).all(axis=1)]
     finite_seconds = seconds[np.isfinite(seconds)]
     median = float(np.median(finite_seconds))
@@ -37,7 +40,7 @@ def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
     slow_probability, slow_again_probability = slow_probabilities(
         seconds > SLOW_RATIO * step_medians, ~np.isnan(seconds)
     )
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # inf / inf, which is left out, where the median of a step is a failure
         slowest_over_median = np.nanmax(seconds, axis=1) / step_medians[:, 0]
     return StatisticsWithFailures(
         median=median,
