@@ -28,7 +28,7 @@ def one_step(assignment: Assignment) -> GradientCode:
     """
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: N over the number of chunks in all sums, the same for every worker."""
+        """float[W, 1, 1], one message and one block: N over the number of chunks in all sums, for every worker."""
         num_chunks_in_sums = jnp.sum(encode, dtype=encode.dtype)  # all coefficients are 1, so their sum counts chunks
         return jnp.broadcast_to(assignment.num_chunks / num_chunks_in_sums.clip(1), (assignment.num_workers, 1, 1))
 

@@ -28,7 +28,10 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     assignment = block_design(num_workers, load=load)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: the one weight of all messages, by the number f of workers that have finished."""
+        """float[W, 1, 1], one message and block: r / (r + λ (f - 1)) for all, f the workers that have finished.
+
+        r is the load, λ = `num_shared` the chunks that two workers share.
+        """
         num_finished = jnp.sum(progress >= load, dtype=jnp.int32)
         weight = load / (load + num_shared * (num_finished - 1)).clip(1).astype(encode.dtype)
         return jnp.broadcast_to(weight, (num_workers, 1, 1))

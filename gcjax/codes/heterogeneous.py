@@ -50,7 +50,8 @@ def _holder_coefficients(assignment: Assignment, random_matrix: np.ndarray) -> n
     """float[W, K]: the coefficient of each worker for each chunk that it holds.
 
     The coefficients x of the s + 1 holders of a chunk solve `C[:, holders] x = 1`, with C = `random_matrix float[s+1,
-    W]`. So all messages add up to the rows of C in the same way, and combinations of rows decode.
+    W]`. So each row of C, as weights of the messages, decodes the sum, and so do combinations of rows whose factors add
+    up to 1. Slots without a chunk have the coefficient 0.
     """
     coefficients = np.zeros(assignment.chunks.shape)
     for chunk in range(assignment.num_chunks):

@@ -47,7 +47,7 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: N over the number of messages that have arrived, by `progress int32[W]`, 1 or 0."""
+        """float[W, 1, 1], one message and block: N over how many have arrived, by `progress int32[W]`, 1 or 0."""
         factor = num_workers / progress.sum().clip(1).astype(encode.dtype)
         return jnp.broadcast_to(factor, (num_workers, 1, 1))
 
