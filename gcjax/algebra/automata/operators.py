@@ -22,15 +22,15 @@ def choice(left: Automaton, right: Automaton) -> Automaton:
 
 
 def sequence(left: Automaton, right: Automaton) -> Automaton:
-    """The second starts in every configuration in which the first may terminate, and in the state it left."""
+    """The second starts wherever the first may terminate, in the shared state that the first has left."""
     check_same_space(left, right)
     num_left = left.num_controls
     transitions = _disjoint_transitions(left, right)
     # A step after which the first may terminate also leads to where the second may start.
-    right_starts_after_step = _values_after_steps(right, right.initial)
+    right_starts_after_step = _values_after_steps(right, right.initial)  # bool[A, Q']
     transitions[:num_left, :, :, num_left:] = _terminating_steps(left)[..., None] & right_starts_after_step
     # The second may start at once in the states in which the first may terminate without a step.
-    left_terminates_at_once = (left.initial & left.terminating).any(axis=0)
+    left_terminates_at_once = (left.initial & left.terminating).any(axis=0)  # bool[S]
     right_starts_at_once = right.initial & left_terminates_at_once
     nowhere_in_left = np.zeros_like(left.terminating)
     return pruned(
@@ -76,7 +76,7 @@ def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bo
     transitions = np.zeros((num_controls, *body.transitions.shape[1:3], num_controls), bool)
     transitions[:between, :, :, :between] = body.transitions
     transitions[:between, :, :, between] = _terminating_steps(body)
-    first_steps_of_round = (transitions[:between] & body.initial[..., None, None]).any(axis=0)
+    first_steps_of_round = (transitions[:between] & body.initial[..., None, None]).any(axis=0)  # bool[S, A, Q + 1]
     transitions[between] = first_steps_of_round
     # A round that may terminate where it starts can be repeated for ever without a step: the greatest fixed point then
     # allows every trace.

@@ -132,6 +132,7 @@ def _edges_function(left: Automaton, right: Automaton, joint_steps: np.ndarray) 
         """
         pair, state = np.divmod(configurations, space.num_states)
         left_and_right_controls = np.stack(np.divmod(pair, num_right_controls))  # int[2, n]
+        # (q S + s) A + a of left and right, as in `Moves`, with step a = 0.
         configurations_with_step_0 = (left_and_right_controls * space.num_states + state) * space.num_steps
         left_and_right_steps = joint_steps.T[:2, None]  # int[2, 1, rows]
         configuration_steps = configurations_with_step_0[:, :, None] + left_and_right_steps
@@ -157,14 +158,17 @@ def _pair_values(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.n
 
 
 def _with_steps_after_abort(automaton: Automaton) -> Automaton:
-    """The same automaton with everything that may follow an abort as transitions, to one more control state."""
+    """The same automaton with everything that may follow an abort as transitions, to one more control state.
+
+    That one, `after_abort`, takes any step to itself, and terminates and aborts in every state.
+    """
     space, after_abort = automaton.space, automaton.num_controls
     num_controls = automaton.num_controls + 1
     check_size(space, num_controls)
     transitions = np.zeros((num_controls, space.num_states, space.num_steps, num_controls), bool)
     transitions[:after_abort, :, :, :after_abort] = automaton.transitions
     every_state = np.ones((1, space.num_states), bool)
-    aborting = np.concatenate([automaton.aborting, every_state])
+    aborting = np.concatenate([automaton.aborting, every_state])  # bool[Q + 1, S]
     transitions[aborting, :, after_abort] = True
     return Automaton(
         space,
