@@ -106,7 +106,7 @@ def relations(specification: Specification) -> Relations:
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
         is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.is_relied_on
         relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical_rows)
-        relies.append(relied_on.any(axis=0) | nothing_changes)
+        relies.append(relied_on.any(axis=0) | nothing_changes)  # whoever takes the step
     moves, judgement = _moves_and_judgement(stepper, flat_states, ENVIRONMENT_ONLY)
     is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.is_guaranteed
     guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical_rows)
@@ -148,6 +148,8 @@ def _moves_and_judgement(stepper: Stepper, flat_states: np.ndarray, component: i
 def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """All canonical states that programs, guarantees and relies lead to, the initial one first.
 
+    Step by step, until no state is new; raises `ValueError` if they are too many, or one is outside of the sizes.
+
     Returns:
       int32[S, D], D entries for each state, and int64[S], its number.
     """
@@ -159,7 +161,7 @@ def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
         codes = layout_.keys(candidates)
         _, first_occurrences = np.unique(codes, return_index=True)
         reached_states = candidates[np.sort(first_occurrences)]  # each once, in the order in which they were reached
-        num_reached, is_outside_sizes = reached_states.shape[0], codes < 0
+        num_reached, is_outside_sizes = reached_states.shape[0], codes < 0  # -1 where an entry is out of its range
         if is_outside_sizes.any() or num_reached > min(MAX_STATES, stepper.states_at_once):
             raise ValueError(
                 f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
@@ -176,6 +178,7 @@ def _next_states(stepper: Stepper, flat_states: np.ndarray) -> list[np.ndarray]:
     next_states = [stepper.judge(flat_states[program_moves.state], program_moves).canonical_rows]
     for component in (ENVIRONMENT_ONLY, *range(stepper.specification.num_components)):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
+        # All of the component's own, and those of its environment that are guaranteed or relied on.
         is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.is_guaranteed | judgement.is_relied_on
         next_states.append(judgement.canonical_rows[is_allowed])
     return next_states
