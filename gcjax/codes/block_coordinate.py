@@ -70,7 +70,8 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
         """The plans of all blocks, each by the code of its redundancy; their squared residuals add up.
 
         Message b is of block b alone, of the chunks in the s_b + 1 slots before slot `units_until_block_end[b]`: encode
-        float[W, L, K, L] and decode float[W, L, L], M = L, are 0 elsewhere. Progress is in units of work.
+        float[W, L, K, L] and decode float[W, L, L], M = L, are 0 elsewhere. s_b is `redundancy_of_block[b]`. Progress
+        is in units of work, a block of a chunk each.
         """
         progress = check_progress(assignment, progress)
         encode = jnp.zeros((num_workers, num_blocks, assignment.load, num_blocks), default_float())

@@ -15,7 +15,8 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     """A block design with constant decoding, which is optimal for it: who is missing does not matter, only how many.
 
     With f whole workers every message has the weight `r / (r + λ (f - 1))`, and the squared residual is
-    `N - r² f / (r + λ (f - 1))`; with everybody it is 0 (Kadhe et al. 2019). L = M = 1.
+    `N - r² f / (r + λ (f - 1))`; with everybody it is 0 (Kadhe et al. 2019). λ is how many chunks two workers share.
+    One message a worker, of one block: L = M = 1.
 
     Args:
       num_workers: n = W.

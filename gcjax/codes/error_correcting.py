@@ -123,14 +123,15 @@ def _trusted(
     """
     if jnp.finfo(messages.dtype).bits < 32:  # there is no complex bfloat16
         messages = messages.astype(jnp.float32)
-    factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)
+    factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)  # [width]
     parts = messages @ factors  # [W, 2]
     received = jax.lax.complex(parts[:, 0], parts[:, 1])
     is_usable = has_arrived & jnp.isfinite(jnp.abs(received))  # what is not finite makes its combination so
     powers = jnp.asarray(worker_points[:, None] ** np.arange(degree + num_wrong + 1), received.dtype)  # those of Q
     locator_powers = powers[:, : num_wrong + 1]
     equations = _equations(received, is_usable, powers, locator_powers)
-    null_vector = jnp.linalg.svd(equations, full_matrices=True)[2][-1].conj()  # the coefficients of Q, then of E
+    # The coefficients of Q, then of E; in full, since without stragglers there is one more of them than equations.
+    null_vector = jnp.linalg.svd(equations, full_matrices=True)[2][-1].conj()
     locator = jnp.abs(locator_powers @ null_vector[-(num_wrong + 1) :])  # |E| at each worker's point
     # int[W], 0 where |E| is least; those who are not usable come last, and are not among the a.
     suspicion_rank = jnp.argsort(jnp.argsort(jnp.where(is_usable, locator, jnp.inf)))
@@ -142,7 +143,7 @@ def _equations(received: jax.Array, is_usable: jax.Array, powers: jax.Array, loc
 
     Q is taken in a unit that is no larger than the largest right message: one of the a + 1 largest is right. If no more
     than a are above 0, the right ones are all 0, and any unit will do. Nothing is squared, so that no size is too large
-    or too small.
+    or too small. Rows that do not count are 0.
 
     Args:
       received: complex[W], r.

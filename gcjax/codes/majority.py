@@ -57,7 +57,7 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
         of them; 0 if too few have arrived.
         """
         messages_by_group = messages[:, 0].reshape(-1, group_size, messages.shape[2])
-        is_equal = jax.lax.map(  # [groups, K, K], one group after the other: all pairs hold K numbers for each sent
+        is_equal = jax.lax.map(  # [groups, K, K], group after group: all pairs take K times the memory of the messages
             lambda group_messages: equal_messages(group_messages[:, None], group_messages[None]).all(axis=2),
             messages_by_group,
         )

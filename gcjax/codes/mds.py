@@ -42,6 +42,8 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null
 def full_weights_and_null_basis(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of V's null space.
 
+    I are the last L of the n - s rows.
+
     Args:
       generator: V, float[n - s, n].
       num_blocks: L.

@@ -22,7 +22,8 @@ from gcjax.equality import comparable
 def multi_message(assignment: Assignment) -> GradientCode:
     """Uncoded computation with multi-message communication (UC-MMC): each finished chunk is a message of its own.
 
-    The server averages the copies of a chunk. Exact as soon as every chunk has been finished by somebody; M = K, L = 1.
+    The server averages the copies of a chunk. Exact as soon as every chunk has been finished by somebody; M = K, L = 1:
+    as many messages a worker as chunks, of one block.
 
     Args:
       assignment: who holds what, in which order; cyclic in the paper.

@@ -58,7 +58,7 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
             candidates = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
             candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
             sums_with_candidate = length * candidates + column_sum
-            length_penalties = 0.5 * (sums_with_candidate**2).mean(axis=1)
+            length_penalties = 0.5 * (sums_with_candidate**2).mean(axis=1)  # of the sum of all columns so far
             penalties = _neighbour_penalties(candidates, directions, column) + length_penalties
             # Only the best are compared with all earlier columns, which takes longer.
             finalists = np.argsort(penalties)[:NUM_FINALISTS]

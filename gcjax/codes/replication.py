@@ -36,7 +36,8 @@ NUM_PROBES = 400
 def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """Fractional repetition code (FRC): one finished worker of each group of s+1 is enough (Tandon 2017, section 3.1).
 
-    N = W, K = s+1, L = M = 1. Any s stragglers are tolerated, and more as long as no group is lost.
+    N = W, K = s+1, L = M = 1 (one message a worker, of one block). Any s stragglers are tolerated, and more as long as
+    no group is lost.
 
     Args:
       num_workers: n = W.

@@ -56,7 +56,7 @@ def known_designs(max_points: int) -> Iterator[Design]:
     for design in _direct_designs(max_points):
         yield design
         complement_size = design.num_points - design.block_size
-        if complement_size >= 2:
+        if complement_size >= 2:  # a smaller block holds no pair of points
             yield _complement_design(design)
 
 
@@ -143,7 +143,10 @@ def _direct_designs(max_points: int) -> Iterator[Design]:
 
 
 def _residue_designs(q: int) -> Iterator[Design]:
-    """The designs of q points whose blocks are shifts of the quadratic or quartic residues, for a prime power q."""
+    """The designs of q points whose blocks are shifts of the quadratic or quartic residues, for a prime power q.
+
+    Quadratic ones for q = 3 mod 4, above 3; quartic ones for a prime q = 4 m² + 1, above 5, with m odd.
+    """
     if q % 4 == 3 and q > 3:
         make_quadratic = functools.partial(_residue_incidence, q, power=2)
         yield _symmetric_design(

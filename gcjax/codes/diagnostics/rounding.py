@@ -136,7 +136,8 @@ def _condition_and_reference(
 ) -> tuple[jax.Array, jax.Array]:
     """The condition number float[], and what the plan should decode float[L, width]: the plain sum if it is exact.
 
-    That is of `gradients float[N, L, width]`, by `progress int[W]`; if not exact, what the plan's coefficients say.
+    The sum of `gradients float[N, L, width]`, with the plan for `progress int[W]`. If that is not exact, it is the sum
+    with the coefficients that the plan has for them.
     """
     coding = code.plan(progress)
     plain_sum_coefficients = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
@@ -149,7 +150,7 @@ def _condition_and_reference(
 def _decoded_estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
     """float[L, width]: the estimate of the sum of `gradients float[N, L, width]` if messages have `message_type`."""
     coding = code.plan(progress)
-    held_gradients = gradients[code.assignment.chunks.clip(0)]  # [W, K, L, width]; any where there is no chunk
+    held_gradients = gradients[code.assignment.chunks.clip(0)]  # [W, K, L, width]; chunk 0 stands for none
     messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held_gradients, precision="highest")
     messages = messages.astype(message_type).astype(gradients.dtype)
     return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")

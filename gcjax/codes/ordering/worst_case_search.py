@@ -49,7 +49,7 @@ def order_with_larger_slack(
     rng = host_generator(jax.random.key(0))
     num_workers = assignment.num_workers
     num_reorders_left = MAX_REORDERS_PER_WORKER * num_workers + MAX_FURTHER_REORDERS
-    max_passes = min(50 * num_workers, 5_000 + num_workers // 5)
+    max_passes = min(50 * num_workers, 5_000 + num_workers // 5)  # groups at most; for many workers not many more
     for group in itertools.islice(_candidate_groups(work, slacks, chunk_holders, rng), max_passes):
         if slacks.min() >= target or num_reorders_left <= 0:
             break
