@@ -80,9 +80,9 @@ def _random_tree(model: Model, rng_key: jax.Array) -> Command:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _tree_from_coins(model: Model, coins: jax.Array) -> Command:
-    """The command of coins bool[3, S, N]: whether each word is kept, terminates and aborts.
+    """The command of coins bool[3, S, N]: whether each word, from each start, is kept, terminates and aborts.
 
-    A word is there if all its prefixes are kept.
+    A word is there if all its prefixes are kept. What is stacked are the terminated, incomplete and aborted traces.
     """
     is_kept, terminates, aborts = coins
     empty_word, prefixes = 0, words(model).prefix  # prefixes: int32[n + 1, N]

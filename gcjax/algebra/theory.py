@@ -99,7 +99,7 @@ def relations(specification: Specification) -> Relations:
       ValueError: if there are too many states.
     """
     stepper = Stepper(specification, layout(specification))
-    flat_states, state_codes = _reachable_states(stepper)  # int32[S, D] and their numbers int64[S]
+    flat_states, state_codes = _reachable_states(stepper)  # int32[S, D], of D entries, and their numbers int64[S]
     nothing_changes = np.eye(state_codes.size, dtype=bool)  # is relied on by all
     relies = []
     for component in range(specification.num_components):
@@ -125,7 +125,7 @@ def _relation(
 ) -> np.ndarray:
     """bool[components, S, S], by component, state before and after: the moves of `is_in_relation`, bool[n].
 
-    `states_after`: int32[n, D], canonical. `state_codes`: int64[S], the numbers of the S states.
+    `states_after`: int32[n, D], canonical, D entries each. `state_codes`: int64[S], the numbers of the S states.
     """
     num_components, num_states = stepper.specification.num_components, state_codes.size
     has_step = np.zeros((num_components, num_states, num_states), bool)

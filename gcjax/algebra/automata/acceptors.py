@@ -142,7 +142,7 @@ class Subsets:
         `sets`: int[n], their numbers; `state_steps`: int[n], state s and step a as one number s A + a.
         """
         row, control = np.nonzero(_unpacked_bits(self._member_bits[sets], self._num_controls))
-        num_state_steps = self._next_set.shape[1]  # S A
+        num_state_steps = self._next_set.shape[1]  # S A, of S states and A steps
         configuration_steps = control * num_state_steps + state_steps[row]
         index, transition = self._moves.from_configuration_steps(configuration_steps)
         next_members = np.zeros((sets.size, self._num_controls), bool)

@@ -87,10 +87,10 @@ class Automaton(NamedTuple):
         """
         if self.num_controls == 1:
             return True
-        starts_of_state = self.initial.sum(axis=0)  # int[S], of bool[Q, S]
+        starts_of_state = self.initial.sum(axis=0)  # int[S], of bool[Q, S]: control states, shared states
         if starts_of_state.max() > 1:
             return False
-        # [Q, S, A]; uint16: sums of booleans along an axis of Q, which may be above 255.
+        # [Q, S, A], the last by step; uint16: sums of booleans along an axis of Q, which may be above 255.
         next_controls_of_step = self.transitions.sum(axis=-1, dtype=np.uint16)
         return bool(next_controls_of_step.max() <= 1)
 

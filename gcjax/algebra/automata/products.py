@@ -73,6 +73,7 @@ def _product(left: Automaton, right: Automaton, step_table: StepTable, combine_a
     """
     check_same_space(left, right)
     _check_num_pairs(left, right)
+    # bool[Q Q', S] each, by pair of control states and shared state.
     initial = _pair_values(np.logical_and, left.initial, right.initial)
     terminating = _pair_values(np.logical_and, left.terminating, right.terminating)
     aborting = _pair_values(combine_aborts, left.aborting, right.aborting)
@@ -98,7 +99,8 @@ def _reachable_pairs(
 ) -> tuple[np.ndarray, list[Edges]]:
     """The configurations of the product, bool[Q Q', S], that can be reached from `initial`, and the steps from them.
 
-    `initial` and `aborting` are bool[Q Q', S], `joint_steps` is int[rows, 3]: steps of left and right and both at once.
+    `initial` and `aborting` are bool[Q Q', S], by pair of control states and shared state; `joint_steps` is
+    int[rows, 3]: steps of left and right and both at once.
     """
     num_states, state_after_step = left.space.num_states, np.asarray(left.space.targets)
     edges_from = _edges_function(left, right, joint_steps)
