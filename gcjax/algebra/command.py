@@ -55,7 +55,7 @@ class Command:
         return self._by_length(ABORTED)
 
     def _by_length(self, status: int) -> tuple[jax.Array, ...]:
-        """The traces of one status: for each length k, bool of shape `(S,) + (A,) * k`."""
+        """The traces of one status: for each length k, bool of shape `(S,) + (A,) * k`, by start and by each step."""
         space = self.model.space
         traces_by_length = [self.traces[status, :, words_of_length] for words_of_length in self.model.levels]
         return tuple(
@@ -125,7 +125,10 @@ def meet(c: Command, d: Command) -> Command:
 
 @jax.jit
 def sequence(c: Command, d: Command) -> Command:
-    """First c, and then d from the state in which c terminates."""
+    """First c, and then d from the state in which c terminates.
+
+    Traces are bool[3, S, N], by status, start (one of S states) and word (one of N, of at most n steps).
+    """
     model = same_model(c, d)
     prefixes, suffixes, end_state = words(model)  # int32[n + 1, N] twice: the first j steps of each word, the others
     middle_state = end_state[:, prefixes]  # int32[S, n + 1, N], after the first j steps

@@ -23,7 +23,7 @@ def command(model: Model, rng_key: jax.Array) -> Command:
 
 
 def step(model: Model, rng_key: jax.Array) -> Command:
-    """A random atomic step, of the program and of the environment."""
+    """A random atomic step: from each state, some of the steps of the program and of the environment."""
     allowed_in_256 = (64, 128, 192)  # the chance of each step to be allowed: one of these
     return atomic(model, _coins(model, rng_key, (model.space.num_states, model.space.num_steps), allowed_in_256))
 
@@ -51,7 +51,7 @@ def _coins_from_bytes(
     random_bytes: jax.Array, shape: tuple[int, ...], chances_in_256: tuple[tuple[int, ...], ...]
 ) -> jax.Array:
     """As `_coins`: for each array of coins one byte that chooses its chance, then one byte for each coin."""
-    num_arrays, num_coins = len(chances_in_256), math.prod(shape)
+    num_arrays, num_coins = len(chances_in_256), math.prod(shape)  # coins of one array
     bytes_per_array = 1 + num_coins
     random_bytes = random_bytes[: num_arrays * bytes_per_array].reshape(num_arrays, bytes_per_array)
     chosen_chances = [
@@ -63,7 +63,10 @@ def _coins_from_bytes(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _random_bytes(model: Model, rng_key: jax.Array) -> jax.Array:
-    """As many random bytes as anything here needs: always the same number, since generators compile slowly."""
+    """As many random bytes as anything here needs: always the same number, since generators compile slowly.
+
+    uint8[3 (1 + S N)], for three arrays of coins [S, N] and the bytes that choose their chances.
+    """
     return jax.random.bits(rng_key, (3 * (1 + model.shape[1] * model.shape[2]),), jnp.uint8)
 
 
@@ -77,13 +80,13 @@ def _random_tree(model: Model, rng_key: jax.Array) -> Command:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _tree_from_coins(model: Model, coins: jax.Array) -> Command:
-    """The command of coins bool[3, S, N]: whether each word is kept, terminates and aborts.
+    """The command of coins bool[3, S, N]: whether each word, from each start, is kept, terminates and aborts.
 
-    A word is there if all its prefixes are kept.
+    A word is there if all its prefixes are kept. What is stacked are the terminated, incomplete and aborted traces.
     """
     is_kept, terminates, aborts = coins
     empty_word, prefixes = 0, words(model).prefix  # prefixes: int32[n + 1, N]
-    incomplete = is_kept.at[:, empty_word].set(True)[:, prefixes].all(axis=1)
+    incomplete = is_kept.at[:, empty_word].set(True)[:, prefixes].all(axis=1)  # of [S, n + 1, N], over the prefixes
     return closed(model, jnp.stack([incomplete & terminates, incomplete, incomplete & aborts]))
 
 

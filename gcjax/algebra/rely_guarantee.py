@@ -51,5 +51,5 @@ def specification(model: Model, q: jax.Array | np.ndarray) -> Command:
 def _with_allowed_ends(c: Command, q: jax.Array) -> Command:
     """The command without the terminated traces whose start and end are not in q, bool[S, S]."""
     # end: int32[S, N], in which state the trace of each start and word ends.
-    is_allowed_end = jnp.take_along_axis(q, jnp.asarray(words(c.model).end), axis=1)
+    is_allowed_end = jnp.take_along_axis(q, jnp.asarray(words(c.model).end), axis=1)  # bool[S, N]
     return Command(c.traces.at[TERMINATED].set(c.traces[TERMINATED] & is_allowed_end), c.model)

@@ -109,6 +109,8 @@ def csp(space: Space) -> np.ndarray:
 def ccs(space: Space) -> np.ndarray:
     """As in CCS: a step and its complement make an internal step, otherwise as `parallel`.
 
+    int32[n, 3], a row for each two steps that go together: the left one, the right one, the one that they make.
+
     Raises:
       ValueError: if the space has no complements.
     """

@@ -42,7 +42,7 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
         """
         model = same_model(c, d)
         c_words, d_words, joint_words = pairs(step_table, model)  # int32[pairs] each: numbers of words
-        c_traces, d_traces = c.traces[:, :, c_words], d.traces[:, :, d_words]  # bool[3, S, pairs]
+        c_traces, d_traces = c.traces[:, :, c_words], d.traces[:, :, d_words]  # bool[3, S, pairs], by status and start
         terminated = c_traces[TERMINATED] & d_traces[TERMINATED]
         incomplete = c_traces[INCOMPLETE] & d_traces[INCOMPLETE]
         aborted = c_traces[ABORTED] & d_traces[INCOMPLETE] | c_traces[INCOMPLETE] & d_traces[ABORTED]

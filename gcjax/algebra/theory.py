@@ -99,14 +99,14 @@ def relations(specification: Specification) -> Relations:
       ValueError: if there are too many states.
     """
     stepper = Stepper(specification, layout(specification))
-    flat_states, state_codes = _reachable_states(stepper)  # int32[S, D] and their numbers int64[S]
+    flat_states, state_codes = _reachable_states(stepper)  # int32[S, D], of D entries, and their numbers int64[S]
     nothing_changes = np.eye(state_codes.size, dtype=bool)  # is relied on by all
     relies = []
     for component in range(specification.num_components):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
         is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.is_relied_on
         relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical_rows)
-        relies.append(relied_on.any(axis=0) | nothing_changes)
+        relies.append(relied_on.any(axis=0) | nothing_changes)  # whoever takes the step
     moves, judgement = _moves_and_judgement(stepper, flat_states, ENVIRONMENT_ONLY)
     is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.is_guaranteed
     guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical_rows)
@@ -125,7 +125,7 @@ def _relation(
 ) -> np.ndarray:
     """bool[components, S, S], by component, state before and after: the moves of `is_in_relation`, bool[n].
 
-    `states_after`: int32[n, D], canonical. `state_codes`: int64[S], the numbers of the S states.
+    `states_after`: int32[n, D], canonical, D entries each. `state_codes`: int64[S], the numbers of the S states.
     """
     num_components, num_states = stepper.specification.num_components, state_codes.size
     has_step = np.zeros((num_components, num_states, num_states), bool)
@@ -148,6 +148,8 @@ def _moves_and_judgement(stepper: Stepper, flat_states: np.ndarray, component: i
 def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """All canonical states that programs, guarantees and relies lead to, the initial one first.
 
+    Step by step, until no state is new; raises `ValueError` if they are too many, or one is outside of the sizes.
+
     Returns:
       int32[S, D], D entries for each state, and int64[S], its number.
     """
@@ -159,7 +161,7 @@ def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
         codes = layout_.keys(candidates)
         _, first_occurrences = np.unique(codes, return_index=True)
         reached_states = candidates[np.sort(first_occurrences)]  # each once, in the order in which they were reached
-        num_reached, is_outside_sizes = reached_states.shape[0], codes < 0
+        num_reached, is_outside_sizes = reached_states.shape[0], codes < 0  # -1 where an entry is out of its range
         if is_outside_sizes.any() or num_reached > min(MAX_STATES, stepper.states_at_once):
             raise ValueError(
                 f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
@@ -176,6 +178,7 @@ def _next_states(stepper: Stepper, flat_states: np.ndarray) -> list[np.ndarray]:
     next_states = [stepper.judge(flat_states[program_moves.state], program_moves).canonical_rows]
     for component in (ENVIRONMENT_ONLY, *range(stepper.specification.num_components)):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
+        # All of the component's own, and those of its environment that are guaranteed or relied on.
         is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.is_guaranteed | judgement.is_relied_on
         next_states.append(judgement.canonical_rows[is_allowed])
     return next_states

@@ -73,7 +73,7 @@ class Model:
         return functools.reduce(lambda word, step: self.space.num_steps * word + 1 + step, steps, 0)
 
     def steps(self, word: int) -> tuple[int, ...]:
-        """The steps of a word, from its number."""
+        """The steps of a word, from its number: word w followed by step a has the number A w + 1 + a, of A steps."""
         empty_word = 0
         steps: list[int] = []
         while word != empty_word:
@@ -98,19 +98,22 @@ class Words(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def words(model: Model) -> Words:
-    """The tables of a model: the prefixes and suffixes of all its words, and the states in which their traces end."""
-    num_steps, max_steps = model.space.num_steps, model.max_steps
+    """The tables of a model: the prefixes and suffixes of all its words, and the states in which their traces end.
+
+    int32[n + 1, N] twice, of the first j = 0, ..., n steps of each of the N words, and int32[S, N], by the start.
+    """
+    num_steps, max_steps = model.space.num_steps, model.max_steps  # A, the different steps; n, the length
     prefix = np.concatenate([_prefixes(num_steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
     suffix = np.concatenate([_suffixes(num_steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
     last_step = (np.arange(model.num_words) - 1) % num_steps  # word w followed by step a has the number A w + 1 + a
     end_state = np.broadcast_to(np.asarray(model.space.targets)[last_step], model.shape[1:]).copy()
     empty_word, start_states = 0, np.arange(model.space.num_states)
-    end_state[:, empty_word] = start_states
+    end_state[:, empty_word] = start_states  # it has no last step
     return Words(prefix.astype(np.int32), suffix.astype(np.int32), end_state.astype(np.int32))
 
 
 def count_words(num_steps: int, max_length: int) -> int:
-    """How many words of at most `max_length` steps there are, with `num_steps` different steps."""
+    """How many words of at most `max_length` steps there are, with `num_steps` different steps: a geometric sum."""
     return (num_steps ** (max_length + 1) - 1) // (num_steps - 1) if num_steps > 1 else max_length + 1
 
 
@@ -133,13 +136,14 @@ def max_steps_advice(fits: Callable[[int], bool]) -> str:
 
 
 def _prefixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
-    """int[max_steps + 1, num_steps**length]: the number of the prefix of j steps of each word of this length.
+    """int[n + 1, A^k]: the number of the prefix of j = 0, ..., n steps of each of the words of k = `length` steps.
 
-    Among the words of its length a word is a number with its steps as digits in base `num_steps`; the words of j steps
-    begin at `_first_word(num_steps, j)`.
+    A = `num_steps` different steps there are, and n = `max_steps` is the most steps of a word. In row j > k stands the
+    number of the whole word. Among the words of its length a word is a number with its steps as digits in base A; the
+    words of j steps begin at `_first_word(num_steps, j)`.
     """
     steps_as_digits = np.arange(num_steps**length)
-    prefix_lengths = np.minimum(np.arange(max_steps + 1), length).tolist()
+    prefix_lengths = np.minimum(np.arange(max_steps + 1), length).tolist()  # of each row
     return np.stack(
         [
             _first_word(num_steps, prefix_length) + steps_as_digits // num_steps ** (length - prefix_length)
@@ -149,12 +153,13 @@ def _prefixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
 
 
 def _suffixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
-    """int[max_steps + 1, num_steps**length]: of each word of this length, the number of what follows its first j steps.
+    """int[n + 1, A^k]: of each word of k = `length` steps, the number of what follows its first j = 0, ..., n steps.
 
-    The numbers are those of `_prefixes`: steps as digits in base `num_steps`, after all shorter words.
+    A = `num_steps` different steps there are, and n = `max_steps` is the most steps of a word. In row j >= k nothing
+    follows: the empty word, 0. Numbers have the steps as digits in base A, and come after those of all shorter words.
     """
     steps_as_digits = np.arange(num_steps**length)
-    prefix_lengths = np.minimum(np.arange(max_steps + 1), length)
+    prefix_lengths = np.minimum(np.arange(max_steps + 1), length)  # of each row
     suffix_lengths = (length - prefix_lengths).tolist()
     return np.stack(
         [

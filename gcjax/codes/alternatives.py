@@ -19,9 +19,9 @@ class UsedRows(NamedTuple):
     """What a round needs of a coding: the rows of the one code that it uses.
 
     Attributes:
-      chunks: int32[W, K], as in its assignment.
-      coding: with W rows.
-      first_row: int32[], the first of them among all rows of the code.
+      chunks: int32[W, K], each chunk of a row once, -1 behind them.
+      coding: encode float[W, M, K, L] and decode float[W, M, L], of these rows.
+      first_row: int32[], where they begin among the P W rows of all codes, p W for code p; 0 if there is one code.
     """
 
     chunks: jax.Array
@@ -58,19 +58,24 @@ def alternatives(*codes: GradientCode) -> GradientCode:
     assignment = Assignment(chunks, nums_chunks.pop())
 
     def plan(progress: jax.Array) -> Coding:
-        """The plan of the code in whose rows there is progress, with 0 in all other rows."""
-        progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
+        """The plan of the code in whose rows there is progress, with 0 in the rows of all others.
+
+        Rows are the workers of the P `codes`, one code after the other: encode is float[P W, M, K, L], decode
+        float[P W, M, L]. With progress in several codes it is the plan of the least residual; with none, that of the
+        first code.
+        """
+        progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)  # [P, W]
         plans = [
             _with_split_blocks(code, code.plan(code_progress[: code.assignment.num_workers]), num_blocks)
             for code, code_progress in zip(codes, progress_by_code, strict=True)
         ]
         has_progress = progress_by_code.any(axis=1)
-        residuals = jnp.stack([plan.residual for plan in plans])
+        residuals = jnp.stack([plan.residual for plan in plans])  # [P]
         used_code = jnp.argmin(jnp.where(has_progress, residuals, jnp.inf))
         shape = num_workers, num_messages, load, num_blocks
-        encode = jnp.stack([padded_with_zeros(plan.encode, shape) for plan in plans])
+        encode = jnp.stack([padded_with_zeros(plan.encode, shape) for plan in plans])  # [P, W, M, K, L]
         decode = jnp.stack([padded_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
-        is_used = (jnp.arange(len(codes)) == used_code)[:, None, None, None]
+        is_used = (jnp.arange(len(codes)) == used_code)[:, None, None, None]  # [P, 1, 1, 1], as decode [P, W, M, L]
         return Coding(
             encode=jnp.where(is_used[..., None], encode, 0).reshape(-1, *shape[1:]),
             decode=jnp.where(is_used, decode, 0).reshape(-1, *decode.shape[2:]),
@@ -78,16 +83,19 @@ def alternatives(*codes: GradientCode) -> GradientCode:
         )
 
     def completion(finish: jax.Array) -> jax.Array:
-        """float[]: when the first of the codes is exact, from `finish float[W, K]`."""
+        """float[]: when the first of the P codes is exact, from `finish float[P W, K]`, the rows of all of them."""
         finish_by_code = check_finish(assignment, finish).reshape(len(codes), num_workers, load)
-        times = [
+        times = [  # of each code the rows and slots that it has itself: the others pad
             code.completion(code_finish[: code.assignment.num_workers, : code.assignment.load])
             for code, code_finish in zip(codes, finish_by_code, strict=True)
         ]
         return jnp.stack(times).min()
 
     def sent(progress: jax.Array) -> jax.Array:
-        """bool[P W, M]: what each code sends at the progress in its rows."""
+        """bool[P W, M]: what each of the P codes sends at the progress in its rows; False for what pads.
+
+        A message of a code of L' blocks is L / L' messages here, with L = `num_blocks`.
+        """
         progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
         rows = [
             jnp.repeat(code.sent(code_progress[: code.assignment.num_workers]), num_blocks // code.num_blocks, axis=1)
@@ -111,27 +119,32 @@ def alternatives(*codes: GradientCode) -> GradientCode:
 def used_rows(code: GradientCode, coding: Coding) -> UsedRows:
     """The rows that a coding of the code decodes from: all of them, or those of one of its alternatives.
 
-    The workers' slots or messages of such a code stand for several codes, of which a plan uses one.
+    A row of `coding` (encode [P W, M, K, L], decode [P W, M, L]) is a worker: with P = `num_alternatives` codes, row
+    p W + w is worker w under code p. The plan uses one code p: only there decode is not 0. What comes back has its W
+    rows, and their offset p W in the coding as `first_row`: 0 with one code, or if nothing is decoded.
     A chunk stands once in a row: of a code that has a worker compute its blocks one after the other, the coefficients
     of all slots with that chunk are added up.
     """
-    chunks, coding, _ = _each_chunk_once(code.assignment, coding)
+    chunks, coding, _ = _each_chunk_once(code.assignment, coding)  # still all rows: the third, `first_row`, is 0
     if code.num_alternatives == 1:
         return UsedRows(chunks, coding)
-    by_alternative = functools.partial(_by_alternative, code.num_alternatives)
-    used_alternative = jnp.argmax((by_alternative(coding.decode) != 0).any(axis=(1, 2, 3)))
+    by_alternative = functools.partial(_by_alternative, code.num_alternatives)  # from [P W, ...] to [P, W, ...]
+    used_alternative = jnp.argmax((by_alternative(coding.decode) != 0).any(axis=(1, 2, 3)))  # of bool[P]
     rows = Coding(
         by_alternative(coding.encode)[used_alternative],
         by_alternative(coding.decode)[used_alternative],
         coding.residual,
     )
-    chunks_by_alternative = by_alternative(chunks)
+    chunks_by_alternative = by_alternative(chunks)  # [P, W, K]
     first_row = (used_alternative * chunks_by_alternative.shape[1]).astype(jnp.int32)
     return UsedRows(chunks_by_alternative[used_alternative], rows, first_row)
 
 
 def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:
-    """The chunks int32[W, K'], K' <= K, without those that stand in a row already, and their coding."""
+    """All rows, with chunks int32[rows, K'], K' <= K, each once in its row, and their coding.
+
+    The coefficients of slots with the same chunk are added up. Slots without a chunk, -1, become one slot with 0.
+    """
     chunks, slots = assignment.chunks, np.arange(assignment.load)
     sorted_chunks = np.sort(chunks, axis=1)
     if not ((sorted_chunks[:, 1:] == sorted_chunks[:, :-1]) & (sorted_chunks[:, 1:] >= 0)).any():
@@ -144,6 +157,7 @@ def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:
     new_chunks = np.full((len(chunks), new_load), -1, np.int32)
     new_chunks[workers, new_slot] = chunks
     encode = jnp.zeros((*coding.encode.shape[:2], new_load, coding.encode.shape[3]), coding.encode.dtype)
+    # Two indices around a slice: their axes come first in what is added, [W, K, M, L].
     encode = encode.at[workers, :, new_slot].add(jnp.moveaxis(coding.encode, 2, 1))
     return UsedRows(jnp.asarray(new_chunks), coding._replace(encode=encode))
 
@@ -154,19 +168,22 @@ def _by_alternative(num_alternatives: int, rows: jax.Array) -> jax.Array:
 
 
 def _with_split_blocks(code: GradientCode, coding: Coding, num_blocks: int) -> Coding:
-    """The coding with L = `num_blocks`, a multiple of the code's own L': each message and block in L / L' parts."""
+    """The coding with L = `num_blocks`, a multiple of the code's own L': each message and block in L / L' parts.
+
+    Part i of a message holds part i of each block, so the identity of parts stands for every coefficient.
+    """
     num_parts = num_blocks // code.num_blocks
     if num_parts == 1:
         return coding
     part_identity = jnp.eye(num_parts, dtype=coding.encode.dtype)
     # [W, M', part, K, L', part]
     encode = coding.encode[:, :, None, :, :, None] * part_identity[None, None, :, None, None]
-    decode = coding.decode[:, :, None, :, None] * part_identity[None, None, :, None]
+    decode = coding.decode[:, :, None, :, None] * part_identity[None, None, :, None]  # [W, M', part, L', part]
     num_workers, num_messages, load, _ = coding.encode.shape
     return Coding(
         encode=encode.reshape(num_workers, num_messages * num_parts, load, num_blocks),
         decode=decode.reshape(num_workers, num_messages * num_parts, num_blocks),
-        residual=coding.residual * math.sqrt(num_parts),
+        residual=coding.residual * math.sqrt(num_parts),  # each part is off by as much: squares add up
     )
 
 

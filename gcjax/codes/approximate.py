@@ -21,14 +21,15 @@ def one_step(assignment: Assignment) -> GradientCode:
     """One-step decoding: all sums get the same weight, N over the chunks in them (Charles et al. 2017).
 
     With f workers that have finished their load K the weight is N / (f K). Workers send the sum of whatever they have
-    finished; in the paper only that of all their chunks: `whole_workers(one_step(...))`. L = M = 1.
+    finished; in the paper only that of all their chunks: `whole_workers(one_step(...))`. One message a worker, of one
+    block: L = M = 1.
 
     Args:
       assignment: who holds what.
     """
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: N over the number of chunks in all sums, the same for every worker."""
+        """float[W, 1, 1], one message and one block: N over the number of chunks in all sums, for every worker."""
         num_chunks_in_sums = jnp.sum(encode, dtype=encode.dtype)  # all coefficients are 1, so their sum counts chunks
         return jnp.broadcast_to(assignment.num_chunks / num_chunks_in_sums.clip(1), (assignment.num_workers, 1, 1))
 
@@ -42,7 +43,7 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
     """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017). L = M = 1.
 
     Workers send the sum of whatever they have finished, which never makes the estimate worse than leaving them out; in
-    the paper only that of all their chunks: `whole_workers(optimal_decoding(...))`.
+    the paper only that of all their chunks: `whole_workers(optimal_decoding(...))`. L are blocks, M messages a worker.
 
     Args:
       assignment: who holds what.
@@ -63,7 +64,8 @@ def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode
     """A random regular graph, in all likelihood an expander, with fixed decoding (Raviv et al. 2018).
 
     Chunks and workers are the vertices; a worker holds its neighbours and sends their mean. With f whole workers the
-    weight of a message is n / f. The residual is at most `expander_bound`. L = M = 1.
+    weight of a message is n / f. The residual is at most `expander_bound`. One message a worker, of one block:
+    L = M = 1.
 
     Args:
       num_workers: n = W = N.

@@ -140,8 +140,11 @@ def host_generator(rng_key: jax.Array) -> np.random.Generator:
 
 
 def holders(assignment: Assignment) -> Holders:
-    """Inverts an assignment in O(W·K): who holds each chunk, and at which position."""
-    workers, slots = np.nonzero(assignment.chunks >= 0)
+    """Inverts an assignment in O(W·K): who holds each chunk, and at which position.
+
+    Two tables int32[N, R], R the most holders of a chunk (at least 1), with -1 behind those of a chunk with fewer.
+    """
+    workers, slots = np.nonzero(assignment.chunks >= 0)  # int[pairs]: each slot with a chunk in it
     chunks = assignment.chunks[workers, slots]
     by_chunk = np.argsort(chunks, kind="stable")
     workers, slots, chunks = workers[by_chunk], slots[by_chunk], chunks[by_chunk]
@@ -166,14 +169,14 @@ def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Ar
 
     Args:
       assignment: who holds what.
-      encode: float[W, M, K, L].
-      decode: float[W, M, L].
+      encode: float[W, M, K, L], of block l of the chunk in slot k in message m of worker w.
+      decode: float[W, M, L], of message m of worker w in block l of the estimate.
 
     Returns:
       float[N, L, L]: entry [c, a, b] multiplies block b of chunk c's gradient in block a of the estimate.
     """
     products_by_slot = jnp.einsum("wma,wmkb->wkab", decode, encode)
-    return gather_by_chunk(products_by_slot, holders(assignment)).sum(axis=1)
+    return gather_by_chunk(products_by_slot, holders(assignment)).sum(axis=1)  # over the holders
 
 
 def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:

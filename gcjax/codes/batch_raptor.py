@@ -79,11 +79,11 @@ def peel(batches: Assignment, is_finished: jax.Array) -> jax.Array:
     """The weights with which the messages add up to the sum of all batches that peeling recovers.
 
     Args:
-      batches: which batches are in the sum of each worker.
+      batches: which batches are in the sum of each worker, as an assignment with batches for chunks.
       is_finished: bool[W].
 
     Returns:
-      int32[W]; 0 for messages that are not needed.
+      int32[W], perhaps below 0; 0 for messages that are not needed.
     """
     is_held, batch_of_slot = batches.chunks >= 0, jnp.asarray(batches.chunks.clip(0))
     worker_ids = jnp.arange(batches.num_workers, dtype=jnp.int32)
@@ -92,13 +92,14 @@ def peel(batches: Assignment, is_finished: jax.Array) -> jax.Array:
     def peel_round(peeling: _Peeling) -> _Peeling:
         """One round: every message of a finished worker of which one batch is unknown gives that batch.
 
-        `batch_of_slot int[W, K]` are the batches in each worker's message, where `is_held bool[W, K]`.
+        `is_finished` is bool[W]; `batch_of_slot int[W, K]` are the batches in each worker's message, where `is_held
+        bool[W, K]`. Of workers that give the same batch the one with the highest number counts as its sender.
         """
         this_round, round_known, sender_of_batch, _ = peeling
         is_unknown = is_held & (round_known[batch_of_slot] < 0)
         gives_batch = is_finished & (is_unknown.sum(axis=1) == 1)
-        unknown_batch = jnp.max(jnp.where(is_unknown, batch_of_slot, -1), axis=1)
-        given_batch_or_dropped = jnp.where(gives_batch, unknown_batch, num_batches)
+        unknown_batch = jnp.max(jnp.where(is_unknown, batch_of_slot, -1), axis=1)  # the one there is
+        given_batch_or_dropped = jnp.where(gives_batch, unknown_batch, num_batches)  # beyond the last: dropped
         no_sender = jnp.full(num_batches, -1, jnp.int32)
         new_sender = no_sender.at[given_batch_or_dropped].max(worker_ids, mode="drop")
         is_new = new_sender >= 0
@@ -117,12 +118,14 @@ def peel(batches: Assignment, is_finished: jax.Array) -> jax.Array:
     ) -> tuple[jax.Array, jax.Array]:
         """From the last round to the first: adds the messages that gave its batches, takes the other batches off.
 
-        Copies int[batches]: how often each batch must still be added, perhaps below 0; weights int[W].
+        Copies int[batches]: how often each batch must still be added, perhaps below 0; weights int[W]. `round_known`
+        and `sender_of_batch`, int[batches], say in which round and by whose message a batch came to be known; the
+        batches in a message are `batch_of_slot int[W, K]`, where `is_held`.
         """
         copies_to_add, weights = copies_and_weights
         is_of_round = round_known == num_rounds - 1 - num_rounds_weighed
         no_weights = jnp.zeros_like(weights)
-        sender_or_dropped = jnp.where(is_of_round, sender_of_batch, num_workers)
+        sender_or_dropped = jnp.where(is_of_round, sender_of_batch, num_workers)  # beyond the last: dropped
         added_weights = no_weights.at[sender_or_dropped].add(copies_to_add, mode="drop")
         copies_in_messages = jnp.where(is_held, added_weights[:, None], 0)
         return copies_to_add.at[batch_of_slot].add(-copies_in_messages), weights + added_weights
@@ -138,11 +141,14 @@ def _degree_probabilities(error: float) -> np.ndarray:
     weight_of_degree_1 = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
     middle_degrees = np.arange(2, max_degree + 1)
     weights = np.concatenate([[weight_of_degree_1], 1 / (middle_degrees * (middle_degrees - 1)), [1 / max_degree]])
-    return weights / weights.sum()
+    return weights / weights.sum()  # over u + 1, with u the first weight
 
 
 def _chunk_assignment(batches: Assignment, num_chunks: int) -> Assignment:
-    """Each worker with the chunks of its batches, in place of the batches."""
+    """Each worker with the chunks of its batches, in place of the batches; int32[W, K], -1 behind them.
+
+    The N = `num_chunks` are split into batches in order, of sizes that differ by at most one.
+    """
     chunks_of_batch = np.array_split(np.arange(num_chunks), batches.num_chunks)
     held_batches = [slots[slots >= 0] for slots in batches.chunks]
     held_chunks = [np.concatenate([chunks_of_batch[batch] for batch in own_batches]) for own_batches in held_batches]

@@ -50,11 +50,11 @@ def bit_allocation(
     precisions = (1 - probabilities[:, None]) / variances  # [W, B + 1]: of messages of length 1, with 0 to B bits
     most_bits = precisions.shape[1] - 1
     num_totals = num_bits + 1
-    best_sum = np.zeros(num_totals)  # with at most so many bits
+    best_sum = np.zeros(num_totals)  # of the precisions of the workers so far, with at most 0, 1, ... bits together
     # Of each worker, if it and those before have so many together.
     best_bits = np.zeros((probabilities.size, num_totals), np.int64)
     for worker, precision_by_bits in enumerate(precisions):
-        sums = np.full((min(most_bits, num_bits) + 1, num_totals), -np.inf)
+        sums = np.full((min(most_bits, num_bits) + 1, num_totals), -np.inf)  # [bits of this worker, bits together]
         for bits in range(len(sums)):
             sums[bits, bits:] = best_sum[: num_totals - bits] + precision_by_bits[bits]
         best_bits[worker] = sums.argmax(axis=0)  # the fewest bits of equally good ones
@@ -83,7 +83,11 @@ def quantisation_noise(max_bits: int, *, scale: float) -> np.ndarray:
 
 
 def _valid_noise(noise: Sequence[float] | np.ndarray, num_workers: int) -> np.ndarray:
-    """float64[W, B + 1]; raises `ValueError` for another shape, or noise that is negative or rises with the bits."""
+    """float64[W, B + 1]: the noise ω of each worker's messages with 0, ..., B bits; a single row is that of all.
+
+    Raises:
+      ValueError: for another shape, or noise that is negative or rises with the bits.
+    """
     table = np.asarray(_validate.number("noise", noise), np.float64)
     if table.ndim not in (1, 2) or (table.ndim == 2 and table.shape[0] != num_workers) or not table.shape[-1]:
         raise ValueError(

@@ -67,17 +67,23 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
     units_until_block_end = np.cumsum(redundancy_of_block + 1, dtype=np.int32)  # units that are done when a block is
 
     def plan(progress: jax.Array) -> Coding:
-        """The plans of all blocks, each by the code of its redundancy; their squared residuals add up."""
+        """The plans of all blocks, each by the code of its redundancy; their squared residuals add up.
+
+        Message b is of block b alone, of the chunks in the s_b + 1 slots before slot `units_until_block_end[b]`: encode
+        float[W, L, K, L] and decode float[W, L, L], M = L, are 0 elsewhere. s_b is `redundancy_of_block[b]`. Progress
+        is in units of work, a block of a chunk each.
+        """
         progress = check_progress(assignment, progress)
         encode = jnp.zeros((num_workers, num_blocks, assignment.load, num_blocks), default_float())
         decode = jnp.zeros((num_workers, num_blocks, num_blocks), default_float())
         squared_residual = jnp.zeros((), default_float())
         for redundancy, code in code_of_redundancy.items():
             blocks_of_code = block_ids[redundancy_of_block == redundancy]
-            block_ends = units_until_block_end[blocks_of_code, None]
+            block_ends = units_until_block_end[blocks_of_code, None]  # [blocks of the code, 1]
             is_block_done = progress[None] >= jnp.asarray(block_ends, jnp.int32)  # bool[blocks of the code, W]
             plans = jax.lax.map(code.plan, jnp.where(is_block_done, redundancy + 1, 0))
             slots = block_ends - (redundancy + 1) + np.arange(redundancy + 1, dtype=np.int32)
+            # The code has one message and one block: [blocks of the code, W, 1, s + 1, 1] and, of decode, [..., 1, 1].
             encode = encode.at[:, blocks_of_code[:, None], slots, blocks_of_code[:, None]].set(
                 jnp.moveaxis(plans.encode[:, :, 0, :, 0], 0, 1)
             )
@@ -86,7 +92,10 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
         return Coding(encode, decode, jnp.sqrt(squared_residual))
 
     def last_part_completion(finish: jax.Array) -> jax.Array:
-        """float[]: when the last block is sent by the n - s_b workers that it needs, from `finish float[W, K]`."""
+        """float[]: when the last block b is sent by the n - s_b workers it needs, of n = W, from `finish float[W, K]`.
+
+        s_b is `redundancy_of_block[b]`; a block is sent with its last unit, in slot `units_until_block_end - 1`.
+        """
         sent_times = jnp.sort(finish[:, units_until_block_end - 1], axis=0)  # [W, L]
         return sent_times[num_workers - 1 - redundancy_of_block, block_ids].max()
 
@@ -131,7 +140,7 @@ def block_redundancies(order_seconds: Sequence[float], *, num_blocks: int) -> tu
             f"first finite; got {_validate.shorten(seconds)}."
         )
     rates = 1 / seconds[::-1]  # of the slowest first
-    shares = np.diff(rates, prepend=0) / np.arange(1, seconds.size + 1)
+    shares = np.diff(rates, prepend=0) / np.arange(1, seconds.size + 1)  # of s = 0, ..., n - 1
     counts = _counts_by_largest_remainder(shares, num_blocks)
     return tuple(np.repeat(np.arange(seconds.size), counts).tolist())
 
@@ -176,9 +185,12 @@ def _mean_inverse(num_workers: int, k: int, shift: float, mean: float) -> float:
 
 
 def _counts_by_largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
-    """int[n] that add up to `total`: its shares rounded down, but up where the largest remainders are."""
+    """int[n] that add up to `total`: its shares rounded down, but up where the largest remainders are.
+
+    In proportion to `shares float[n]`, which need not add up to 1.
+    """
     quotas = shares / shares.sum() * total
-    counts = np.floor(quotas + 1e-9).astype(np.int64)
+    counts = np.floor(quotas + 1e-9).astype(np.int64)  # what rounding leaves below a whole number counts as it
     largest = np.argsort(-(quotas - counts), kind="stable")[: total - counts.sum()]
     counts[largest] += 1
     return counts

@@ -15,7 +15,8 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     """A block design with constant decoding, which is optimal for it: who is missing does not matter, only how many.
 
     With f whole workers every message has the weight `r / (r + λ (f - 1))`, and the squared residual is
-    `N - r² f / (r + λ (f - 1))`; with everybody it is 0 (Kadhe et al. 2019). L = M = 1.
+    `N - r² f / (r + λ (f - 1))`; with everybody it is 0 (Kadhe et al. 2019). λ is how many chunks two workers share.
+    One message a worker, of one block: L = M = 1.
 
     Args:
       num_workers: n = W.
@@ -28,7 +29,10 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     assignment = block_design(num_workers, load=load)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: the one weight of all messages, by the number f of workers that have finished."""
+        """float[W, 1, 1], one message and block: r / (r + λ (f - 1)) for all, f the workers that have finished.
+
+        r is the load, λ = `num_shared` the chunks that two workers share.
+        """
         num_finished = jnp.sum(progress >= load, dtype=jnp.int32)
         weight = load / (load + num_shared * (num_finished - 1)).clip(1).astype(encode.dtype)
         return jnp.broadcast_to(weight, (num_workers, 1, 1))

@@ -30,7 +30,7 @@ def min_norm_solver(rows: np.ndarray) -> Solver:
     """A solver for fixed rows.
 
     Args:
-      rows: float64[N, R, L], zero where a chunk has fewer than R holders.
+      rows: float64[N, R, L], of each of the R holders of each chunk; zero where a chunk has fewer holders.
 
     Returns:
       A pure function `is_finished bool[N, R] -> (solution float[N, R, L], squared distance to the identity float[N])`;
@@ -55,7 +55,11 @@ def _table_solver(rows: np.ndarray) -> Solver:
     bit_values = 1 << np.arange(num_holders, dtype=np.int32)
 
     def solve(is_finished: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Solutions and squared distances of all chunks, read from the table."""
+        """Solutions float[N, R, L] and squared distances float[N] of all chunks, for `is_finished bool[N, R]`.
+
+        The table has a row for each set of holders of each chunk: `flat_solutions [N·2^R, R·L]`, `squared_distances
+        [N·2^R]`. Holder j of a chunk has the bit 2^j in the index, of `bit_values [R]`.
+        """
         subset_index = (is_finished.astype(jnp.int32) * bit_values[None]).sum(axis=1, dtype=jnp.int32)
         table_index = first_index_of_chunk + subset_index
         solution = jnp.asarray(flat_solutions, default_float())[table_index].reshape(rows.shape)
@@ -65,19 +69,26 @@ def _table_solver(rows: np.ndarray) -> Solver:
 
 
 def _direct_solver(rows: np.ndarray) -> Solver:
-    """As `min_norm_solver`, but every call solves the systems anew, by orthogonalisation."""
+    """As `min_norm_solver`, but every call solves the systems anew, by orthogonalisation.
+
+    `rows` are float64[N, R, L], of the R holders of each chunk, and 0 where there are fewer. It takes for granted that
+    any L rows of holders of a chunk are independent: L = `num_blocks` finished ones then determine a solution.
+    """
     num_blocks = rows.shape[2]
 
     def solve(is_finished: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Solutions and squared distances of all chunks, by Q U = rows: the least-norm solution is Q U^-T."""
+        """Solutions float[N, R, L] and squared distances float[N] of all chunks, for `is_finished bool[N, R]`.
+
+        By Q U = `rows float[N, R, L]`, for each chunk those of its finished holders: the least-norm solution is Q U^-T.
+        """
         masked_rows = jnp.where(is_finished[..., None], jnp.asarray(rows, default_float()), 0)
-        is_determined = is_finished.sum(axis=1) >= num_blocks
-        # Fewer than L rows span too little: stand-ins for the missing directions make the system square without
-        # touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
+        is_determined = is_finished.sum(axis=1) >= num_blocks  # L independent rows, taken for granted
+        # Fewer than L rows span too little: L stand-ins for the missing directions, [N, L, L], make the system square
+        # without touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
         missing_directions = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked_rows))
-        basis, upper = _qr_factors(jnp.concatenate([masked_rows, missing_directions], axis=1))
-        solution = _solve_transposed(basis, upper)[:, : rows.shape[1]]
-        decoded = jnp.einsum("nja,njb->nab", masked_rows, solution)
+        basis, upper = _qr_factors(jnp.concatenate([masked_rows, missing_directions], axis=1))  # of [N, R + L, L]
+        solution = _solve_transposed(basis, upper)[:, : rows.shape[1]]  # of the holders, without the stand-ins
+        decoded = jnp.einsum("nja,njb->nab", masked_rows, solution)  # [N, L, L], over the holders
         error = decoded - jnp.eye(num_blocks, dtype=decoded.dtype)[None]
         return solution, (error**2).sum(axis=(1, 2))
 
@@ -90,8 +101,11 @@ def _orthogonal_projection(rows: jax.Array) -> jax.Array:
     identity = jnp.broadcast_to(jnp.eye(rows.shape[2], dtype=rows.dtype), (rows.shape[0], *rows.shape[2:] * 2))
 
     def project_off_row(row_index: jax.Array, projection: jax.Array) -> jax.Array:
-        """The projection that maps this row to zero, too; as it was, where the row is one of those before."""
-        projected_once = jnp.einsum("nab,nb->na", projection, rows[:, row_index])
+        """float[N, L, L]: the projection that maps this row of each chunk to zero, too.
+
+        As it was where the row, of `rows float[N, R, L]`, is zero, or a combination of those before.
+        """
+        projected_once = jnp.einsum("nab,nb->na", projection, rows[:, row_index])  # [N, L]
         projected = jnp.einsum("nab,nb->na", projection, projected_once)  # again, against rounding
         square = (projected**2).sum(axis=1)[:, None]
         inverse_length = jnp.where(
@@ -107,7 +121,7 @@ def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Q, U with Q U = `columns float[N, rows, L]`, Q orthonormal, U upper triangular; Gram-Schmidt done twice."""
 
     def orthogonalise_column(b: jax.Array, factors: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Column b of Q and U, from the columns before it."""
+        """Q `[N, rows, L]` and U `[N, L, L]` with column b, from the columns before it; those after it are still 0."""
         basis, upper = factors
         remainder = columns[:, :, b]
         components = jnp.zeros_like(upper[:, :, 0])
@@ -129,7 +143,7 @@ def _solve_transposed(basis: jax.Array, upper: jax.Array) -> jax.Array:
     num_blocks = upper.shape[1]
 
     def solve_column(num_solved: jax.Array, solution: jax.Array) -> jax.Array:
-        """Column b of X, from the columns after it, which are solved."""
+        """X `[N, rows, L]` with column b = L - 1 - `num_solved`, from the columns after it; all others are still 0."""
         b = num_blocks - 1 - num_solved
         solved_part = jnp.einsum("npa,na->np", solution, upper[:, b])
         return solution.at[:, :, b].set((basis[:, :, b] - solved_part) / upper[:, b, b][:, None])

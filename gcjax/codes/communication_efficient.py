@@ -57,7 +57,7 @@ def communication_efficient(
     assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
     full_weights, null_basis = full_weights_and_null_basis(generator_matrix, num_blocks)
     unscaled_coefficients = interpolating_coefficients(assignment, full_weights, null_basis)
-    lengths = np.sqrt((unscaled_coefficients**2).sum(axis=(2, 3)))[..., None]
+    lengths = np.sqrt((unscaled_coefficients**2).sum(axis=(2, 3)))[..., None]  # [W, 1, 1]; weights grow by them
     coefficients = messages_of_length_one(unscaled_coefficients)
     redundancy = redundancy_of(coefficients, full_weights[:, None] * lengths, null_basis[:, None] * lengths)
     name = f"Ye and Abbe's code with generator={generator!r}"

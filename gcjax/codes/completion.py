@@ -22,11 +22,15 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
     of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
     exact once `is_exact_enough`.
     """
-    sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
+    sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)  # [W·K], inf without a chunk
 
     def bisection_step(_: int, num_chunks: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Numbers of chunks half as far apart, by one plan: too few of the earliest ones, and enough of them."""
+        """Numbers of chunks half as far apart, by one plan: too few of the earliest ones, and enough of them.
+
+        `sorted_times float[W·K]` are when chunks are finished, of which the plan at a time has all that are by then.
+        """
         too_few, enough = num_chunks
+        # Below 1 it is only once 1 is known to be enough: then it looks at the first time again, to the same end.
         middle = (too_few + enough) // 2
         progress = progress_at(assignment, finish, sorted_times[(middle - 1).clip(0)])
         is_enough = is_exact_enough(assignment, num_blocks, plan(progress).residual)

@@ -39,7 +39,7 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     zero_exponents = (num_workers - num_stragglers + 1) // 2 + np.arange(num_stragglers)
     polynomial = np.poly(np.exp(2j * np.pi * zero_exponents / num_workers)) if num_stragglers else np.ones(1)
     polynomial = polynomial / np.linalg.norm(polynomial)
-    same_rows = np.tile(polynomial, (num_workers, 1))
+    same_rows = np.tile(polynomial, (num_workers, 1))  # [W, K]: worker w has it on the chunks w, ..., w + s
     coefficients = same_rows.real[:, None, :, None] if is_real else complex_as_real_blocks(same_rows)
     assignment = cyclic(num_workers, load=num_stragglers + 1)
     redundancy = _cyclic_redundancy(coefficients, polynomial, zero_exponents, is_real)
@@ -65,12 +65,13 @@ def _cyclic_redundancy(
       is_real: whether the code is real, L = M = 1.
     """
     num_workers = len(coefficients)
-    angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zero_exponents % num_workers) / num_workers
+    angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zero_exponents % num_workers) / num_workers  # [W, s]
     equal_weights = np.full((num_workers, 1), 1 / polynomial.sum())
     if is_real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
-        null_basis = (np.cos(angles) + np.sin(angles))[:, None]
+        null_basis = (np.cos(angles) + np.sin(angles))[:, None]  # [W, 1, s], of the one message
         return redundancy_of(coefficients, equal_weights.real[:, None], null_basis)
-    # Complex numbers as 2×2 real blocks, since both halves of the gradient are sent.
+    # Complex numbers as 2×2 real blocks, since both halves of the gradient are sent. A weight maps messages to blocks
+    # of the estimate: the last axis of its 2×2 block is the message, which comes second here: [W, 2, 2 s], [W, 2, 2].
     null_blocks = np.moveaxis(complex_as_real_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
     weight_blocks = np.swapaxes(complex_as_real_blocks(equal_weights)[:, :, 0], 1, 2)
     return redundancy_of(coefficients, weight_blocks, null_blocks)

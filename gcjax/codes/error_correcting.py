@@ -64,25 +64,38 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
     solve = least_squares(assignment, num_messages=2, num_blocks=2)
 
     def weights_of(encode: jax.Array, is_used: jax.Array) -> jax.Array:
-        """float[W, 2, 2]: the weights with which the messages of these workers, bool[W], decode."""
+        """float[W, 2, 2]: the weights with which the messages of the workers `is_used bool[W]` decode; 0 for others.
+
+        Of both messages of a worker, real and imaginary part, for both blocks, the halves of the gradient; `encode` is
+        float[W, 2, K, 2], message, chunk and block.
+        """
         weights = solve(jnp.where(is_used[:, None, None, None], encode, 0))
         return jnp.where(is_used[:, None, None], weights, 0)  # rounding can leave weights for what is not there
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 2, 2]: the weights of all messages that are there; 0 if these are fewer than W - s."""
+        """float[W, 2, 2], of both messages for both blocks: weights of all that are there; 0 if of fewer than W - s.
+
+        A worker's messages are there with its `load` finished; W - s is `num_needed`.
+        """
         is_enough = (progress >= load).sum(dtype=jnp.int32) >= num_needed
         return jnp.where(is_enough, solve(encode), 0)
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """When all but s workers have arrived."""
+        """float[]: when all but s workers have arrived, W - s = `num_needed`, from `arrivals float[W, 2]`."""
         return jnp.sort(arrivals[:, 0])[num_needed - 1]
 
     def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
-        """float[W, 2, 2]: weights of the messages without those of the a most suspicious workers."""
-        has_arrived = (coding.encode != 0).any(axis=(1, 2, 3))
+        """float[W, 2, 2]: weights of the messages without those of the `num_wrong` most suspicious workers.
+
+        Of both messages of a worker, the real and the imaginary part of a complex one, for both blocks, the halves of
+        the gradient. `messages` are float[W, 2, width]; encode is float[W, 2, K, 2]: message, chunk, block.
+        """
+        has_arrived = (coding.encode != 0).any(axis=(1, 2, 3))  # bool[W]
+        # Right messages are the values of a polynomial of degree W - K: each chunk's vanishes at all but its K holders.
         is_trusted = _trusted(messages, has_arrived, worker_points, num_wrong, degree=num_workers - load)
         planned, weights = weights_of(coding.encode, has_arrived), weights_of(coding.encode, is_trusted)
-        # A commit may weigh its round; nobody may have arrived.
+        # The decode given is what was planned, times the weight of the commit, or 0 with too few arrived: the new
+        # weights are multiplied by the same. With nobody arrived, what was planned is 0, too: then by 0.
         scale = jnp.abs(coding.decode).sum() / jnp.maximum(jnp.abs(planned).sum(), jnp.finfo(planned.dtype).tiny)
         return (weights * scale).astype(coding.decode.dtype)
 
@@ -110,15 +123,17 @@ def _trusted(
     """
     if jnp.finfo(messages.dtype).bits < 32:  # there is no complex bfloat16
         messages = messages.astype(jnp.float32)
-    factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)
+    factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)  # [width]
     parts = messages @ factors  # [W, 2]
     received = jax.lax.complex(parts[:, 0], parts[:, 1])
     is_usable = has_arrived & jnp.isfinite(jnp.abs(received))  # what is not finite makes its combination so
-    powers = jnp.asarray(worker_points[:, None] ** np.arange(degree + num_wrong + 1), received.dtype)
+    powers = jnp.asarray(worker_points[:, None] ** np.arange(degree + num_wrong + 1), received.dtype)  # those of Q
     locator_powers = powers[:, : num_wrong + 1]
     equations = _equations(received, is_usable, powers, locator_powers)
+    # The coefficients of Q, then of E; in full, since without stragglers there is one more of them than equations.
     null_vector = jnp.linalg.svd(equations, full_matrices=True)[2][-1].conj()
     locator = jnp.abs(locator_powers @ null_vector[-(num_wrong + 1) :])  # |E| at each worker's point
+    # int[W], 0 where |E| is least; those who are not usable come last, and are not among the a.
     suspicion_rank = jnp.argsort(jnp.argsort(jnp.where(is_usable, locator, jnp.inf)))
     return is_usable & (suspicion_rank >= num_wrong)
 
@@ -128,7 +143,7 @@ def _equations(received: jax.Array, is_usable: jax.Array, powers: jax.Array, loc
 
     Q is taken in a unit that is no larger than the largest right message: one of the a + 1 largest is right. If no more
     than a are above 0, the right ones are all 0, and any unit will do. Nothing is squared, so that no size is too large
-    or too small.
+    or too small. Rows that do not count are 0.
 
     Args:
       received: complex[W], r.

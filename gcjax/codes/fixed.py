@@ -70,7 +70,10 @@ def fixed_code(
         return progress[:, None] >= jnp.asarray(num_chunks_needed, progress.dtype)
 
     def plan(progress: jax.Array) -> Coding:
-        """The coefficients of finished chunks in messages that are sent, and the weights of these messages."""
+        """The coefficients of finished chunks in messages that are sent, and the weights of these messages.
+
+        `coefficients` are float[W, M, K, L], `slots` 0, ..., K - 1, `weigh_messages(progress, encode)` float[W, M, L].
+        """
         progress = check_progress(assignment, progress)
         is_sent = sent(progress)[:, :, None, None]  # [W, M, 1, 1]
         is_finished = (slots[None] < progress[:, None])[:, None, :, None]  # [W, 1, K, 1]
@@ -83,8 +86,8 @@ def fixed_code(
 
         Also at `guaranteed_time`, if given: the construction decodes then, even if rounding hides it from a plan.
         """
-        finish = check_finish(assignment, finish)
-        ready_times = _message_ready_times(assignment, num_chunks_needed, finish)
+        finish = check_finish(assignment, finish)  # float[W, K]
+        ready_times = _message_ready_times(assignment, num_chunks_needed, finish)  # float[W, M]
         if completion is not None:
             return completion(ready_times)
         time = bisection(assignment, num_blocks, plan, finish)
@@ -99,14 +102,21 @@ def fixed_code(
 
 
 def _message_ready_times(assignment: Assignment, num_chunks_needed: np.ndarray, finish: jax.Array) -> jax.Array:
-    """float[W, M]: when messages are ready; inf for those that need more than the load."""
+    """float[W, M]: when messages are ready, by `finish float[W, K]`; inf for those that need more than the load.
+
+    A message is ready with the last of its `num_chunks_needed int[W, M]` chunks.
+    """
+    # Cut off at the load, so that it is a slot; what needs more is inf anyway.
     last_needed_slot = np.minimum(num_chunks_needed, np.maximum(assignment.loads, 1)[:, None]) - 1
     needed_finish = finish[np.arange(len(num_chunks_needed))[:, None], last_needed_slot]
     return jnp.where(num_chunks_needed <= assignment.loads[:, None], needed_finish, jnp.inf)
 
 
 def _can_grow(coefficients: np.ndarray, num_chunks_needed: np.ndarray) -> bool:
-    """Whether a message is sent before the last chunk with a coefficient in it is finished."""
+    """Whether a message is sent before the last chunk with a coefficient in it is finished.
+
+    By `coefficients float[W, M, K, L]`, and the chunks `num_chunks_needed int[W, M]` from which on it is sent.
+    """
     num_chunks = np.arange(1, coefficients.shape[2] + 1)  # up to each slot
     num_combined = np.where((coefficients != 0).any(axis=3), num_chunks, 0).max(axis=2)  # int[W, M]
     return bool((num_chunks_needed < num_combined).any())
@@ -118,7 +128,11 @@ def completion_by_fastest(count: int) -> Completion:
 
 
 def _coefficients_with_four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
-    """float64[W, M, K, L], 0 where there is no chunk; raises `ValueError` for another shape or what is not finite."""
+    """The coefficients float64[W, M, K, L], 0 where there is no chunk; float[W, K] are those of M = L = 1.
+
+    Raises:
+      ValueError: for another shape, or what is not finite.
+    """
     num_workers, load = assignment.num_workers, assignment.load
     array = np.asarray(coefficients, np.float64)
     array = array[:, None, :, None] if array.ndim == 2 else array

@@ -18,6 +18,7 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
     """A random regular graph, a worker an edge, with optimal decoding. L = M = 1, K = 2, N = 2 W / R.
 
     A connected piece of the graph of finished workers is decoded exactly unless it is bipartite; see `graph_error`.
+    L are blocks, M messages a worker, K its chunks, the ends of its edge, and N all chunks, the vertices.
 
     Args:
       num_workers: W, the edges.

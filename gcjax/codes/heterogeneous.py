@@ -22,6 +22,7 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     Each chunk is on s+1 workers. With a random matrix C float[s+1, W], whose every s+1 columns are independent, the
     coefficients x of a chunk's holders solve `C_holders x = 1` (Wang et al. 2019): a combination of the
     rows of C that vanishes on the stragglers decodes. A worker so slow that its share rounds to nothing holds nothing.
+    L are blocks, M messages a worker.
 
     Args:
       speeds: float[W], chunks a second, up to a common factor.
@@ -40,6 +41,7 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     candidates = [_holder_coefficients(assignment, rng.normal(size=matrix_shape)) for _ in range(NUM_DRAWS)]
     # The matrix that leads to the smallest coefficients: large ones are ill-conditioned.
     coefficients = min(candidates, key=lambda candidate: float(np.abs(candidate).max()))
+    # Any s of those that hold anything can be missing.
     guaranteed_time = completion_by_fastest(int((assignment.loads > 0).sum()) - num_stragglers)
     return fixed_code(
         assignment, messages_of_length_one(coefficients[:, None, :, None]), guaranteed_time=guaranteed_time
@@ -50,7 +52,8 @@ def _holder_coefficients(assignment: Assignment, random_matrix: np.ndarray) -> n
     """float[W, K]: the coefficient of each worker for each chunk that it holds.
 
     The coefficients x of the s + 1 holders of a chunk solve `C[:, holders] x = 1`, with C = `random_matrix float[s+1,
-    W]`. So all messages add up to the rows of C in the same way, and combinations of rows decode.
+    W]`. So each row of C, as weights of the messages, decodes the sum, and so do combinations of rows whose factors add
+    up to 1. Slots without a chunk have the coefficient 0.
     """
     coefficients = np.zeros(assignment.chunks.shape)
     for chunk in range(assignment.num_chunks):

@@ -44,7 +44,10 @@ def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", a
     assignment = (cyclic if is_cyclic else repetition)(num_workers, load=load)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: N / (g K) for the g workers of the set, or the mean of that over sets."""
+        """float[W, 1, 1], one message and block: N / (g K) for the g workers of the set, or the mean of that over sets.
+
+        0 for all others. N = W, K the load; no two workers of the set have a chunk in common.
+        """
         is_finished = progress >= load
         if is_cyclic:
             weights, set_size = _largest_sets(is_finished, load, average=average)
@@ -55,7 +58,10 @@ def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", a
         return (weights.astype(encode.dtype) * scale)[:, None, None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """float[]: when every group has its first worker; with a cyclic placement, when one in every K is there."""
+        """float[]: when every group of K workers has its first, from `arrivals float[W, 1]`; K is the load.
+
+        With a cyclic placement: when all of w, w + K, w + 2 K, ... are there, for any w; inf if K does not divide W.
+        """
         if not is_cyclic:
             return arrivals.reshape(-1, load).min(axis=1).max()
         if num_workers % load:
@@ -79,13 +85,16 @@ def _largest_sets(is_finished: jax.Array, load: int, *, average: bool) -> tuple[
     """
     num_workers = is_finished.size
     positions = jnp.arange(2 * num_workers + load, dtype=jnp.int32)  # on the circle, of which they go around twice
-    nowhere = 3 * num_workers
+    nowhere = 3 * num_workers  # beyond all positions, and too far from any start for a member
     is_finished_at = is_finished[positions % num_workers]
     next_finished = jax.lax.cummin(jnp.where(is_finished_at, positions, nowhere), reverse=True)
     starts = positions[:num_workers] if average else jnp.argmax(is_finished).astype(jnp.int32) + positions[:load]
 
     def next_members(members: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-        """For each start the next member, and this one."""
+        """For each start the next member, and this one, int32[starts]; `nowhere` once there is none.
+
+        It is the next finished worker, of `next_finished [positions]`, `load` or more places on: they share nothing.
+        """
         return next_finished.at[members + load].get(mode="fill", fill_value=nowhere), members
 
     first_members = jnp.where(is_finished_at[starts], starts, nowhere)

@@ -71,14 +71,14 @@ def message_matrix(assignment: Assignment, encode: jax.Array) -> jax.Array:
     num_workers, num_messages, _, num_blocks = encode.shape
     by_worker_and_chunk = jnp.zeros((num_workers, assignment.num_chunks, num_messages, num_blocks), encode.dtype)
     worker_and_chunk = np.arange(num_workers)[:, None], assignment.chunks.clip(0)  # empty slots add 0 to chunk 0
-    by_worker_and_chunk = by_worker_and_chunk.at[worker_and_chunk].add(jnp.swapaxes(encode, 1, 2))
+    by_worker_and_chunk = by_worker_and_chunk.at[worker_and_chunk].add(jnp.swapaxes(encode, 1, 2))  # [W, N, M, L]
     by_message = jnp.swapaxes(by_worker_and_chunk, 1, 2)
     return by_message.reshape(num_workers * num_messages, assignment.num_chunks * num_blocks)
 
 
 def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
     """`encode float[W, M, K, L] -> decode float[W, M, L]`: the least-norm solution of one dense system."""
-    every_chunk_once = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
+    every_chunk_once = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))  # [N·L, L]
 
     def solve_for_weights(encode: jax.Array) -> jax.Array:
         """The decoding weights for one encoding."""
@@ -91,13 +91,14 @@ def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) ->
 def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
     """float[columns, L]: of all x that come closest to `matrix x = target`, the one of least norm.
 
-    Shapes: matrix float[rows, columns], target float[rows, L].
+    Shapes: matrix float[rows, columns], target float[rows, L], L right-hand sides. Singular values that are 0 up to
+    rounding count as 0.
     """
     left_vectors, singular_values, right_vectors = jnp.linalg.svd(matrix, full_matrices=False)
     is_above_rounding = singular_values > jnp.finfo(matrix.dtype).eps * singular_values[0]
     inverses = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
     solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
-    for _ in range(NUM_REFINEMENTS):
+    for _ in range(NUM_REFINEMENTS):  # the first solves, the others solve for what it has left
         solution = solution + right_vectors.T @ (inverses[:, None] * (left_vectors.T @ (target - matrix @ solution)))
     return solution
 
@@ -111,7 +112,10 @@ def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -
     is_held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
 
     def solve(encode: jax.Array) -> jax.Array:
-        """The decoding weights for one encoding, from weights 0 on."""
+        """float[W, M, L]: the decoding weights for one encoding, `encode float[W, M, K, L]`, from weights 0 on.
+
+        Sums over axes 0 and 1, of workers and messages, leave one number for each block of the estimate: [L].
+        """
 
         def decode_to_chunks(weights: jax.Array) -> jax.Array:
             """What weights [W, M, La] decode: coefficients [N, Lb, La] of input block Lb in output block La."""
@@ -132,7 +136,11 @@ def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -
             return (state.num_steps < max_iterations) & jnp.any(state.squared_gradient > tolerance)
 
         def step(state: _Iterate) -> _Iterate:
-            """One step of conjugate gradients; blocks that are done stay as they are."""
+            """One step of conjugate gradients; blocks of the estimate that are done stay, with the step length 0.
+
+            Weights, direction and gradient are float[W, M, L], error and decoded direction float[N, L, L]; sums over
+            the first two axes are float[L], one number for each block of the estimate, as is `tolerance`.
+            """
             num_steps, weights, error, direction, squared_gradient = state
             decoded_direction = decode_to_chunks(direction)
             is_active = squared_gradient > tolerance

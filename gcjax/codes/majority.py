@@ -37,25 +37,32 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
     assignment = repetition(num_workers, load=group_size)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: 1 for the first worker of each group of which enough have finished."""
-        is_finished = (progress >= group_size).reshape(-1, group_size)
+        """float[W, 1, 1], one message and block: 1 for the first finished worker of each group if enough have finished.
+
+        Enough are `num_needed`. A group are `group_size` workers, and as many chunks, the whole load of each.
+        """
+        is_finished = (progress >= group_size).reshape(-1, group_size)  # [groups, workers of a group]
         is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
         is_enough = is_finished.sum(axis=1, dtype=jnp.int32) >= num_needed
         return (is_first_finished & is_enough[:, None]).reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """float[]: when enough workers of the last group have arrived, from `arrivals float[W, M]`."""
+        """float[]: when `num_needed` workers of the last group have arrived, from `arrivals float[W, 1]`."""
         return jnp.sort(arrivals.reshape(-1, group_size), axis=1)[:, num_needed - 1].max()
 
     def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
-        """float[W, 1, 1]: the weight of each group at the first of those who sent what most have, if it decides."""
+        """float[W, 1, 1]: the weight of each group at the first of those who sent what most have, if it decides.
+
+        `messages` are float[W, 1, width]. A group of K = `group_size` workers has its weight in `coding.decode`, at one
+        of them; 0 if too few have arrived.
+        """
         messages_by_group = messages[:, 0].reshape(-1, group_size, messages.shape[2])
-        is_equal = jax.lax.map(
+        is_equal = jax.lax.map(  # [groups, K, K], group after group: all pairs take K times the memory of the messages
             lambda group_messages: equal_messages(group_messages[:, None], group_messages[None]).all(axis=2),
             messages_by_group,
         )
-        has_arrived = (coding.encode != 0).any(axis=(1, 2, 3)).reshape(-1, group_size)
-        weight_of_group = coding.decode.reshape(-1, group_size).sum(axis=1, keepdims=True)
+        has_arrived = (coding.encode != 0).any(axis=(1, 2, 3)).reshape(-1, group_size)  # of encode [W, 1, K, 1]
+        weight_of_group = coding.decode.reshape(-1, group_size).sum(axis=1, keepdims=True)  # [groups, 1]
         is_winner, _, _ = majority_votes(is_equal, has_arrived, weight_of_group[:, 0] != 0)
         return jnp.where(is_winner, weight_of_group, 0).reshape(num_workers, 1, 1)
 
@@ -71,7 +78,7 @@ def equal_messages(messages: jax.Array, other_messages: jax.Array) -> jax.Array:
 def majority_votes(
     is_equal: jax.Array, has_arrived: jax.Array, is_enough: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What most members of each group sent.
+    """What most members of each group sent, of G groups of K workers.
 
     Args:
       is_equal: bool[G, K, K], who sent the same as whom.

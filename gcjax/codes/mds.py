@@ -27,12 +27,12 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null
       null_basis: float[n, s], a basis of what V maps to zero.
 
     Returns:
-      float[W, 1, K, L].
+      float[W, 1, K, L]: of block l of the chunk in slot k, in the one message of worker w.
     """
     chunk_holders, num_blocks = holders(assignment), weights.shape[1]
     null_basis_and_weights = np.concatenate([null_basis, weights], axis=1)
     transposed_systems = null_basis_and_weights[chunk_holders.workers]  # [N, holders, s + L], all of one size
-    zeros_and_identity = np.eye(transposed_systems.shape[1])[:, -num_blocks:]
+    zeros_and_identity = np.eye(transposed_systems.shape[1])[:, -num_blocks:]  # [s + L, L]
     coefficients_of_holders = np.linalg.solve(np.swapaxes(transposed_systems, 1, 2), zeros_and_identity[None])
     coefficients = np.zeros((*assignment.chunks.shape, num_blocks))
     coefficients[chunk_holders.workers, chunk_holders.slots] = coefficients_of_holders
@@ -42,6 +42,8 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null
 def full_weights_and_null_basis(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of V's null space.
 
+    I are the last L of the n - s rows.
+
     Args:
       generator: V, float[n - s, n].
       num_blocks: L.
@@ -49,7 +51,7 @@ def full_weights_and_null_basis(generator: np.ndarray, num_blocks: int) -> tuple
     num_needed = generator.shape[0]
     orthonormal, triangular = np.linalg.qr(generator.T, mode="complete")
     row_space, null_space = orthonormal[:, :num_needed], orthonormal[:, num_needed:]
-    zeros_and_identity = np.eye(num_needed)[:, num_needed - num_blocks :]
+    zeros_and_identity = np.eye(num_needed)[:, num_needed - num_blocks :]  # [n - s, L]
     weights = row_space @ np.linalg.solve(triangular[:num_needed].T, zeros_and_identity)
     return weights, null_space
 
@@ -61,7 +63,7 @@ def messages_of_length_one(coefficients: np.ndarray) -> np.ndarray:
 
 
 def complex_as_real_blocks(coefficients: np.ndarray) -> np.ndarray:
-    """Complex coefficients `[W, K]` as real ones `[W, 2, K, 2]`.
+    """Complex coefficients `[W, K]` as real ones `[W, 2, K, 2]`: two messages a worker, two blocks a gradient.
 
     The first half of the gradient is taken as the real, the second as the imaginary part of a complex gradient of half
     the length. A complex message of d/2 numbers then is two real messages of d/2: what is sent does not grow.
@@ -80,7 +82,7 @@ def chebyshev_generator(size: int, num_workers: int) -> np.ndarray:
 
 
 def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
-    """Chunks dealt out one after the other, round and round: worker w takes the next `loads[w]`.
+    """Chunks dealt out one after the other, round and round: worker w takes the next `loads[w]`, with -1 behind them.
 
     With loads that add up to N·R and none above N every chunk has R holders.
     """

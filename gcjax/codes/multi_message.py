@@ -22,7 +22,8 @@ from gcjax.equality import comparable
 def multi_message(assignment: Assignment) -> GradientCode:
     """Uncoded computation with multi-message communication (UC-MMC): each finished chunk is a message of its own.
 
-    The server averages the copies of a chunk. Exact as soon as every chunk has been finished by somebody; M = K, L = 1.
+    The server averages the copies of a chunk. Exact as soon as every chunk has been finished by somebody; M = K, L = 1:
+    as many messages a worker as chunks, of one block.
 
     Args:
       assignment: who holds what, in which order; cyclic in the paper.
@@ -31,13 +32,19 @@ def multi_message(assignment: Assignment) -> GradientCode:
     num_messages = assignment.load
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, M, 1]: one over the number of copies of the chunk in each message."""
+        """float[W, M, 1], one block: one over the number of copies of the chunk in each message, 0 if not finished.
+
+        Message m has the chunk in slot m: `encode` is float[W, M, K, 1] with M = K.
+        """
         is_finished = jnp.einsum("wkkb->wk", encode)  # message k has the coefficient 1 for a finished chunk k
-        num_copies = gather_by_chunk(is_finished, chunk_holders).sum(axis=1)[assignment.chunks.clip(0)]
+        num_copies = gather_by_chunk(is_finished, chunk_holders).sum(axis=1)[assignment.chunks.clip(0)]  # [W, K]
         return (is_finished / num_copies.clip(1))[..., None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """float[]: when the last chunk has its first copy, from `arrivals float[W, M]`."""
+        """float[]: when the last chunk has its first copy, from `arrivals float[W, M]`; message m is of slot m.
+
+        `chunk_holders` are the workers and slots of each chunk, int32[N, R], -1 pads.
+        """
         is_held = chunk_holders.workers >= 0
         return jnp.where(is_held, arrivals[chunk_holders.workers, chunk_holders.slots], jnp.inf).min(axis=1).max()
 
@@ -74,7 +81,10 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
         coefficients[:, message, :level, 0] = cyclic_coefficients(num_workers, num_stragglers, level_key)
 
     def guaranteed_time(arrivals: jax.Array) -> jax.Array:
-        """float[] seconds: when the first level l has n - l + 1 messages, from `arrivals float[W, M]`."""
+        """float[] seconds: when the first level l has n - l + 1 messages, n = W, from `arrivals float[W, M]`.
+
+        Message m is that of level l = `levels[m]`, which combines l chunks.
+        """
         sorted_arrivals = jnp.sort(arrivals, axis=0)
         level_times = [sorted_arrivals[num_workers - level, message] for message, level in enumerate(levels)]
         return jnp.stack(level_times).min()
@@ -116,7 +126,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         return values.reshape(-1, *values.shape[2:])
 
     def plan(progress: jax.Array) -> Coding:
-        """The plans of all clusters together; their squared residuals add up."""
+        """The plans of all clusters together, each of its own workers by `code`; their squared residuals add up."""
         coding = jax.vmap(code.plan)(by_cluster(check_progress(assignment, progress)))
         residual = jnp.sqrt(jnp.sum(coding.residual**2))
         return Coding(encode=by_worker(coding.encode), decode=by_worker(coding.decode), residual=residual)

@@ -58,7 +58,7 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
             candidates = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
             candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
             sums_with_candidate = length * candidates + column_sum
-            length_penalties = 0.5 * (sums_with_candidate**2).mean(axis=1)
+            length_penalties = 0.5 * (sums_with_candidate**2).mean(axis=1)  # of the sum of all columns so far
             penalties = _neighbour_penalties(candidates, directions, column) + length_penalties
             # Only the best are compared with all earlier columns, which takes longer.
             finalists = np.argsort(penalties)[:NUM_FINALISTS]
@@ -66,29 +66,35 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
             directions[:, column] = candidates[finalists[np.argmin(penalties)]]
             column_sum += length * directions[:, column]
         matrix = lengths * directions
-        # The lengths are changed as little as makes the columns add up to zero.
-        ones_in_row_space = np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix
+        # The lengths are changed as little as makes the columns add up to zero: what of the factors 1, ..., 1 lies in
+        # the row space is taken off, and the matrix maps the rest to zero.
+        ones_in_row_space = np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix  # [n]
         length_factors = 1 - ones_in_row_space
         yield matrix * length_factors
 
 
 def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """How parallel to the s - 1 columns on each side candidates would be as column j: sums of squared cosines.
+    """float64[candidates]: how parallel each would be to the s - 1 columns on each side as column j: squared cosines.
 
     Args:
       candidates: float64[candidates, s], of length one.
-      directions: float64[s, n], of the columns before j; 0 from j on.
-      column: the column.
+      directions: float64[s, n], of the columns before j; 0 from j on, which are not chosen yet.
+      column: j.
     """
     num_stragglers, num_workers = directions.shape
     columns_before = directions[:, max(0, column - num_stragglers + 1) : column]
-    columns_across_the_end = directions[:, : max(0, column + num_stragglers - num_workers)]  # it is a circle
+    # The columns are a circle: behind the last one comes the first. None of these unless j is near the end.
+    columns_across_the_end = directions[:, : max(0, column + num_stragglers - num_workers)]
     cosines_before, cosines_across = candidates @ columns_before, candidates @ columns_across_the_end
     return (cosines_before**2).sum(axis=1) + (cosines_across**2).sum(axis=1)
 
 
 def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """float64[candidates]: how parallel to any earlier column; 0 unless s is 2 or 3, since otherwise few come close."""
+    """float64[candidates]: how parallel to any of the up to `LOOK_BACK` columns before `column`.
+
+    0 unless s is 2 or 3: numbers, s = 1, are all parallel, and in more dimensions few directions come close.
+    Shapes: candidates float64[candidates, s] and the columns of directions float64[s, n], all of length one.
+    """
     num_stragglers, num_workers = directions.shape
     directions_come_close = 2 <= num_stragglers <= 3
     if column == 0 or not directions_come_close:

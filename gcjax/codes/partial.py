@@ -70,16 +70,20 @@ def partial(
     has_ragged_holders = bool((chunk_holders.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
-        """The coding: each chunk is encoded for its finished holders, each worker with a finished chunk is decoded."""
+        """The coding: each chunk is encoded for its finished holders, each worker with a finished chunk is decoded.
+
+        encode float[W, 1, K, L], decode float[W, 1, L], one message a worker. `chunk_holders` are the workers of each
+        chunk and its slots at them, int32[N, R], -1 pads; `decoding_rows float[W, L]` are the decode of who sends.
+        """
         progress = check_progress(assignment, progress)
         # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
         # with constant indices XLA puts them innermost and then copies all coefficients.
         traced_zero = progress[0] * 0
-        is_finished = progress[chunk_holders.workers + traced_zero] > chunk_holders.slots
+        is_finished = progress[chunk_holders.workers + traced_zero] > chunk_holders.slots  # bool[N, R]
         if has_ragged_holders:
             is_finished = is_finished & (chunk_holders.workers >= 0)
         solution, squared_distances = solve_chunk_systems(is_finished)  # [N, R, L] and [N]
-        encode = solution.reshape(-1, num_blocks)[solution_row_of_slot + traced_zero]
+        encode = solution.reshape(-1, num_blocks)[solution_row_of_slot + traced_zero]  # [W, 1, K, L]
         # That progress is not negative XLA does not know: without a choice at the end it copies all coefficients once
         # more under vmap, to put the axis of the one message, of length one, elsewhere.
         is_held = (progress >= 0)[:, None] & (assignment.chunks >= 0)
@@ -88,11 +92,14 @@ def partial(
         return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
-        """float[]: when the last chunk has its L-th finished holder, from `finish float[W, K]`."""
+        """float[]: when the last chunk has its L-th finished holder, L = `num_blocks`, from `finish float[W, K]`.
+
+        inf if a chunk has fewer than L holders.
+        """
         finish = check_finish(assignment, finish)
         if chunk_holders.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
-        finish_by_chunk = gather_by_chunk(finish, chunk_holders)
+        finish_by_chunk = gather_by_chunk(finish, chunk_holders)  # [N, R], of each holder
         sorted_finish = jnp.sort(jnp.where(chunk_holders.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
         chunk_times = sorted_finish[:, num_blocks - 1]
         return chunk_times.max()
@@ -109,7 +116,8 @@ def partial(
 def _solution_row_of_slot(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
     """int32[W, 1, K]: where the coefficients of slot k of worker w stand in those by chunk `[N, R, L]`, as `[N·R, L]`.
 
-    The axis of the one message is there from the start: adding it to the result makes XLA copy all coefficients.
+    The axis of the one message is there from the start: adding it to the result makes XLA copy all coefficients. Slots
+    without a chunk have row 0, of which the plan makes 0.
     """
     row_of_slot = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
     chunks, holder_ranks = np.nonzero(chunk_holders.workers >= 0)
@@ -121,7 +129,11 @@ def _solution_row_of_slot(assignment: Assignment, chunk_holders: Holders) -> np.
 def _decoding_rows(
     assignment: Assignment, chunk_holders: Holders, num_blocks: int, rows: str, rng_key: jax.Array | None
 ) -> np.ndarray:
-    """float64[W, L]: the server's fixed rows, of length one."""
+    """float64[W, L]: the server's fixed rows, of length one: by `rows` "harmonic" or "random", drawn with the key.
+
+    Raises:
+      ValueError: if `rows` is neither, or random ones for L > 1 lack a key.
+    """
     if _validate.choice("rows", rows, ("random", "harmonic")) == "harmonic":
         return harmonic_rows(assignment, chunk_holders, num_blocks)
     if num_blocks == 1:

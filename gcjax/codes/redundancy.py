@@ -53,15 +53,19 @@ class Redundancy(NamedTuple):
 def redundancy_of(coefficients: np.ndarray, full_weights: np.ndarray, null_basis: np.ndarray) -> Redundancy:
     """All weights that decode from everybody, from some such weights and a basis of those with the sum zero.
 
+    They are x + Z y for any y float[s·M, L], with x the `full_weights` and Z the `null_basis` of what comes back: for
+    messages scaled to length one, Z orthonormal, and x orthogonal to Z.
+
     Args:
-      coefficients: float[W, M, K, L].
+      coefficients: float[W, M, K, L], of block l of the chunk in slot k in message m of worker w.
       full_weights: float[W, M, L], decode from everybody.
       null_basis: float[W, M, s·M], independent weights with which the messages add up to zero.
     """
-    lengths = np.sqrt((coefficients**2).sum(axis=(2, 3)))
+    lengths = np.sqrt((coefficients**2).sum(axis=(2, 3)))  # [W, M]
+    # A message that is divided by its length has a weight that is multiplied by it.
     scaled_basis, scaled_weights = null_basis * lengths[..., None], full_weights * lengths[..., None]
     basis = np.linalg.qr(scaled_basis.reshape(lengths.size, -1))[0]  # float64[W·M, s·M]
-    weights = scaled_weights.reshape(lengths.size, -1)
+    weights = scaled_weights.reshape(lengths.size, -1)  # float64[W·M, L]
     for _ in range(NUM_ORTHOGONALISATIONS):
         weights = weights - basis @ (basis.T @ weights)
     return Redundancy(weights.reshape(full_weights.shape), basis.reshape(*lengths.shape, -1), lengths)
@@ -70,13 +74,17 @@ def redundancy_of(coefficients: np.ndarray, full_weights: np.ndarray, null_basis
 def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stragglers: int) -> Redundancy:
     """All weights that decode from everybody, for a code with N = W and M = 1, by one sparse factorisation.
 
-    The rows of E are the messages, of length one. The bordered matrix `[[E', S], [S', 0]]` is regular if S picks s
-    workers that can be missing, and s chunks that nothing but the rank of E ties down. With banded E it takes O(n s²).
+    What comes back has the shapes [W, 1, 1] of `full_weights`, [W, 1, s] of `null_basis` and [W, 1] of `lengths`, the
+    second axis that of the one message.
+
+    The rows of E float[n, n], n = W, are the messages, of length one, over all chunks. The bordered matrix `[[E', S],
+    [S', 0]]` is regular if S float[n, s], a single 1 in each column, picks s workers that can be missing, and s chunks
+    (of the same numbers) that nothing but the rank of E ties down. With banded E it takes O(n s²).
 
     Args:
       assignment: who holds what; N = W.
-      coefficients: float[W, K].
-      num_stragglers: s, at least 1.
+      coefficients: float[W, K], of the chunk in each slot of each worker.
+      num_stragglers: s, at least 1: so much less than n is the rank of E.
     """
     from scipy.sparse import block_array, csc_array
     from scipy.sparse.linalg import splu
@@ -85,7 +93,7 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     unit_rows = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
     chunk_and_worker = assignment.chunks.ravel(), np.repeat(np.arange(num_workers), assignment.load)
     transposed = csc_array((unit_rows.ravel(), chunk_and_worker), (num_workers, num_workers))  # E'
-    spread_workers = np.arange(num_stragglers) * num_workers // num_stragglers
+    spread_workers = np.arange(num_stragglers) * num_workers // num_stragglers  # where S has its ones
     null_shape, border_columns = (num_workers, num_stragglers), np.arange(num_stragglers)
     border = csc_array((np.ones(num_stragglers), (spread_workers, border_columns)), null_shape)
     bordered = block_array([[transposed, border], [border.T, None]], format="csc")
@@ -94,7 +102,8 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     def weights_for_sum(chunk_sum: np.ndarray, border_values: np.ndarray | float = 0.0) -> np.ndarray:
         """float64[n, columns]: weights of the messages that add up to `chunk_sum float[n, columns]`.
 
-        They are the first n rows of the solution of the bordered system, `bordered`, refined once.
+        They are the first n rows of the solution of the bordered system `bordered`, [n + s, n + s], refined once.
+        `border_values`, float[s, columns], are what the weights of the s workers are that its border picks.
         """
         right_side = np.zeros((num_workers + num_stragglers, chunk_sum.shape[1]))
         right_side[:num_workers], right_side[num_workers:] = chunk_sum, border_values
@@ -102,7 +111,8 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
         correction = bordered_factors.solve(right_side - bordered @ solution)
         return (solution + correction)[:num_workers]
 
-    null_basis = np.linalg.qr(weights_for_sum(np.zeros(null_shape), border_values=np.eye(num_stragglers)))[0]
+    null_basis = np.linalg.qr(weights_for_sum(np.zeros(null_shape), border_values=np.eye(num_stragglers)))[0]  # [n, s]
+    # Without what rounding leaves of their sums.
     null_basis = np.linalg.qr(null_basis - weights_for_sum(transposed @ null_basis))[0]
     full_weights = np.zeros((num_workers, 1))
     for _ in range(NUM_REFINEMENTS):
@@ -130,13 +140,18 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     rows_with_zeros = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, M, L]: weights x + Z y, with coordinates y such that the stragglers get the weight 0."""
-        is_straggler = progress < assignment.loads
+        """float[W, M, L]: weights x + Z y, with coordinates y such that the stragglers get the weight 0.
+
+        `rows_with_zeros` is float[W + 1, M, D + L]: the rows of Z, D = s·M columns, and of x, for each message; 0 at W.
+        `scaled_rows` is the same for messages as they are, of any length. s = `num_tolerated` stragglers are made up
+        for: with more of them, or where rounding leaves too much, the least-squares weights are tried.
+        """
+        is_straggler = progress < assignment.loads  # bool[W]
         straggler_ids = jnp.nonzero(is_straggler, size=num_tolerated, fill_value=assignment.num_workers)[0]
         straggler_rows = jnp.asarray(rows_with_zeros, default_float())[straggler_ids]
-        straggler_rows = straggler_rows.reshape(num_tolerated * num_messages, -1)
+        straggler_rows = straggler_rows.reshape(num_tolerated * num_messages, -1)  # [s·M, D + L]
         straggler_null_rows, straggler_weights = straggler_rows[:, :-num_blocks], straggler_rows[:, -num_blocks:]
-        coordinates = least_norm(straggler_null_rows, -straggler_weights)
+        coordinates = least_norm(straggler_null_rows, -straggler_weights)  # y: [D, L]
         all_rows = jnp.asarray(scaled_rows, default_float())
         null_combination = jnp.einsum("wmd,da->wma", all_rows[..., :-num_blocks], coordinates, precision="highest")
         weights = jnp.where(is_straggler[:, None, None], 0, all_rows[..., -num_blocks:] + null_combination)
@@ -163,11 +178,11 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
     """
     dtype, num_blocks = default_float(), coefficients.shape[3]
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)
-    products_by_slot = np.einsum("wma,wmkb->wkab", decode, encode)
+    products_by_slot = np.einsum("wma,wmkb->wkab", decode, encode)  # [W, K, L, L]
     decoded = np.zeros((assignment.num_chunks, num_blocks, num_blocks), dtype)
     workers, slots = np.nonzero(assignment.chunks >= 0)
     np.add.at(decoded, assignment.chunks[workers, slots], products_by_slot[workers, slots])
-    error = decoded - np.eye(num_blocks, dtype=dtype)
+    error = decoded - np.eye(num_blocks, dtype=dtype)  # the sum has each block of each chunk once
     return float(np.linalg.norm(error.astype(np.float64)))
 
 
@@ -203,8 +218,8 @@ def _rounded(values: np.ndarray) -> np.ndarray:
 def _weights_without(redundancy: Redundancy, is_straggler: np.ndarray) -> np.ndarray:
     """float64[W, M, L]: the weights x + Z y, with `coordinates` y such that the stragglers bool[W] get the weight 0."""
     num_blocks = redundancy.full_weights.shape[2]
-    null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
-    straggler_rows = null_and_weights[is_straggler].reshape(-1, null_and_weights.shape[2])
+    null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)  # Z, x: [W, M, s·M + L]
+    straggler_rows = null_and_weights[is_straggler].reshape(-1, null_and_weights.shape[2])  # [s·M, s·M + L]
     coordinates = np.linalg.solve(straggler_rows[:, :-num_blocks], -straggler_rows[:, -num_blocks:])
     weights = (redundancy.full_weights + redundancy.null_basis @ coordinates) / redundancy.lengths[..., None]
     weights[is_straggler] = 0

@@ -55,12 +55,13 @@ def reed_solomon_coefficients(assignment: Assignment, worker_points: np.ndarray,
     """[W, K], real or complex as the `worker_points [W]`: of each chunk in the message of each of its holders.
 
     At a holder's point it is the value of the polynomial that vanishes at the points of all who do not hold the chunk.
-    All chunks are scaled alike, by the mean distance of points, so that no product over- or underflows.
+    All chunks are scaled alike, by the mean distance of points, so that no product over- or underflows. Slots without a
+    chunk have 0.
     """
     coefficients = np.zeros(assignment.chunks.shape, worker_points.dtype)
     for chunk in range(assignment.num_chunks):
         workers, slots = np.nonzero(assignment.chunks == chunk)
-        differences = worker_points[workers, None] - np.delete(worker_points, workers)[None]
+        differences = worker_points[workers, None] - np.delete(worker_points, workers)[None]  # [holders, all others]
         distances = np.abs(differences)
         signs = (differences / distances).prod(axis=1)
         coefficients[workers, slots] = signs * np.exp(np.log(distances / mean_distance).sum(axis=1))

@@ -36,7 +36,8 @@ NUM_PROBES = 400
 def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """Fractional repetition code (FRC): one finished worker of each group of s+1 is enough (Tandon 2017, section 3.1).
 
-    N = W, K = s+1, L = M = 1. Any s stragglers are tolerated, and more as long as no group is lost.
+    N = W, K = s+1, L = M = 1 (one message a worker, of one block). Any s stragglers are tolerated, and more as long as
+    no group is lost.
 
     Args:
       num_workers: n = W.
@@ -56,13 +57,16 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
     group_size = num_stragglers + 1
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: the weight 1 for the first finished worker of each group, 0 for all others."""
-        is_finished = (progress >= group_size).reshape(-1, group_size)
+        """float[W, 1, 1], one message and one block: 1 for the first finished worker of each group, 0 for all others.
+
+        A group are `group_size` = s + 1 workers, and as many chunks, the whole load of each.
+        """
+        is_finished = (progress >= group_size).reshape(-1, group_size)  # [groups, s + 1]
         is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
         return is_first_finished.reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        """float[]: when the last group has its first finished worker, from `arrivals float[W, M]`."""
+        """float[]: when the last group has its first finished worker, from `arrivals float[W, 1]` of the messages."""
         return arrivals.reshape(-1, group_size).min(axis=1).max()
 
     return fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)
@@ -127,35 +131,39 @@ def _best_coefficients(
     """Coefficients float64[W, K], drawn until rounding leaves little enough, or else the best of `NUM_DRAWS`.
 
     Returns:
-      The coefficients; their decode, None for least squares; and the largest residual by rounding of the sets that were
-      tried.
+      The coefficients; their decode, None for least squares; and the largest residual by rounding of the sets of
+      stragglers that were tried, or with everybody, if that is all that was.
     """
     num_workers = assignment.num_workers
     matrices = null_matrices(host_generator(rng_key), num_workers, num_stragglers)
     if not num_stragglers:
         return cyclic_rows(next(matrices)), None, 0.0
     is_small = num_workers <= MAX_PLAIN_WORKERS  # then one check with everybody is enough
+    # bool[sets, W], True for a straggler.
     masks = None if is_small else straggler_masks(num_workers, num_stragglers, max_masks=NUM_PROBES, rng_key=rng_key)[0]
     candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
         candidate = _candidate_code(assignment, matrix, masks)
         candidates.append(candidate)
         is_good_with_stragglers = is_small or candidate.worst_residual <= MAX_RESIDUAL
-        if candidate.full_residual <= MAX_RESIDUAL / 2 and is_good_with_stragglers:
+        if candidate.full_residual <= MAX_RESIDUAL / 2 and is_good_with_stragglers:  # half of what is refused below
             break
+    # Those that are not refused first, then by what they leave with stragglers.
     best = min(candidates, key=lambda code: (code.full_residual > MAX_RESIDUAL, code.worst_residual))
     check_full_residual("a cyclic repetition code", best.full_residual)
     return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst_residual
 
 
 def _candidate_code(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
-    """The code of `matrix` H float64[s, n], with its residuals by rounding.
+    """The code of `matrix` H float64[s, n], s stragglers and n = W workers and chunks, with its residuals by rounding.
 
-    The worst residual is over the sets of stragglers `masks bool[sets, W]`; without masks, it is that with everybody.
+    The coefficients of each worker, as a row of n with 0 for chunks that it does not hold, are in the null space of H.
+    The worst residual is over the sets of stragglers `masks bool[sets, W]`, and with nobody missing; without masks, it
+    is that with everybody.
     """
-    coefficients = cyclic_rows(matrix)
-    redundancy = sparse_redundancy(assignment, coefficients, len(matrix))
-    with_message_axes = coefficients[:, None, :, None]  # [W, 1, K, 1]
+    coefficients = cyclic_rows(matrix)  # [W, K], of the K = s + 1 chunks of each worker
+    redundancy = sparse_redundancy(assignment, coefficients, len(matrix))  # all weights that decode from everybody
+    with_message_axes = coefficients[:, None, :, None]  # [W, M, K, L] with one message a worker and one block
     residual_of_all = full_residual(with_message_axes, assignment, redundancy)
     if masks is None:
         return _Candidate(coefficients, redundancy, full_residual=residual_of_all, worst_residual=residual_of_all)

@@ -32,7 +32,10 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
     num_messages = max(code.num_messages for code in codes)
 
     def plan(progress: jax.Array) -> Coding:
-        """The plans of all codes, of their workers one after the other; their squared residuals add up."""
+        """The plans of all codes, of their workers one after the other; their squared residuals add up.
+
+        What a code with fewer messages or slots lacks is 0.
+        """
         codes_with_progress = _codes_with_rows(codes, check_progress(assignment, progress))
         plans = [code.plan(code_progress) for code, code_progress in codes_with_progress]
         encode = _all_rows([plan.encode for plan in plans], num_messages, assignment.load, num_blocks)
@@ -41,7 +44,7 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
         return Coding(encode, decode, jnp.sqrt(squared_residual))
 
     def last_part_completion(finish: jax.Array) -> jax.Array:
-        """float[]: when the last of the codes is first exact."""
+        """float[]: when the last of the codes is first exact, from `finish float[W, K]`, of all workers."""
         codes_with_finish = _codes_with_rows(codes, finish)
         times = [code.completion(code_finish[:, : code.assignment.load]) for code, code_finish in codes_with_finish]
         return jnp.stack(times).max()
@@ -70,7 +73,7 @@ def _all_rows(values_by_code: list[jax.Array], *shape: int) -> jax.Array:
 
 
 def _joint_assignment(assignments: list[Assignment]) -> Assignment:
-    """All workers and chunks of the assignments, those of the first one first."""
+    """All workers and chunks of the assignments, those of the first one first; -1 behind the chunks of a worker."""
     load = max(assignment.load for assignment in assignments)
     padded_chunks, num_chunks_before = [], 0
     for chunks, num_chunks in assignments:

@@ -24,7 +24,8 @@ def stochastic(
 
     A worker sends the sum of its chunks i over d_i (1 - p). If every worker is late with probability p, independently
     of the others, the estimate is unbiased. It is not exact even with everybody, unless p is 0: end rounds with
-    `gcjax.codes.stopping.deadline` or `fastest`. For probabilities that differ: `gcjax.codes.unbiased`.
+    `gcjax.codes.stopping.deadline` or `fastest`. For probabilities that differ: `gcjax.codes.unbiased`. L are blocks, M
+    messages a worker.
 
     Args:
       num_workers: W.

@@ -96,7 +96,7 @@ def all_workers() -> StoppingRule:
 
 
 def last_finish(assignment: Assignment, finish: jax.Array) -> jax.Array:
-    """float[W]: when each worker finishes its whole load, from `finish float[W, K]`."""
+    """float[W]: when each worker finishes its whole load, from `finish float[W, K]`; 0 for one without chunks."""
     return jnp.max(jnp.where(assignment.chunks >= 0, finish, 0), axis=1)
 
 

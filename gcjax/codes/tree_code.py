@@ -79,21 +79,29 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
     full_load = jnp.int32(code.assignment.load)
 
     def plan(progress: jax.Array) -> Coding:
-        """Weights from the server downwards: those of a node times those of the code below it."""
-        is_finished = check_progress(assignment, progress) >= assignment.load
+        """Weights from the server downwards: those of a node times those of the code below it.
+
+        A coefficient float[W, K] is the product over the layers of those of the code, n workers with one message each,
+        that `factor_indices int[W, K, layers]` picks: the last of all of them, flat, stands for 1.
+        """
+        is_finished = check_progress(assignment, progress) >= assignment.load  # bool[W]
         node_encode = code.plan(jnp.full(tree.num_children, full_load)).encode
         coefficients_and_one = jnp.append(node_encode[:, 0, :, 0].reshape(-1), jnp.ones((), node_encode.dtype))
         coefficients = coefficients_and_one[factor_indices].prod(axis=2)  # [W, K]
-        encode = jnp.where(is_finished[:, None], coefficients, 0)[:, None, :, None]
+        encode = jnp.where(is_finished[:, None], coefficients, 0)[:, None, :, None]  # [W, 1, K, 1]
         plans = node_plans_by_layer(is_finished)
         weights = [plans[0].decode[:, :, 0, 0]]  # [nodes, n] of each layer
         for layer_plans in plans[1:]:
             weights.append(weights[-1].reshape(-1, 1) * layer_plans.decode[:, :, 0, 0])
-        decode = tree.join_layers(weights)[:, None, None]
+        decode = tree.join_layers(weights)[:, None, None]  # [W, 1, 1]
         return Coding(encode, decode, residual(assignment, encode, decode))
 
     def node_plans_by_layer(is_finished: jax.Array) -> list[Coding]:
-        """The plan of each node for the workers below it that send, `[nodes, ...]` of each layer."""
+        """The plan of each node for the n workers below it that send, `[nodes, ...]` of each layer, the server's first.
+
+        From the last layer upwards: a worker sends if it has finished, `is_finished bool[W]`, and the plan for those
+        below it leaves a residual below `tolerance`.
+        """
         *upper_layers, sends_in_last_layer = tree.split_by_layer(is_finished)
         plans = [jax.lax.map(code.plan, jnp.where(sends_in_last_layer, full_load, 0))]
         for is_finished_in_layer in reversed(upper_layers):
@@ -103,7 +111,7 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
 
     def last_part_completion(finish: jax.Array) -> jax.Array:
         """float[]: when the server can decode, if messages take no time, from `finish float[W, K]`."""
-        *upper_layers, send_times = tree.split_by_layer(finish[:, -1])
+        *upper_layers, send_times = tree.split_by_layer(finish[:, -1])  # [nodes, n] of each layer: the whole load
         for finish_of_layer in reversed(upper_layers):
             decode_times = jax.vmap(lambda arrivals: code_completion(code, arrivals))(send_times)
             send_times = jnp.maximum(finish_of_layer, decode_times.reshape(finish_of_layer.shape))
@@ -137,10 +145,11 @@ def _check_code(code: GradientCode) -> None:
 def _has_fixed_messages(code: GradientCode) -> bool:
     """Whether what workers send is the same if one of the others is missing."""
     num_workers = code.assignment.num_workers
-    is_missing = np.concatenate([np.zeros((1, num_workers), bool), np.eye(num_workers, dtype=bool)])
+    is_missing = np.concatenate([np.zeros((1, num_workers), bool), np.eye(num_workers, dtype=bool)])  # first nobody
     progress = np.where(is_missing, 0, code.assignment.load).astype(np.int32)
     plans = jax.jit(lambda progress: jax.lax.map(lambda one_progress: code.plan(one_progress).encode, progress))
-    encode = np.asarray(plans.lower(progress).compile()(progress))  # also while something else is traced
+    # [W + 1, W, M, K, L]; compiled by hand, so that it has values also while something else is traced.
+    encode = np.asarray(plans.lower(progress).compile()(progress))
     sent = np.where(is_missing[:, :, None, None, None], encode[:1], encode)
     return bool((sent == encode[:1]).all())
 
@@ -159,11 +168,12 @@ def _tree_assignment(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarr
     num_chunks = chunks_below[0] // code.load * code.num_chunks
     index_of_one = code.num_workers * code.load
     chunks_of_worker, factor_indices = [], []
+    # Of each node of a layer: the chunks below it, and [chunks, layers], which coefficients each has on its way there.
     to_distribute = [(np.arange(num_chunks), np.full((num_chunks, tree.num_layers), index_of_one))]
     for layer in range(tree.num_layers):
         workers_of_layer = []
         for chunks, factors in to_distribute:
-            chunk_parts = chunks.reshape(code.num_chunks, -1)
+            chunk_parts = chunks.reshape(code.num_chunks, -1)  # [N of the code, chunks of a part]
             factors_of_parts = factors.reshape(code.num_chunks, -1, tree.num_layers)
             for worker, own_parts in enumerate(code.chunks):
                 own_factors = factors_of_parts[own_parts].copy()
@@ -177,7 +187,10 @@ def _tree_assignment(tree: Tree, code: Assignment) -> tuple[Assignment, np.ndarr
 
 
 def _chunks_below_and_load(tree: Tree, code: Assignment) -> tuple[list[int], int]:
-    """The chunks of a worker and of all below it, layer by layer, and those of a worker: as few as come out whole."""
+    """The chunks of a worker and of all below it, layer by layer, and those of a worker: as few as come out whole.
+
+    The chunks of a worker and below it are K of the N equal parts of those below the node above, so K must divide them.
+    """
     load = 0
     while True:
         load += 1

@@ -37,15 +37,20 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         return (progress - num_uncoded).clip(0)
 
     def plan(progress: jax.Array) -> Coding:
-        """The first L messages are the blocks of the uncoded sum, the others those of the code."""
+        """The first L messages are the blocks of the uncoded sum, the others those of the code.
+
+        `num_uncoded` slots of each worker come first, then those of the code: encode float[W, M, K, L] has 0 where a
+        message has nothing of a slot; decode float[W, M, L].
+        """
         progress = check_progress(assignment, progress)
         coded_plan = code.plan(coded_progress(progress))
         is_finished = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]  # bool[W, num_uncoded]
         identity = jnp.eye(num_blocks, dtype=default_float())
+        # [W, L, num_uncoded, L]: message b has block b of the finished chunks.
         uncoded_encode = jnp.where(is_finished[:, None, :, None], identity[None, :, None], 0)
         uncoded_padded = _pad_slots(uncoded_encode, num_before=0, num_after=coded_assignment.load)
         coded_padded = _pad_slots(coded_plan.encode, num_before=num_uncoded, num_after=0)
-        uncoded_decode = jnp.where((progress > 0)[:, None, None], identity[None], 0)
+        uncoded_decode = jnp.where((progress > 0)[:, None, None], identity[None], 0)  # [W, L, L]
         # Each missing chunk leaves an L×L identity, of squared norm L.
         num_missing = num_uncoded_chunks - is_finished.sum(dtype=jnp.int32)
         uncoded_squared_error = num_blocks * num_missing.astype(coded_plan.residual.dtype)
@@ -54,7 +59,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         return Coding(encode, decode, jnp.sqrt(uncoded_squared_error + coded_plan.residual**2))
 
     def last_part_completion(finish: jax.Array) -> jax.Array:
-        """float[]: when all uncoded chunks are finished and the coded part is first exact."""
+        """float[]: when all uncoded chunks are finished and the coded part is first exact, by `finish float[W, K]`."""
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
     def sent(progress: jax.Array) -> jax.Array:

@@ -67,7 +67,7 @@ def unbiased(
     noise = _valid_message_noise(message_noise, assignment.num_workers)
     is_silent = np.isinf(noise)
     senders = assignment._replace(chunks=np.where(is_silent[:, None], -1, assignment.chunks).astype(np.int32))
-    # Of messages of length 1; any number for who sends none.
+    # float[W], of messages of length 1; any number for who sends none.
     variances = np.where(is_silent, 1.0, (probabilities + np.where(is_silent, 0, noise)) / (1 - probabilities))
     if not np.isin(np.arange(assignment.num_chunks), senders.chunks).all():
         missing_chunk = np.setdiff1d(np.arange(assignment.num_chunks), senders.chunks)[0]
@@ -91,7 +91,7 @@ def unbiased(
 
 
 def _valid_message_noise(message_noise: Sequence[float] | float, num_workers: int) -> np.ndarray:
-    """float64[W]: one for each worker; raises `ValueError` for another shape, or one that is negative."""
+    """float64[W]: the noise ω of each worker; raises `ValueError` for another shape, or one that is negative."""
     noise = np.asarray(_validate.number("message_noise", message_noise), np.float64)
     if noise.shape not in ((), (num_workers,)):
         raise ValueError(
@@ -103,12 +103,13 @@ def _valid_message_noise(message_noise: Sequence[float] | float, num_workers: in
 def _shares(assignment: Assignment, variances: np.ndarray) -> np.ndarray:
     """float64[W, K], a_wk for uncorrelated gradients: in proportion to 1 / variance among the holders of a chunk.
 
-    Holders without any variance, where there are some, share a chunk among themselves.
+    a_wk is the share that worker w has in the chunk in its slot k: those of a chunk add up to 1; 0 without a chunk.
+    Holders without any of the `variances float64[W]`, where there are some, share a chunk among themselves.
     """
-    is_held, chunks = assignment.chunks >= 0, assignment.chunks.clip(0)
+    is_held, chunks = assignment.chunks >= 0, assignment.chunks.clip(0)  # slots without a chunk add 0 to chunk 0
     is_safe = variances == 0
-    precisions = np.where(is_safe, 1.0, 1 / np.where(is_safe, 1.0, variances))
-    safe_holders = _sums_by_chunk(assignment, is_safe.astype(np.float64))
+    precisions = np.where(is_safe, 1.0, 1 / np.where(is_safe, 1.0, variances))  # any number, if equal, for safe ones
+    safe_holders = _sums_by_chunk(assignment, is_safe.astype(np.float64))  # [N], how many
     has_safe_holder = (safe_holders > 0)[chunks]
     weights = np.where(is_held & (is_safe[:, None] | ~has_safe_holder), precisions[:, None], 0.0)
     return weights / np.bincount(chunks.ravel(), weights.ravel(), assignment.num_chunks)[chunks]
@@ -127,9 +128,9 @@ def _aligned_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarra
     held_by_worker = np.zeros((assignment.num_workers, assignment.num_chunks))  # 0/1
     held_by_worker[np.nonzero(is_held)[0], assignment.chunks[is_held]] = 1
     weighted_holding = held_by_worker * precisions[:, None]
-    system = np.diag(weighted_holding.sum(axis=0)) - weighted_holding.T @ (held_by_worker / loads[:, None])
-    x = np.linalg.lstsq(system, 1 - held_by_worker.T @ (total_shares / loads), rcond=None)[0]
-    y = (total_shares / precisions - held_by_worker @ x) / loads
+    system = np.diag(weighted_holding.sum(axis=0)) - weighted_holding.T @ (held_by_worker / loads[:, None])  # [N, N]
+    x = np.linalg.lstsq(system, 1 - held_by_worker.T @ (total_shares / loads), rcond=None)[0]  # [N]
+    y = (total_shares / precisions - held_by_worker @ x) / loads  # [W]
     return np.where(is_held, (x[chunks] + y[:, None]) * precisions[:, None], 0.0)
 
 
@@ -147,7 +148,7 @@ def _total_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
     nodes_of_chunks = num_workers + assignment.chunks[workers, slots]
     num_nodes = num_workers + assignment.num_chunks
     graph = csr_matrix((np.ones(workers.size), (workers, nodes_of_chunks)), (num_nodes, num_nodes))
-    component = connected_components(graph, directed=False)[1]
+    component = connected_components(graph, directed=False)[1]  # int[W + N], of each worker, then of each chunk
     chunks_of_component = np.bincount(component[num_workers:], minlength=component.max() + 1)
     precision_of_component = np.bincount(component[:num_workers], precisions, component.max() + 1)
     component_of_worker = component[:num_workers]

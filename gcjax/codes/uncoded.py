@@ -15,7 +15,7 @@ from gcjax.equality import comparable
 def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
     """Every chunk is held by one worker; the sum is exact iff everybody has finished. N = W·load, L = M = 1.
 
-    Whatever chunks are finished count, in any progress.
+    Whatever chunks are finished count, in any progress. L are blocks, M messages a worker.
 
     Args:
       num_workers: W.
@@ -32,8 +32,8 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """No redundancy: sum what has arrived and scale it up by N / (number that arrived) (Chen et al. 2016).
 
     Meant for the stopping rule `fastest(num_workers - num_stragglers)`; then the factor is n / (n - s). One chunk a
-    worker, L = M = 1. The estimate is unbiased when any worker is equally likely to be late, and exact only when
-    nobody is.
+    worker, one message, one block (L = M = 1). The estimate is unbiased when any worker is equally likely to be late,
+    and exact only when nobody is.
 
     Args:
       num_workers: n = W = N.
@@ -47,7 +47,7 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        """float[W, 1, 1]: N over the number of messages that have arrived, by `progress int32[W]`, 1 or 0."""
+        """float[W, 1, 1], one message and block: N over how many have arrived, by `progress int32[W]`, 1 or 0."""
         factor = num_workers / progress.sum().clip(1).astype(encode.dtype)
         return jnp.broadcast_to(factor, (num_workers, 1, 1))
 

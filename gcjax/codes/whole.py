@@ -29,7 +29,10 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return code.plan(whole_loads(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
-        """float[] seconds: the completion if, of `finish float[W, K]`, all of a worker's were when its last one is."""
+        """float[] seconds: the completion of `code` if each worker finishes all its chunks when it finishes the last.
+
+        By when it finishes each of them, `finish float[W, K]` in seconds.
+        """
         finish = check_finish(code.assignment, finish)
         return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 

@@ -57,16 +57,19 @@ class Observer:
         self.num_sets = automaton.num_controls
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """int64[N], the control state after a step from each control state and state; NOTHING if there is none."""
-        followers = self._automaton.transitions[sets, states, steps]  # bool[N, Q], at most one each
+        """int64[n], the control state after a step from each control state and state; NOTHING if there is none.
+
+        `sets`, `states` and `steps` are int[n]; the number of a set is that of the one control state in it.
+        """
+        followers = self._automaton.transitions[sets, states, steps]  # bool[n, Q], at most one each
         return np.where(followers.any(axis=1), followers.argmax(axis=1), NOTHING)
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """bool[N], whether each control state may terminate in each state."""
+        """bool[n], whether each control state may terminate in the state with it."""
         return self._automaton.terminating[sets, states]
 
     def aborting(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """bool[N], whether each control state may abort in each state."""
+        """bool[n], whether each control state may abort in the state with it."""
         return self._automaton.aborting[sets, states]
 
     def proper_subsets(self, sets: np.ndarray) -> None:
@@ -102,29 +105,30 @@ class Subsets:
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """int64[n], the sets after a step from each set and state; built where they are asked for the first time.
 
-        `sets`, `states` and `steps` are int[n], their numbers.
+        `sets`, `states` and `steps` are int[n], their numbers; a state and a step are one number s A + a, of A steps,
+        in the table `_next_set int64[sets, S A]`.
         """
         state_steps = states * self._space.num_steps + steps
         unknown = np.flatnonzero(self._next_set[sets, state_steps] == UNKNOWN)
         if unknown.size:
             set_state_steps = sets[unknown] * self._next_set.shape[1] + state_steps[unknown]
-            _, first_occurrences = np.unique(set_state_steps, return_index=True)
+            _, first_occurrences = np.unique(set_state_steps, return_index=True)  # each is built once
             distinct = unknown[first_occurrences]
             next_sets = self._set_numbers(self._next_members(sets[distinct], state_steps[distinct]))
             self._next_set[sets[distinct], state_steps[distinct]] = next_sets
         return self._next_set[sets, state_steps]
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """bool[N], whether a control state of each set may terminate in each state."""
+        """bool[n], whether a control state of each set may terminate in the state with it."""
         return (self._member_bits[sets] & self._terminating_bits[states]).any(axis=1)
 
     def aborting(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """bool[N], whether a control state of each set may abort in each state."""
+        """bool[n], whether a control state of each set may abort in the state with it."""
         return (self._member_bits[sets] & self._aborting_bits[states]).any(axis=1)
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray:
         """bool[n, all sets], whether each set known so far is within, and smaller than, each of `sets int[n]`."""
-        all_bits = self._member_bits[: self.num_sets]
+        all_bits = self._member_bits[: self.num_sets]  # uint64[all sets, Q / 64], a bit for each control state
         is_proper_subset = np.ones((sets.size, len(all_bits)), bool)
         for asked_word, word in zip(self._member_bits[sets].T, all_bits.T, strict=True):  # 64 control states each
             members_not_asked = word[None] & ~asked_word[:, None]
@@ -138,7 +142,7 @@ class Subsets:
         `sets`: int[n], their numbers; `state_steps`: int[n], state s and step a as one number s A + a.
         """
         row, control = np.nonzero(_unpacked_bits(self._member_bits[sets], self._num_controls))
-        num_state_steps = self._next_set.shape[1]  # S A
+        num_state_steps = self._next_set.shape[1]  # S A, of S states and A steps
         configuration_steps = control * num_state_steps + state_steps[row]
         index, transition = self._moves.from_configuration_steps(configuration_steps)
         next_members = np.zeros((sets.size, self._num_controls), bool)
@@ -146,7 +150,7 @@ class Subsets:
         return next_members
 
     def _set_numbers(self, members: np.ndarray) -> np.ndarray:
-        """int64[n], the numbers of sets bool[n, Q]; new ones get the next number."""
+        """int64[n], the numbers of sets bool[n, Q]; new ones get the next number. NOTHING for the empty set."""
         bits = _packed_bits(members)
         keys = [set_bits.tobytes() for set_bits in bits]
         numbers_of_keys = [self._set_number_by_bytes.setdefault(key, len(self._set_number_by_bytes)) for key in keys]
@@ -176,7 +180,7 @@ class Subsets:
 
 
 def _packed_bits(members: np.ndarray) -> np.ndarray:
-    """uint64[N, Q / 64], the rows of bool[N, Q] as 64-bit words, filled up with zeros."""
+    """uint64[n, Q / 64], rounded up: the rows of bool[n, Q] as 64-bit words, filled up with zeros."""
     num_zeros = -members.shape[1] % 64
     return np.ascontiguousarray(np.packbits(np.pad(members, ((0, 0), (0, num_zeros))), axis=1)).view(np.uint64)
 

@@ -81,13 +81,16 @@ class Automaton(NamedTuple):
 
     @property
     def deterministic(self) -> bool:
-        """Whether a trace has at most one run: such an automaton can observe another one step by step."""
+        """Whether a trace has at most one run: such an automaton can observe another one step by step.
+
+        That is: one initial control state for each state, and one control state at most after each step.
+        """
         if self.num_controls == 1:
             return True
-        starts_of_state = self.initial.sum(axis=0)
+        starts_of_state = self.initial.sum(axis=0)  # int[S], of bool[Q, S]: control states, shared states
         if starts_of_state.max() > 1:
             return False
-        # uint16: sums of booleans along an axis of Q, which may be above 255.
+        # [Q, S, A], the last by step; uint16: sums of booleans along an axis of Q, which may be above 255.
         next_controls_of_step = self.transitions.sum(axis=-1, dtype=np.uint16)
         return bool(next_controls_of_step.max() <= 1)
 
@@ -129,7 +132,7 @@ def automaton(
 
 
 def check_size(space: Space, num_controls: int) -> None:
-    """Raises `ValueError` if the transitions of so many control states would not fit."""
+    """Raises `ValueError` if the transitions bool[Q, S, A, Q] of so many control states Q would not fit."""
     states_times_steps = space.num_states * space.num_steps
     entries = num_controls**2 * states_times_steps
     if entries > MAX_ENTRIES:

@@ -154,7 +154,7 @@ class _Search:
         for block in np.array_split(np.arange(layer.spec_sets.size), num_blocks):
             distinct_sets, set_index = np.unique(layer.spec_sets[block], return_inverse=True)
             is_proper_subset = self._spec.proper_subsets(distinct_sets)  # bool[distinct sets, sets]
-            if is_proper_subset is None:
+            if is_proper_subset is None:  # a deterministic specification has none
                 break
             num_sets = is_proper_subset.shape[1]
             is_seen_with_set = self._is_seen[layer.configurations[block], :num_sets]  # bool[block, sets]

@@ -35,10 +35,11 @@ def specification(space: Space, q: np.ndarray) -> Automaton:
 
     It has a control state for every start state; start states with the same ends share one.
     """
+    # bool[Q, S], the different rows of q, and int[S], which of them is that of each start state.
     allowed_ends, control_of_start = np.unique(check_relation(space, "q", q), axis=0, return_inverse=True)
     num_controls = len(allowed_ends)
     check_size(space, num_controls)
     stays_in_control = np.eye(num_controls, dtype=bool)[:, None, None, :]
     transitions = np.broadcast_to(stays_in_control, (num_controls, space.num_states, space.num_steps, num_controls))
-    initial = np.arange(num_controls)[:, None] == control_of_start.ravel()
+    initial = np.arange(num_controls)[:, None] == control_of_start.ravel()  # bool[Q, S]
     return Automaton(space, transitions, initial, terminating=allowed_ends, aborting=np.zeros_like(allowed_ends))

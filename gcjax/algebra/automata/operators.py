@@ -22,15 +22,15 @@ def choice(left: Automaton, right: Automaton) -> Automaton:
 
 
 def sequence(left: Automaton, right: Automaton) -> Automaton:
-    """The second starts in every configuration in which the first may terminate, and in the state it left."""
+    """The second starts wherever the first may terminate, in the shared state that the first has left."""
     check_same_space(left, right)
     num_left = left.num_controls
     transitions = _disjoint_transitions(left, right)
     # A step after which the first may terminate also leads to where the second may start.
-    right_starts_after_step = _values_after_steps(right, right.initial)
+    right_starts_after_step = _values_after_steps(right, right.initial)  # bool[A, Q'], by step and its control state
     transitions[:num_left, :, :, num_left:] = _terminating_steps(left)[..., None] & right_starts_after_step
     # The second may start at once in the states in which the first may terminate without a step.
-    left_terminates_at_once = (left.initial & left.terminating).any(axis=0)
+    left_terminates_at_once = (left.initial & left.terminating).any(axis=0)  # bool[S], by shared state
     right_starts_at_once = right.initial & left_terminates_at_once
     nowhere_in_left = np.zeros_like(left.terminating)
     return pruned(
@@ -76,6 +76,7 @@ def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bo
     transitions = np.zeros((num_controls, *body.transitions.shape[1:3], num_controls), bool)
     transitions[:between, :, :, :between] = body.transitions
     transitions[:between, :, :, between] = _terminating_steps(body)
+    # bool[S, A, Q + 1], by shared state, step and next control state.
     first_steps_of_round = (transitions[:between] & body.initial[..., None, None]).any(axis=0)
     transitions[between] = first_steps_of_round
     # A round that may terminate where it starts can be repeated for ever without a step: the greatest fixed point then
@@ -95,7 +96,10 @@ def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bo
 
 
 def _disjoint_transitions(left: Automaton, right: Automaton) -> np.ndarray:
-    """bool[Q + Q', S, A, Q + Q'], the transitions of two automata side by side, none from one to the other."""
+    """bool[Q + Q', S, A, Q + Q'], the transitions of two automata side by side, none from one to the other.
+
+    By control state, shared state, step and next control state; the Q control states of the left one come first.
+    """
     num_left, num_controls = left.num_controls, left.num_controls + right.num_controls
     check_size(left.space, num_controls)
     transitions = np.zeros((num_controls, *left.transitions.shape[1:3], num_controls), bool)
@@ -105,12 +109,12 @@ def _disjoint_transitions(left: Automaton, right: Automaton) -> np.ndarray:
 
 
 def _terminating_steps(automaton: Automaton) -> np.ndarray:
-    """bool[Q, S, A], whether a step may lead to a configuration that terminates."""
+    """bool[Q, S, A], by control state, shared state and step: whether it may lead to where the automaton terminates."""
     terminates_after_step = _values_after_steps(automaton, automaton.terminating)  # bool[A, Q]
     return (automaton.transitions & terminates_after_step).any(axis=-1)
 
 
 def _values_after_steps(automaton: Automaton, values: np.ndarray) -> np.ndarray:
-    """bool[A, Q], the values, bool[Q, S], at the state that each step leads to."""
+    """bool[A, Q], by step: the values, bool[Q, S] by control and shared state, at the state that the step leads to."""
     state_after_step = np.asarray(automaton.space.targets)
     return values[:, state_after_step].T

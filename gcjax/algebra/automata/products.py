@@ -73,6 +73,7 @@ def _product(left: Automaton, right: Automaton, step_table: StepTable, combine_a
     """
     check_same_space(left, right)
     _check_num_pairs(left, right)
+    # bool[Q Q', S] each, by pair of control states and shared state.
     initial = _pair_values(np.logical_and, left.initial, right.initial)
     terminating = _pair_values(np.logical_and, left.terminating, right.terminating)
     aborting = _pair_values(combine_aborts, left.aborting, right.aborting)
@@ -98,7 +99,8 @@ def _reachable_pairs(
 ) -> tuple[np.ndarray, list[Edges]]:
     """The configurations of the product, bool[Q Q', S], that can be reached from `initial`, and the steps from them.
 
-    `initial` and `aborting` are bool[Q Q', S], `joint_steps` is int[rows, 3]: steps of left and right and both at once.
+    `initial` and `aborting` are bool[Q Q', S], by pair of control states and shared state; `joint_steps` is
+    int[rows, 3]: steps of left and right and both at once.
     """
     num_states, state_after_step = left.space.num_states, np.asarray(left.space.targets)
     edges_from = _edges_function(left, right, joint_steps)
@@ -132,6 +134,7 @@ def _edges_function(left: Automaton, right: Automaton, joint_steps: np.ndarray) 
         """
         pair, state = np.divmod(configurations, space.num_states)
         left_and_right_controls = np.stack(np.divmod(pair, num_right_controls))  # int[2, n]
+        # (q S + s) A + a of left and right, as in `Moves`, with step a = 0.
         configurations_with_step_0 = (left_and_right_controls * space.num_states + state) * space.num_steps
         left_and_right_steps = joint_steps.T[:2, None]  # int[2, 1, rows]
         configuration_steps = configurations_with_step_0[:, :, None] + left_and_right_steps
@@ -157,14 +160,17 @@ def _pair_values(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.n
 
 
 def _with_steps_after_abort(automaton: Automaton) -> Automaton:
-    """The same automaton with everything that may follow an abort as transitions, to one more control state."""
+    """The same automaton with everything that may follow an abort as transitions, to one more control state.
+
+    That one, `after_abort`, takes any step to itself, and terminates and aborts in every state.
+    """
     space, after_abort = automaton.space, automaton.num_controls
     num_controls = automaton.num_controls + 1
     check_size(space, num_controls)
     transitions = np.zeros((num_controls, space.num_states, space.num_steps, num_controls), bool)
     transitions[:after_abort, :, :, :after_abort] = automaton.transitions
     every_state = np.ones((1, space.num_states), bool)
-    aborting = np.concatenate([automaton.aborting, every_state])
+    aborting = np.concatenate([automaton.aborting, every_state])  # bool[Q + 1, S]
     transitions[aborting, :, after_abort] = True
     return Automaton(
         space,

@@ -19,7 +19,7 @@ SMALLEST = 2**10
 
 
 def reachable(automaton: Automaton) -> np.ndarray:
-    """bool[Q, S], the configurations that runs go through; what follows an abort is not looked at."""
+    """bool[Q, S], by control state and shared state: the configurations that runs go through, up to an abort."""
     all_moves, num_configurations = moves(automaton), automaton.initial.size
     num_moves_from = np.diff(all_moves.offsets)  # int[Q S]
     sources = np.repeat(np.arange(num_configurations), num_moves_from)

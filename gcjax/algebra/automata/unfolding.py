@@ -12,13 +12,13 @@ from gcjax.algebra.traces import Model, words
 
 
 def traces(automaton: Automaton, max_steps: int) -> Command:
-    """The traces of at most `max_steps` steps.
+    """The command with the traces of at most `max_steps` steps.
 
     Raises:
       ValueError: if the bounded model has no room for them; see `Model`.
     """
     model = Model(automaton.space, max_steps)
-    controls_after_trace = _controls_of_traces(automaton, model)  # bool[S, N, Q]
+    controls_after_trace = _controls_of_traces(automaton, model)  # bool[S, N, Q], by start, word and control state
     end_state = words(model).end  # int32[S, N]
     terminated = (controls_after_trace & automaton.terminating.T[end_state]).any(axis=-1)
     incomplete = controls_after_trace.any(axis=-1)

@@ -117,7 +117,7 @@ class Instances:
         self._value_of_variable: dict[str, Any] = {}
 
     def by(self, operators: Operators) -> "Instances":
-        """The same instances, with another meaning of the names."""
+        """The same instances, with another meaning of the names; variables that either draws are drawn for both."""
         other = Instances(self._model, self._key, num=self._num_instances, operators=operators)
         other._value_of_variable = self._value_of_variable
         return other

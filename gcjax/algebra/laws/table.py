@@ -210,6 +210,7 @@ def _operator_laws() -> list[Law]:
 
 
 def _eventually(operator: str) -> Claim:
+    """The claim that a and b, each with the environment around it, happen as one step or one after the other."""
     both = happens(a) @ happens(b) == (happens(a @ b) | happens(a) >> happens(b) | happens(b) >> happens(a))
     return both.instance(operator)
 
@@ -246,6 +247,7 @@ SPECIAL = _laws("parallel", SYNCHRONOUS, "axiom", [
 
 
 def _others() -> list[Term]:
+    """Three commands, each with the guarantee and the rely r, and a specification of its own."""
     return [guar(r) & rely(r) & spec(x) for x in (q1, q2, q3)]
 
 

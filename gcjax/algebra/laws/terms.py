@@ -115,11 +115,14 @@ def apply(name: str, *arguments: Term, sort: str = COMMAND) -> Term:
 
 
 def _with_operator(term: Term, operator: str) -> Term:
-    """The term with this operator in the place of `synchronise`, which is written `@`, in all its parts."""
+    """The term with this operator in the place of `synchronise`, which is written `@`, in all its parts.
+
+    So is the step that changes nothing under the operator in the place of `identity_step`.
+    """
     if term.arguments is None:  # a variable
         return term
     name = operator if term.name == _ANY_SYNCHRONISATION else term.name
-    # The step that changes nothing if synchronised with it depends on the operator.
+    # If both must take the same step, that is any step; otherwise it is one of the environment.
     if term.name == _ITS_IDENTITY_STEP:
         name = "any_step" if operator == "weak_conjunction" else "any_environment_step"
     return Term(name, term.sort, tuple(_with_operator(argument, operator) for argument in term.arguments))

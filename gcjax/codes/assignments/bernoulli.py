@@ -36,7 +36,7 @@ def bernoulli(
 
 
 def random_assignment(rng: np.random.Generator, loads: np.ndarray, num_chunks: int) -> Assignment:
-    """Worker w holds `loads[w]` different chunks, any as likely as any other, in random order."""
+    """Worker w holds `loads[w]` different chunks, any as likely as any other, in random order; -1 behind them."""
     chunks = np.full((loads.size, max(int(loads.max()), 1)), -1, np.int32)
     for worker, load in enumerate(loads):
         chunks[worker, :load] = rng.choice(num_chunks, load, replace=False)

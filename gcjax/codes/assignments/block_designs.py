@@ -20,7 +20,7 @@ def block_design(num_workers: int, *, load: int) -> Assignment:
 
 
 def design(num_workers: int, load: int) -> designs.Design:
-    """The design of W points, each in K blocks.
+    """The design of W points, each in K blocks of k points, any two in λ of them; of several that of fewest blocks.
 
     Raises:
       ValueError: if none is known here; with the nearest that are.

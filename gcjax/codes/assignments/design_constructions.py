@@ -56,12 +56,15 @@ def known_designs(max_points: int) -> Iterator[Design]:
     for design in _direct_designs(max_points):
         yield design
         complement_size = design.num_points - design.block_size
-        if complement_size >= 2:
+        if complement_size >= 2:  # a smaller block holds no pair of points
             yield _complement_design(design)
 
 
 def _complement_design(design: Design) -> Design:
-    """The design whose blocks have the points that those of another do not have."""
+    """The design whose blocks have the points that those of another do not have.
+
+    Of b blocks, two points are both in λ and one of them in 2 (r - λ), so both are missing in b - 2 r + λ.
+    """
     return design._replace(
         replication=design.num_design_blocks - design.replication,
         block_size=design.num_points - design.block_size,
@@ -82,7 +85,8 @@ def prime_power(q: int) -> tuple[int, int] | None:
 @functools.cache
 def field(q: int) -> tuple[np.ndarray, np.ndarray]:
     """Addition and multiplication int[q, q] of the field with q elements; element i has the digits of i in base p."""
-    p, k = prime_power(q) or (0, 0)
+    p, k = prime_power(q) or (0, 0)  # q = p^k
+    # int[q, k]: an element as a polynomial of degree below k, the digit of x^i at i.
     digits = np.array([[element // p**digit % p for digit in range(k)] for element in range(q)])
     digit_values = p ** np.arange(k)
     add = ((digits[:, None] + digits[None]) % p) @ digit_values
@@ -95,7 +99,10 @@ def field(q: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _polynomial_products(coefficients: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
-    """int[q, q, k]: products of all pairs of polynomials, `coefficients int[q, k]`, mod p; x^k = `modulus int[k]`."""
+    """int[q, q, k]: products of all pairs of polynomials, `coefficients int[q, k]`, mod p; x^k = `modulus int[k]`.
+
+    Entry i of the last axis is the coefficient of x^i.
+    """
     q, k = coefficients.shape
     products = np.zeros((q, q, k), int)
     times_power = coefficients.copy()  # x^power times every polynomial
@@ -136,7 +143,10 @@ def _direct_designs(max_points: int) -> Iterator[Design]:
 
 
 def _residue_designs(q: int) -> Iterator[Design]:
-    """The designs of q points whose blocks are shifts of the quadratic or quartic residues, for a prime power q."""
+    """The designs of q points whose blocks are shifts of the quadratic or quartic residues, for a prime power q.
+
+    Quadratic ones for q = 3 mod 4, above 3; quartic ones for a prime q = 4 m² + 1, above 5, with m odd.
+    """
     if q % 4 == 3 and q > 3:
         make_quadratic = functools.partial(_residue_incidence, q, power=2)
         yield _symmetric_design(
@@ -191,20 +201,23 @@ def _grid_incidence() -> np.ndarray:
 
 
 def _residue_incidence(q: int, power: int) -> np.ndarray:
-    """bool[q, q]: each block is a shift of the non-zero powers (squares for 2) in the field of q elements."""
+    """bool[q, q]: each block is a shift of the non-zero powers (squares for 2) in the field of q elements.
+
+    Points are elements; block i has i plus each of the different values that x^power takes for x other than 0.
+    """
     add, multiply = field(q)
     powers_of_elements = np.arange(q)
     for _ in range(power - 1):
         powers_of_elements = multiply[powers_of_elements, np.arange(q)]
     matrix = np.zeros((q, q), bool)
-    for residue in set(powers_of_elements[1:].tolist()):
+    for residue in set(powers_of_elements[1:].tolist()):  # element 0 of the field is its zero
         matrix[np.arange(q), add[residue]] = True
     return matrix
 
 
 def _projective_points(d: int, q: int) -> np.ndarray:
     """int[points, d + 1]: the points of the projective geometry over q elements, scaled to a first non-zero entry 1."""
-    vectors = np.array(list(itertools.product(range(q), repeat=d + 1)))[1:]
+    vectors = np.array(list(itertools.product(range(q), repeat=d + 1)))[1:]  # all but zero
     first_nonzero = vectors[np.arange(len(vectors)), (vectors != 0).argmax(axis=1)]
     return vectors[first_nonzero == 1]
 
@@ -220,6 +233,6 @@ def _projective_incidence(d: int, q: int) -> np.ndarray:
 
 
 def _affine_incidence(d: int, q: int) -> np.ndarray:
-    """The projective geometry without one hyperplane and its points."""
+    """bool[blocks, points]: the projective geometry without one hyperplane, row 0, and its points."""
     matrix = _projective_incidence(d, q)
     return matrix[1:, ~matrix[0]]

@@ -58,15 +58,16 @@ def _holders_of_next_chunk(
 ) -> list[int]:
     """`num_holders` workers for the next chunk, chosen one after the other, each the one that costs least.
 
-    A worker costs 2 s + 1 for each chunk that it holds, where s is what that chunk and the next one share so far.
+    A worker costs 2 s + 1 for each chunk that it holds, where s is what that chunk and the next one share so far: by so
+    much the square of s grows with it.
     """
     cost = np.array([len(chunks) for chunks in chunks_of_worker], np.float64)
-    cost += rng.uniform(0, 0.5, cost.size)  # ties
+    cost += rng.uniform(0, 0.5, cost.size)  # ties: costs are whole numbers
     holders: list[int] = []
     for _ in range(num_holders):
         worker = int(np.argmin(cost))
         holders.append(worker)
         for chunk in chunks_of_worker[worker]:
             cost[holders_of_chunk[chunk]] += 2
-        cost[worker] = np.inf
+        cost[worker] = np.inf  # it holds the chunk once
     return holders

@@ -37,10 +37,14 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
 
 
 def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
-    """int[W]: shares of N·R in proportion to the speeds, none above N, rounded by largest remainders."""
+    """int[W]: shares of N·R copies in proportion to the speeds, none above N, rounded by largest remainders.
+
+    N = `num_chunks`, of each of which R = `replication` workers have a copy.
+    """
     shares = np.zeros(speeds.size)
     has_fewer_than_all = speeds > 0
     while True:  # what shares are above N is given to the workers below it
+        # Workers that have left `has_fewer_than_all` with a share have N copies each; those of speed 0 have none.
         remaining_copies = num_chunks * (replication - (shares[~has_fewer_than_all] > 0).sum())
         shares[has_fewer_than_all] = remaining_copies * speeds[has_fewer_than_all] / speeds[has_fewer_than_all].sum()
         exceeds_all = has_fewer_than_all & (shares > num_chunks)
@@ -49,7 +53,7 @@ def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -
         shares[exceeds_all], has_fewer_than_all = num_chunks, has_fewer_than_all & ~exceeds_all
     loads = np.floor(shares + ROUNDING).astype(int)
     num_copies_left = num_chunks * replication - loads.sum()
-    remainders = shares - loads + np.where(loads < num_chunks, 0, -np.inf)
+    remainders = shares - loads + np.where(loads < num_chunks, 0, -np.inf)  # nobody gets more than N
     by_falling_remainder = np.argsort(-remainders, kind="stable")
     loads[by_falling_remainder[:num_copies_left]] += 1
     return loads

@@ -8,6 +8,8 @@ from gcjax.codes.base import Assignment
 def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
     """The largest residual of fixed decoding on a regular graph: `(λ/d) sqrt(n s / (n - s))` (Raviv et al. 2018).
 
+    n are the vertices, workers as well as chunks, d their degree, λ is the second largest of the absolute eigenvalues.
+
     Args:
       assignment: from a regular graph (`random_regular`, `from_graph`).
       num_stragglers: s, below n.
@@ -46,7 +48,7 @@ def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
     if (assignment.loads != 2).any() or has_further_slots:
         raise ValueError(f"graph_error needs workers that hold two chunks; got loads {set(assignment.loads.tolist())}.")
     num_vertices = assignment.num_chunks
-    left_ends, right_ends = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)
+    left_ends, right_ends = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)  # of each finished edge
     # In the double cover a piece falls apart into two, with the sides exchanged, iff it is bipartite.
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components

@@ -51,7 +51,10 @@ class Conditioning(NamedTuple):
 
 
 def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
-    """float[]: Skeel's condition number of forming the estimate, by how much rounding grows; 0 without a message."""
+    """float[]: Skeel's condition number of forming the estimate, by how much rounding grows; 0 without a message.
+
+    `‖|D| |E|‖ / ‖D E‖` with encode E and decode D of the coding, absolute entries, Frobenius norms.
+    """
     sums_of_absolutes = chunk_coefficients(assignment, jnp.abs(coding.encode), jnp.abs(coding.decode))
     decoded = chunk_coefficients(assignment, coding.encode, coding.decode)
     norm = jnp.sqrt(jnp.sum(decoded**2))
@@ -74,7 +77,7 @@ def straggler_masks(
         straggler_sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
     else:
         num_runs = min(num_workers, -(-max_masks // 2))  # half of the masks, rounded up
-        first_of_run = np.arange(num_runs)[:, None] * num_workers // num_runs
+        first_of_run = np.arange(num_runs)[:, None] * num_workers // num_runs  # [runs, 1]
         runs_of_neighbours = (first_of_run + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
         num_random = max_masks - num_runs
@@ -111,6 +114,7 @@ def conditioning(
     gradients = host_generator(gradient_key).normal(size=gradients_shape)
     with jax.enable_x64(True):
         conditions, references = _map_rows(partial(_condition_and_reference, code, jnp.asarray(gradients)), progress)
+    # Of each set, over [L, width]; made more than 0, which it is where nothing is decoded.
     reference_norms = np.linalg.norm(references, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
     errors = {}
     for name, message_type in (("float64", jnp.float64), ("float32", jnp.float32), ("bfloat16", jnp.bfloat16)):
@@ -130,10 +134,14 @@ def conditioning(
 def _condition_and_reference(
     code: GradientCode, gradients: jax.Array, progress: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The condition number float[], and what the plan should decode float[L, width]: the plain sum if it is exact."""
+    """The condition number float[], and what the plan should decode float[L, width]: the plain sum if it is exact.
+
+    The sum of `gradients float[N, L, width]`, with the plan for `progress int[W]`. If that is not exact, it is the sum
+    with the coefficients that the plan has for them.
+    """
     coding = code.plan(progress)
     plain_sum_coefficients = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
-    decoded_coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)
+    decoded_coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L, L]
     is_exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
     reference_coefficients = jnp.where(is_exact, plain_sum_coefficients, decoded_coefficients)
     return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", reference_coefficients, gradients)
@@ -142,7 +150,7 @@ def _condition_and_reference(
 def _decoded_estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
     """float[L, width]: the estimate of the sum of `gradients float[N, L, width]` if messages have `message_type`."""
     coding = code.plan(progress)
-    held_gradients = gradients[code.assignment.chunks.clip(0)]
+    held_gradients = gradients[code.assignment.chunks.clip(0)]  # [W, K, L, width]; chunk 0 stands for none
     messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held_gradients, precision="highest")
     messages = messages.astype(message_type).astype(gradients.dtype)
     return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")

@@ -16,7 +16,8 @@ PRICE_SCALE = 10**6  # prices are rounded to multiples of 1/PRICE_SCALE and then
 def min_slack_bound(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> int:
     """No order has a smallest slack (over the chunks) above this: the least of three bounds.
 
-    The slack of a chunk is the work left undone while fewer than L holders have finished it.
+    The slack of a chunk is the least work, in chunks of all workers, that is left undone while fewer than L =
+    `num_blocks` holders have finished it.
     """
     work = remaining_work(assignment, chunk_holders, num_blocks)
     # Every chunk as if all its holders processed it first: no order gives it more slack.
@@ -24,6 +25,7 @@ def min_slack_bound(assignment: Assignment, chunk_holders: Holders, num_blocks: 
         flat_remaining_work=np.append(np.repeat(work.loads, assignment.load), INFINITE)
     )
     first_bound = int(slack(as_if_first_everywhere).min())
+    # The weights float[N] are large for the chunks that bind most.
     mean_bound, weights = weighted_mean_bound(assignment, work)
     all_chunks = np.ones(weights.size, dtype=bool)
     bound = counting_bound(work, all_chunks, num_blocks, bound=min(first_bound, mean_bound))
@@ -50,7 +52,10 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     worker_ids = np.arange(work.loads.size)[:, None]
 
     def slack_bounds(remaining_works: np.ndarray) -> np.ndarray:
-        """float[N]: of each chunk, the share of the sum of its remaining works `remaining_works float[W, K]`."""
+        """float[N]: at least the slack of each chunk: `counted_share`, (R - L + 1) / R, of its remaining works' sum.
+
+        `remaining_works float[W, K]` are those of `work.chunks int[W, K]`, where there is one: `is_held`.
+        """
         sums = np.bincount(work.chunks[is_held], weights=remaining_works[is_held], minlength=counted_share.size)
         return counted_share * sums
 
@@ -60,7 +65,7 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     for step in range(NUM_STEPS):
         weights = np.exp((mean_over_orders.min() - mean_over_orders) * SHARPNESS * step / NUM_STEPS)
         price_of_chunk_or_none = np.append(weights * counted_share, 0)
-        prices = np.where(is_held, price_of_chunk_or_none[work.chunks], -1)
+        prices = np.where(is_held, price_of_chunk_or_none[work.chunks], -1)  # [W, K]; slots without a chunk come last
         by_falling_price = np.argsort(-prices, axis=1, kind="stable")
         best_works = np.zeros(is_held.shape)
         best_works[worker_ids, by_falling_price] = np.maximum(work.loads[:, None] + 1 - positions, 0)
@@ -72,7 +77,7 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
         is_as_good_as_a_mean_over_orders = mean_over_orders.min() >= whole_bound
         if is_as_good_as_a_mean_over_orders:
             break  # no weights can lower the whole number
-        mean_over_orders += (best_order_bounds - mean_over_orders) * 2 / (step + 2)
+        mean_over_orders += (best_order_bounds - mean_over_orders) * 2 / (step + 2)  # the step of Frank and Wolfe
     return int(np.floor(bound + ROUNDING)), best_weights
 
 
@@ -124,11 +129,11 @@ def _is_refuted(
     from scipy.optimize import linprog
 
     load = num_of_each_work.size
-    # The variables are K prices and J worths, what a chunk of each kind takes at most.
+    # The variables are K prices and J worths, what a chunk of each of the J kinds takes at most.
     cost = np.concatenate([-num_of_each_work, num_chunks_of_kind]) / num_chunks_of_kind.sum()
     max_worths = [float(num_slack_terms + num_blocks) for num_slack_terms in num_slack_terms_of_kind]
     variable_bounds = [(-1.0, 1.0)] * load + [(-max_worth, max_worth) for max_worth in max_worths]
-    set_rows: list[np.ndarray] = []
+    set_rows: list[np.ndarray] = []  # float[K + J] each: the price of a set less the worth of its kind is at most 0
     for _ in range(MAX_PROGRAMS):
         constraints = (np.array(set_rows), np.zeros(len(set_rows))) if set_rows else (None, None)
         solution = linprog(cost, *constraints, bounds=variable_bounds)

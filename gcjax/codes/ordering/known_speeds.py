@@ -98,11 +98,11 @@ def _optimal_order(
     if not _can_complete(chunk_holders, np.isfinite(seconds), num_blocks):
         return assignment, np.inf
     is_held = assignment.chunks >= 0
-    finish = np.where(is_held, seconds[:, None] * np.arange(1, assignment.load + 1), np.inf)
+    finish = np.where(is_held, seconds[:, None] * np.arange(1, assignment.load + 1), np.inf)  # [W, K], of any order
     finish_times = np.unique(finish[np.isfinite(finish)])
     # No order is complete before N·L chunks are finished, nor before L holders of each chunk have finished a chunk.
     time_of_enough_chunks = _kth_smallest(finish.ravel(), assignment.num_chunks * num_blocks)
-    first_chunk_times = np.where(chunk_holders.workers >= 0, seconds[chunk_holders.workers], np.inf)
+    first_chunk_times = np.where(chunk_holders.workers >= 0, seconds[chunk_holders.workers], np.inf)  # [N, R]
     time_of_enough_holders = _kth_smallest(first_chunk_times, num_blocks).max()
     earliest = int(np.searchsorted(finish_times, max(time_of_enough_chunks, time_of_enough_holders)))
     late_enough = finish_times.size - 1
@@ -121,7 +121,10 @@ def _optimal_order(
 def _with_chunks_first(
     assignment: Assignment, held_entries: tuple[np.ndarray, ...], is_first: np.ndarray
 ) -> Assignment:
-    """Every worker with its chunks of `is_first bool[entries]` first, and otherwise in the given order."""
+    """Every worker with its chunks of `is_first bool[entries]` first, and otherwise in the given order.
+
+    `held_entries` are the indices w and k, int[entries] each, of the chunks in `assignment.chunks`; -1 stays behind.
+    """
     first, later, no_chunk = 0, 1, 2
     rank = np.full(assignment.chunks.shape, no_chunk)
     rank[held_entries] = np.where(is_first, first, later)
@@ -139,9 +142,12 @@ def _pairs_in_time(
 ) -> np.ndarray | None:
     """Which pairs of worker and chunk to finish so that every chunk has L finished holders; None if that cannot be.
 
+    bool[entries], of the pairs of `held_entries`, by a maximum flow: a worker passes on as many units as it can finish
+    chunks, a pair one, and a chunk L.
+
     Args:
       assignment: who holds what.
-      held_entries: the entries [w, k] of `assignment.chunks` that hold a chunk.
+      held_entries: the indices w and k, int[entries] each, of the entries of `assignment.chunks` that hold a chunk.
       fits_in_time: bool[W, K], true for as many entries of a row as the worker can finish.
       num_blocks: L.
     """
@@ -165,7 +171,7 @@ def _pairs_in_time(
 
 
 def _can_complete(chunk_holders: Holders, is_alive: np.ndarray, num_blocks: int) -> bool:
-    """Whether every chunk has `num_blocks` holders that have not failed, `is_alive bool[W]`."""
+    """Whether every chunk has `num_blocks` holders that have not failed, of the workers `is_alive bool[W]`."""
     num_alive_holders = np.where(chunk_holders.workers >= 0, is_alive[chunk_holders.workers], 0).sum(axis=1)
     return bool((num_alive_holders >= num_blocks).all())
 

@@ -16,7 +16,7 @@ def can_be_ordered_by_matchings(assignment: Assignment, chunk_holders: Holders) 
 
 
 def order_by_matchings(assignment: Assignment, chunk_holders: Holders) -> Assignment:
-    """Every chunk stands R/K times at each of the K positions.
+    """The assignment in an order in which every chunk, of R holders, stands R/K times at each of the K positions.
 
     The holders of a chunk are split into groups of K, as if each group had a chunk of its own; then there are as many
     chunks as workers, all with K neighbours, and perfect matchings can be peeled off one by one (König).
@@ -32,8 +32,8 @@ def order_by_matchings(assignment: Assignment, chunk_holders: Holders) -> Assign
     for slot in range(load):
         ones = np.ones(edge_workers.size, np.int8)
         graph = csr_matrix((ones, (edge_workers, edge_copies)), shape=(num_workers, num_workers))
-        copy_of_worker = maximum_bipartite_matching(graph, perm_type="column")
-        ordered[:, slot] = copy_of_worker // num_copies
+        copy_of_worker = maximum_bipartite_matching(graph, perm_type="column")  # int[W]
+        ordered[:, slot] = copy_of_worker // num_copies  # the chunk that the copy stands for
         is_unmatched = edge_copies != copy_of_worker[edge_workers]
         edge_workers, edge_copies = edge_workers[is_unmatched], edge_copies[is_unmatched]
     return assignment._replace(chunks=ordered)

@@ -48,10 +48,13 @@ class Search(NamedTuple):
 
 
 def completion_times(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> np.ndarray:
-    """float64[S]: the completion time of an order in each of the samples `float[S, W]`."""
+    """float64[S]: the completion time of an order, in each of the samples `float[S, W]` of the seconds a chunk.
+
+    That is when the last chunk has `num_blocks` finished holders.
+    """
     chunk_holders = holders(assignment)
     is_held = chunk_holders.workers >= 0
-    num_chunks_until = np.maximum(chunk_holders.slots + 1, 1)
+    num_chunks_until = np.maximum(chunk_holders.slots + 1, 1)  # [N, R]; 1 for no holder, whose time is inf
     times = []
     for sample_seconds in seconds:
         finish_by_holder = np.where(is_held, sample_seconds[chunk_holders.workers] * num_chunks_until, np.inf)
@@ -87,7 +90,7 @@ def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int)
         moves = _candidate_moves(search)
         latest = _latest_chunks(search)
         gains = _move_gains(search, latest, moves)
-        best_first = np.lexsort((-gains[1], -gains[0]))
+        best_first = np.lexsort((-gains[1], -gains[0]))  # by the mean time, ties by the powers
         helpful_moves = [move_id for move_id in best_first if _is_improvement(gains[:, move_id])]
         is_changed = False
         for move_id in helpful_moves:  # an earlier move may have changed what this one gains
@@ -122,7 +125,7 @@ def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int
         time_scale=np.where(first_completion > 0, first_completion, 1.0),
         num_blocks=num_blocks,
     )
-    num_batches = 1 + search.chunk_times.size // BATCH
+    num_batches = 1 + search.chunk_times.size // BATCH  # so that few numbers are held at a time
     for chunk_ids in np.array_split(np.arange(assignment.num_chunks), num_batches):
         search.chunk_times[chunk_ids] = _chunk_times(search, chunk_ids, search.slots[chunk_ids])
     return search
@@ -130,14 +133,14 @@ def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int
 
 def _chunk_times(search: Search, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """float[n, S]: when the given chunks are complete if they stood at the given slots int[n, R]."""
-    finish_by_holder = search.seconds[search.workers[chunks]] * (slots[..., None] + 1)
+    finish_by_holder = search.seconds[search.workers[chunks]] * (slots[..., None] + 1)  # [n, R, S]; inf for no holder
     return np.partition(finish_by_holder, search.num_blocks - 1, axis=1)[:, search.num_blocks - 1]
 
 
 def _candidate_moves(search: Search) -> Moves:
     """The exchanges that bring forward a chunk which is the last to be complete in some sample, to any earlier slot."""
     last_chunks = np.flatnonzero((search.chunk_times >= search.chunk_times.max(axis=0)).any(axis=1))
-    chunk_index, holder_rank = np.nonzero(search.slots[last_chunks] > 0)
+    chunk_index, holder_rank = np.nonzero(search.slots[last_chunks] > 0)  # where a slot comes before; 0 for no holder
     chunk = last_chunks[chunk_index]
     worker, late_slot = search.workers[chunk, holder_rank], search.slots[chunk, holder_rank]
     pair_of_move = np.repeat(np.arange(worker.size), late_slot)  # as many moves of each pair as slots come before
@@ -196,7 +199,10 @@ def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: M
 
 
 def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """float[n, S]: when each of n chunks is complete if its slot at one worker were the given one."""
+    """float[n, S]: when each of n chunks is complete if its slot at one worker were the given one.
+
+    `worker`, `chunks` and `slots` are int[n]; at its other holders the chunk stays where it is.
+    """
     return _chunk_times(
         search, chunks, np.where(search.workers[chunks] == worker[:, None], slots[:, None], search.slots[chunks])
     )

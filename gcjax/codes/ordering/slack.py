@@ -38,7 +38,10 @@ class RemainingWork(NamedTuple):
 
 
 def remaining_work(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> RemainingWork:
-    """The remaining works of an assignment in its present order; L = `num_blocks` holders can decode a chunk."""
+    """The remaining works of an assignment in its present order; L = `num_blocks` holders can decode a chunk.
+
+    The remaining work of a chunk at a worker is what that worker has left when it comes to it: its load minus the slot.
+    """
     num_workers, load = assignment.chunks.shape
     loads = assignment.loads.astype(np.int64)
     remaining_works = np.maximum(loads[:, None] - np.arange(load), 0)
@@ -59,9 +62,12 @@ def slack(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.n
 
 
 def slack_and_largest_term(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """int[3, chunks]: the slack of each chunk, its largest term, and the next larger remaining work or INFINITE."""
-    num_slack_terms = work.num_slack_terms[chunks, None]
-    sorted_works = np.sort(work.flat_remaining_work[work.positions_in_flat[chunks]], axis=-1)
+    """int[3, chunks]: the slack of each chunk, its largest term, and the next larger remaining work or INFINITE.
+
+    The slack is the sum of the `num_slack_terms` smallest of the remaining works that a chunk has at its holders.
+    """
+    num_slack_terms = work.num_slack_terms[chunks, None]  # [chunks, 1]
+    sorted_works = np.sort(work.flat_remaining_work[work.positions_in_flat[chunks]], axis=-1)  # [chunks, R]
     max_holders = sorted_works.shape[-1]
     slacks = np.where(np.arange(max_holders) < num_slack_terms, sorted_works, 0).sum(axis=-1)
     largest_term = np.take_along_axis(sorted_works, num_slack_terms - 1, axis=-1)[..., 0]
@@ -72,7 +78,7 @@ def slack_and_largest_term(work: RemainingWork, chunks: np.ndarray | slice = sli
 
 def ordered_assignment(assignment: Assignment, work: RemainingWork) -> Assignment:
     """The assignment in the order that the remaining works say: a worker's first chunk has its whole load left."""
-    remaining_works = work.flat_remaining_work[:-1].reshape(work.chunks.shape)
+    remaining_works = work.flat_remaining_work[:-1].reshape(work.chunks.shape)  # [W, K], without INFINITE at the end
     new_slots = work.loads[:, None] - remaining_works
     workers, old_slots = np.nonzero(assignment.chunks >= 0)
     chunks = np.full_like(assignment.chunks, -1)

@@ -117,12 +117,15 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     """Every worker processes its chunks in a uniformly random order."""
     draws = np.asarray(jax.random.uniform(_validate.rng_key(rng_key), assignment.chunks.shape, dtype=jnp.float32))
-    order = np.argsort(np.where(assignment.chunks >= 0, draws, 2.0), axis=1, kind="stable")
+    order = np.argsort(np.where(assignment.chunks >= 0, draws, 2.0), axis=1, kind="stable")  # no chunk stays last
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
 
 def _q_max(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> int:
-    """`q_max` of an assignment whose holders are known."""
+    """`q_max` of an assignment whose holders are known: one more than all work, in chunks, but the smallest slack.
+
+    The slack of a chunk is the least work that is left undone while it has fewer than `num_blocks` finished holders.
+    """
     total_work = int(assignment.loads.sum())
     smallest_slack = int(slack(remaining_work(assignment, chunk_holders, num_blocks)).min())
     return 1 + total_work - smallest_slack

@@ -44,12 +44,12 @@ def order_with_larger_slack(
     """
     work = remaining_work(assignment, chunk_holders, num_blocks)
     no_chunk = np.full((3, 1), INFINITE)
-    terms_of_chunk = np.append(slack_and_largest_term(work), no_chunk, axis=1)  # [3, N + 1]
-    slacks = terms_of_chunk[0]  # changes with the terms
+    terms_of_chunk = np.append(slack_and_largest_term(work), no_chunk, axis=1)  # [3, N + 1], column N for no chunk
+    slacks = terms_of_chunk[0]  # a view: changes with the terms
     rng = host_generator(jax.random.key(0))
     num_workers = assignment.num_workers
     num_reorders_left = MAX_REORDERS_PER_WORKER * num_workers + MAX_FURTHER_REORDERS
-    max_passes = min(50 * num_workers, 5_000 + num_workers // 5)
+    max_passes = min(50 * num_workers, 5_000 + num_workers // 5)  # groups at most; for many workers not many more
     for group in itertools.islice(_candidate_groups(work, slacks, chunk_holders, rng), max_passes):
         if slacks.min() >= target or num_reorders_left <= 0:
             break
@@ -81,9 +81,9 @@ def _candidate_groups(
 def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
     """int: those of the `workers int[n]` that no later one among them has a chunk in common with."""
     num_chunks = work.num_slack_terms.size
-    chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
+    chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]  # int[n, K]; N stands for no chunk
     last_rank_with_chunk = np.full(num_chunks + 1, -1)
-    last_rank_with_chunk[chunks] = ranks
+    last_rank_with_chunk[chunks] = ranks  # the last of those with the chunk is what stays
     is_last_with_chunk, is_no_chunk = last_rank_with_chunk[chunks] == ranks, chunks == num_chunks
     return workers[(is_last_with_chunk | is_no_chunk).all(axis=1)]
 
@@ -106,6 +106,7 @@ def _reorder_chunks(
     chunks, load = work.chunks[workers], work.chunks.shape[1]
     is_held = chunks < work.num_slack_terms.size
     positions = workers[:, None] * load + np.arange(load)
+    # int[n, K] each.
     own_work, (slacks, largest, next_larger) = work.flat_remaining_work[positions], terms_of_chunk[:, chunks]
     slack_of_others = slacks - np.minimum(own_work, largest)
     cap = np.where(own_work <= largest, next_larger, largest)
