@@ -62,6 +62,7 @@ def draw(names: Sequence[str], *, docs: Path = ROOT / "docs", run: Path | None =
 
 
 def _run_config(config: str, out: Path) -> Path:
+    """Runs a config of the folder `configs`, and returns the folder `out`, which it has written."""
     command = [sys.executable, "-m", "gcjax", "run", f"configs/{config}", "--out", str(out)]
     subprocess.run(command, cwd=ROOT, check=True)
     return out
