@@ -46,7 +46,7 @@ class Relative(NamedTuple):
 
 
 def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
-    """All outcomes against the first one, which has one group and no delay."""
+    """All outcomes against the first one, which has one group and no delay; accuracy is a share."""
     reference = outcomes[0]
     return [Relative(o, o.time / reference.time, 100 * (reference.accuracy - o.accuracy)) for o in outcomes]
 
@@ -99,7 +99,8 @@ def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float)
 def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """The claims on several delayed workers: with as many groups as one needs, and with as many as they need.
 
-    `fixed` are the results of one rule with fixed numbers of groups; the limits are as of `claims`.
+    A number is what is needed if it is the smallest within both limits; the fastest where none is. `fixed` are the
+    results of one rule with fixed numbers of groups; the limits are as of `claims`.
     """
     claims = []
     for case in dict.fromkeys(r.outcome.case for r in fixed if len(r.outcome.case.workers) > 1):
@@ -214,7 +215,7 @@ def _limit_cells(result: Relative, factor: float, points: float) -> list[str]:
     time_cells = [f"≤ {factor:g}", f"{result.relative_time.mean():.3f}", claim.spread(result.relative_time, 3)]
     mean_loss = claim.rounded(result.points_lost.mean())
     loss_cells = [f"≤ {points:g}", mean_loss, claim.spread(result.points_lost, 2)]
-    waiting_percent = 100 * max(0.0, result.outcome.waiting.mean())
+    waiting_percent = 100 * max(0.0, result.outcome.waiting.mean())  # rounding can leave less than nothing
     holds = "yes" if result.is_within_limits(factor, points) else "no"
     return [*time_cells, *loss_cells, holds, f"{waiting_percent:.0f} %"]
 
