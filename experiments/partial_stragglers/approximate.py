@@ -89,7 +89,7 @@ def prepared(
     order_key: jax.Array,
     row_key: jax.Array,
 ) -> tuple[Callable[[jax.Array], Errors], Callable[[jax.Array], Errors]]:
-    """Chooses orders and makes the codes of one assignment.
+    """Chooses orders and makes the codes of one assignment; `order_key` draws the orders, `row_key` the codes' rows.
 
     Returns:
       Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, deadlines]`, from the coefficients,
