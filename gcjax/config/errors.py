@@ -136,7 +136,7 @@ def _open_bracket_line(file: Path) -> int | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, as a sentence."""
+    """The first line of what an error says, without what gin adds, as a sentence; its type if it says nothing."""
     line = (_without_gin_suffixes(str(error)).splitlines() or [type(error).__name__])[0]
     return f"{line[:300].rstrip('.')}."
 
@@ -195,7 +195,7 @@ def _ambiguous_name_message(name: str, names: str) -> str:
 
 
 def _unknown_experiment_message(name: str) -> str:
-    """An error for a module `experiments.X` that is in no `experiments` folder of `sys.path`."""
+    """An error for a module `experiments.X`, called `name`, that is in no folder `experiments` of `sys.path`."""
     module = name.removeprefix("experiments").lstrip(".")
     folders = [Path(folder) / "experiments" for folder in sys.path]
     known_modules = {file.stem for folder in folders for file in folder.glob("[a-z]*.py")}
