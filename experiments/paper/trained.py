@@ -53,7 +53,11 @@ def _order(reach: np.ndarray) -> tuple[int, float]:
 
 
 def _demo_cells(results: analysis.Results, scheme: str, reach_times: np.ndarray) -> list[str]:
-    """The cells of one scheme: time, how many seeds reached the target, shares, costs up to the target or the end."""
+    """The cells of one scheme: time, how many seeds reached the target, shares, costs up to the target or the end.
+
+    Time and costs are means over the seeds that reached it (`reach_times float[S]` seconds, inf: not); costs over all
+    seeds if none did. Shares are those at the end, in percent; numbers sent are in thousands.
+    """
     finite_times = reach_times[np.isfinite(reach_times)]
     spread = rf" $\pm$ {finite_times.std(ddof=1):.0f}" if finite_times.size > 1 else ""
     time_text = f"{finite_times.mean():.0f}{spread}" if finite_times.size else NEVER
