@@ -125,7 +125,7 @@ def _names_of_types(annotation: Any) -> str:
 
 def short_type_text(annotation: Any) -> str:
     """An annotation in words, where types are named without their modules, and Callables without their types."""
-    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", _names_of_types(annotation)).replace(" or ", " | ")
+    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", _names_of_types(annotation)).replace(" or ", " | ")  # without modules
     return re.sub(r"Callable\[.*\]", "Callable", names)
 
 
@@ -138,7 +138,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     module_globals = getattr(inspect.unwrap(factory), "__globals__", {})
 
     def evaluated(annotation: Any) -> Any:
-        """The type that an annotation stands for in the factory's module; empty if only a type checker knows it."""
+        """The type that an annotation stands for, as text by `module_globals`; empty if its name is not there."""
         try:
             return eval(annotation, module_globals) if isinstance(annotation, str) else annotation
         except Exception:  # a name that is there for type checkers only

@@ -9,10 +9,10 @@ _MAX_BINDINGS = 8  # that an error names
 
 
 def bindings_in_message(message: str, configurable: str) -> str:
-    """The macros of the configurable that an error is about, and what binds the parameters of others that it names.
+    """The macros that a configurable gets, if an error names a parameter of it, and what binds others that it names.
 
     Args:
-      message: of the error.
+      message: of the error, in which a parameter is told by its name of several words, as `num_workers`.
       configurable: the name of what was being called, with its scope, as in 'a/coded'.
 
     Returns:

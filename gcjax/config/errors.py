@@ -188,7 +188,10 @@ def _unknown_parameter_message(name: str, parameter: str) -> str:
 
 
 def _ambiguous_name_message(name: str, names: str) -> str:
-    """An error for a name that several configurables have; `names` is the list of their full names, as text."""
+    """An error for a name that several configurables have; `names` is the list of their full names, as text.
+
+    It proposes these without their package.
+    """
     full_names = [full_name.strip(" '") for full_name in names.strip("[]").split(",")]
     unambiguous = " or ".join(full_name.split(".", 1)[1] for full_name in full_names)
     return f"'{name}' could be any of {', '.join(full_names)}. Write {unambiguous}."

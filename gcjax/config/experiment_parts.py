@@ -37,7 +37,7 @@ class Experiment:
         parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
         self._parameters = {name: parameter for name, parameter in parameters.items() if name not in GIVEN_BY_COMMAND}
         studies = [value for value in self.bound_values.values() if _is_study(value)]
-        self._study = Experiment(studies[0]) if len(studies) == 1 else None
+        self._study = Experiment(studies[0]) if len(studies) == 1 else None  # of several it is open which
 
     def values_of_types(self, types: tuple[type, ...]) -> dict[str, Any]:
         """Name -> value of all that is of these types: a parameter, or the entries of one that is a dict or a sequence.

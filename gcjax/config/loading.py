@@ -66,7 +66,7 @@ def run(experiment: Callable[..., Any], *, processes: str = "group", out: Path, 
       experiment: the function to call; bound by `run.experiment = @name`.
       processes: what several processes are: "group", one program with collectives; or "apart", if the experiment says
         itself how they talk (`gcjax.processes.apart`). The file itself must say so, not one that it includes.
-      out: the folder that the experiment writes; it exists and is empty.
+      out: the folder that the experiment writes; it exists, and is empty or has checkpoints of a run to go on with.
       progress: tells a person how far it is.
 
     Raises:
@@ -112,7 +112,8 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
 
     Raises:
       ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
-        twice; or if a binding has no effect on what the config runs.
+        twice; if something in it needs or includes itself, or there is no experiment; or if a binding has no effect on
+        what the config runs.
     """
     register_entries()
     file = existing_file(Path(path))
