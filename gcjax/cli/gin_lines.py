@@ -70,6 +70,7 @@ def lines(kind: str, name: str) -> list[str]:
     kinds = registry.kinds()
     entry = kinds[kind].entries[name]
     signature = signature_of(entry.factory)
+    # An optimizer that returns a function, of the step.
     is_learning_rate_schedule = kind == "optimizer" and get_origin(signature.return_annotation) is Callable
     use_line = _SCHEDULE_USE_LINE if is_learning_rate_schedule else _USE_LINES[kind]
     selector = _selector(kinds[kind], name)
