@@ -244,7 +244,7 @@ def _table_row(measured: Measurement) -> list[str]:
 
 
 def _time_text(mean_time: float, share_never: float) -> str:
-    """A mean time until decoding, with the percentage of rounds that never get there."""
+    """A mean time until decoding, with the percentage of rounds that never get there; "never" if none does."""
     if share_never == 1:
         return "never"
     return f"{mean_time:.2f}" + (f" ({100 * share_never:.0f} %)" if share_never else "")

@@ -201,7 +201,11 @@ def _stop_servers() -> None:
 def _served(
     cases: Sequence[Case], place: Place, options: Options, records: Records, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """The row of each case, after its run, which `records` keeps."""
+    """The row of each case, after its run, which `records` keeps.
+
+    In each scenario the scheme `options.calibrated_by` comes first: by what its run has measured the others, and that
+    run itself, are predicted.
+    """
     measured = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
@@ -222,7 +226,7 @@ def _serve_case(case: Case, place: Place, options: Options) -> LiveRun:
     server = parameter_server.Server(
         case.setup, limits, address=place.address, security=place.security, check=options.check
     )
-    _running_servers[:] = [server]
+    _running_servers[:] = [server]  # for `_stop_servers`
     run = server.run()
     if not len(run.loss):
         raise ValueError(f"{case.label}: there must be a commit within {options.seconds:g} s; there was none.")

@@ -156,7 +156,10 @@ def one_metric(metrics: Callable[..., dict[str, jax.Array]], name: str) -> Calla
 def _stored_or_run(
     scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: _Inputs, out: Path, progress: Progress
 ) -> TunedSchemes:
-    """The rows of a scheme: those that are kept, or else of new runs."""
+    """The rows of a scheme: those that are kept for the same config, data and inputs, or else of new runs.
+
+    `variants`: name -> protocol, of this scheme.
+    """
     file = out / analysis.CHECKPOINTS / f"{analysis.file_name(scheme)}.json"
     identity = run_identity(config.text(), scheme=scheme, given=(setting.study.task.data, inputs))
     stored = finished_rows.stored_row(file, identity)
@@ -178,7 +181,7 @@ def _from_lists(as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSch
 
 
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
-    """The best trial of one scheme under these conditions; its `scheme` is the variant.
+    """The best trial of one scheme under these conditions; its `scheme` is the name of the variant.
 
     Args:
       trials: rows with `variant`, `rate`, `condition` and `reach`.

@@ -61,7 +61,7 @@ class Episode(NamedTuple):
 
 @contextlib.contextmanager
 def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes of a group, which are ended at the end whatever happens."""
+    """The processes of a group, which are ended at the end of the block whatever happens; they log into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -84,7 +84,7 @@ def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[lis
 def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[bytes]]) -> bool:
     """Waits until process 0 has written this step, or all processes are done; returns whether it has written it."""
     shared_folder = SharedFolder(folder, "step", 0)
-    last_step = -1
+    last_step = -1  # none yet
     while last_step < step and any(process.poll() is None for process in processes):
         new_rows = shared_folder.news()
         is_of_process_0 = new_rows[:, _PROCESS_COLUMN] == 0

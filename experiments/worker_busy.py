@@ -158,7 +158,7 @@ def _claim_of_least_share(setting: str, what: str, shares: np.ndarray, claimed: 
 
 
 def _method_line(rows: Columns, setting: str, method: str, metric: str) -> Line:
-    """What one method reached in one setting, as cells of the table."""
+    """What one method reached in one setting, over all seeds, as cells of the table; `metric` at the end of the run."""
 
     def values_of_seeds(column: str) -> np.ndarray:
         return seed_values(rows, method, setting, column)

@@ -54,7 +54,8 @@ def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
 def claims(results: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """The claims of Basu et al. 2018, as far as these runs are about them.
 
-    The limits: `factor` of the time over that without delay, `points` percentage points of accuracy lost.
+    The limits: `factor` of the time over that without delay, `points` percentage points of accuracy lost. That
+    progressive grouping finishes soon is claimed for one worker delayed by more than `LARGE` percent.
     """
     fixed = [r for r in results if not r.is_progressive]
     progressive = [r for r in results if r.is_progressive]
@@ -83,7 +84,10 @@ def _claim_of_finishing_soon(result: Relative, factor: float) -> Claim:
 
 
 def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float) -> Claim:
-    """The claim that the permitted loss of accuracy limits the number of groups."""
+    """The claim that the permitted loss of accuracy limits the number of groups.
+
+    It holds if the largest number of groups loses more than `points` percentage points, with some rule and delay.
+    """
     most_groups = max(r.num_groups for r in fixed)
     worst = max((r for r in fixed if r.num_groups == most_groups), key=lambda r: r.points_lost.mean())
     worst_mean = worst.points_lost.mean()

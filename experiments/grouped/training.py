@@ -75,7 +75,10 @@ class Outcome(NamedTuple):
 def conditions(
     cases: Iterable[Case], stragglers: StragglerModel, network: Network | Links | None
 ) -> dict[str, study.Condition]:
-    """Conditions that differ in nothing but how long the units of delayed workers take."""
+    """Conditions that differ in nothing but how long the units of delayed workers take, a delay being in percent of it.
+
+    Without a network messages take no time.
+    """
     delayed_models = {
         case.name: scaled(stragglers, factor=1 + case.delay / 100, workers=case.workers) for case in cases
     }

@@ -109,7 +109,11 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
 
 
 def _reproduction_table(rows: list[dict[str, Any]]) -> str:
-    """The LaTeX table of published means, ours, and how they differ; a line for each."""
+    """The LaTeX table of published means, ours, and how they differ; a line for each.
+
+    Ours has a standard error; beside it are the mean over graphs and the standard deviation between them, empty where
+    there is one graph, and z, the difference in its standard deviations.
+    """
     has_deadline = any(row["deadline"] is not None for row in rows)
     lines = []
     for row in rows:

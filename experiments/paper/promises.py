@@ -130,7 +130,7 @@ def _newer_version(schedule: Schedule, commit: int) -> Schedule:
     contribution = _first_contribution(schedule, commit)
     first_unit, worker = schedule.unit[commit, contribution], schedule.worker[commit, contribution]
     num_units = max(int(schedule.work[commit, contribution]), 1)
-    version_read = schedule.read.copy()
+    version_read = schedule.read.copy()  # int[units, workers]
     version_read[first_unit : first_unit + num_units, worker] += 1
     return schedule._replace(read=version_read)
 

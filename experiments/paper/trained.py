@@ -214,7 +214,10 @@ def delays(folder: Path) -> tuple[Macros, Tables]:
 
 
 def two_stragglers(folder: Path) -> tuple[Macros, Tables]:
-    """The macros of two delayed nodes in one group or in two, relative to one group without delay; no table."""
+    """The macros of two delayed nodes in one group or in two, relative to one group without delay; no table.
+
+    Cases of 0 groups are those of progressive grouping, which chooses how many.
+    """
     ends = _ends_of_cases(folder)
     base_time = ends[GroupCase(1, "none", 0.0)].time
     largest_delay = max(case.delay for case in ends)

@@ -30,7 +30,7 @@ def malenia() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds that last until everybody has sent something."""
+        """The schedule of rounds that last until everybody has sent something: at most T, for `durations [T, W]`."""
         rule = Rule(
             commits=lambda view, worker: all_have_pushed(view),
             cuts_off=all_under_way,
@@ -64,7 +64,7 @@ def ia2sgd() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which each gradient is a commit, once the table is full."""
+        """The schedule in which each gradient is a commit, once the table is full, from `durations float[T, W]`."""
         record = event_schedule(_table_rule(durations.shape[1]), durations, network, num_commits=durations.size)
         return record._replace(weight=_mean_of_means(record))
 
@@ -78,7 +78,7 @@ def ia2sgd() -> Protocol:
 
 
 def _table_rule(num_workers: int) -> Rule:
-    """The rule of a table that is filled first."""
+    """The rule of a table with an entry for each of W workers: no commit before it is full, then one a message."""
 
     def filled_by(view: View, worker: jax.Array) -> jax.Array:
         """bool[W]: who has a gradient in the table after the worker's message."""

@@ -37,7 +37,7 @@ def tridiagonal_quadratic(num_chunks: int = 1, *, dimension: int = 1729, noise: 
     _validate.integer("dimension", dimension, minimum=2)
     _validate.single_number("noise", noise, minimum=0.0, finite=True)
     matrix = (2 * np.eye(dimension) - np.eye(dimension, k=1) - np.eye(dimension, k=-1)) / 4
-    slope = np.zeros(dimension)
+    slope = np.zeros(dimension)  # b
     slope[0] = -0.25
     optimum = np.linalg.solve(matrix, slope)
     return Task(jnp.asarray(optimum, jnp.result_type(float)), num_chunks=num_chunks, **_functions(dimension, noise))
