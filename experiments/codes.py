@@ -206,7 +206,7 @@ def _median_seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -
 def _write(
     measurements: list[Measurement], models: list[str], facts: dict[str, Any], out: Path, progress: Progress
 ) -> None:
-    """Writes the table, its numbers and the figure, and shows the table; `models`: the straggler models, by name."""
+    """Writes the table, its numbers and the figure, and shows the table; `models`: names of the straggler models."""
     heads, rows = _heads(models), [_table_row(measurement) for measurement in measurements]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
     analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)

@@ -114,7 +114,7 @@ def validated(*, num_units: int, num_damaged: int) -> dict[str, Any]:
 
 
 def _some_commits(schedule: Schedule, rng: np.random.Generator, count: int) -> list[int]:
-    """`count` random commits of the first half, but for the first one, since damage needs one before."""
+    """`count` random commits of the first half, but for the first one: some damage needs the one before."""
     num_commits = int(np.isfinite(schedule.time).sum())
     first_half_without_first = np.arange(1, max(num_commits // 2, 2))
     return [int(commit) for commit in rng.choice(first_half_without_first, size=count)]
