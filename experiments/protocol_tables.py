@@ -93,7 +93,7 @@ def chosen_table(tuned: TunedSchemes, networks: Sequence[str]) -> Iterator[tuple
 
 
 def _chosen_text(rows: Columns, trials: Columns, network: str) -> str:
-    """The variant and the rate of one scheme for one cost of messages, and "edge" if the rate is at one (see NOTES).
+    """The variant and the rate of one scheme for one cost of messages; "edge" if it is the lowest or highest tried.
 
     `rows` and `trials` are those of the scheme; all conditions "regime, network" of a network have the same choice.
     """
