@@ -48,7 +48,7 @@ class Measurement(NamedTuple):
       times: float[models], mean time of exact decoding; NaN if never.
       time_errors: float[models], standard errors.
       never: float[models], the share of rounds in which the sum is never decoded exactly.
-      plan_seconds: of one plan.
+      plan_seconds: of one plan, the median.
       typical_condition: see `gcjax.codes.diagnostics.conditioning`.
       worst_condition: the same.
       float32_error: the same.
@@ -104,6 +104,7 @@ def compare_codes(
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     mask_key, condition_key, time_key = jax.random.split(config.key(seed=seed), 3)
     masks, _ = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
+    # The largest load in units, rounded up: a chunk of 1/N of the data is W/N units.
     most_units = max(-(-code.assignment.load * num_workers // code.assignment.num_chunks) for code in codes.values())
     durations_by_model = {
         name: _sample_rounds(model, jax.random.fold_in(time_key, i), num_trials, most_units, num_workers)
@@ -131,18 +132,21 @@ def _measurement(
     name: str, code: GradientCode, straggler_masks: np.ndarray, durations_by_model: dict[str, jax.Array],
     num_stragglers: int, max_masks: int, rng_key: jax.Array,
 ) -> Measurement:  # fmt: skip
-    """What one code costs, tolerates and leaves, over masks `bool[masks, W]` and durations of each model."""
+    """What one code costs, tolerates and leaves, over straggler masks `bool[masks, W]` and durations of each model.
+
+    `straggler_masks`: True for who has done nothing; `durations_by_model`: float[trials, units, W] seconds each.
+    """
     assignment = code.assignment
-    progress_of_masks = jnp.asarray(np.where(straggler_masks, 0, assignment.loads), jnp.int32)
+    progress_of_masks = jnp.asarray(np.where(straggler_masks, 0, assignment.loads), jnp.int32)  # [masks, W]
     residual_of_all = jax.jit(
         lambda rows: jax.lax.map(lambda progress: code.plan(progress).residual, rows, batch_size=64)
     )
-    norm_of_exact_sum = np.sqrt(assignment.num_chunks * code.num_blocks)
-    relative_errors = np.asarray(residual_of_all(progress_of_masks)) / norm_of_exact_sum
+    norm_of_exact_sum = np.sqrt(assignment.num_chunks * code.num_blocks)  # of an L×L identity for each of N chunks
+    relative_errors = np.asarray(residual_of_all(progress_of_masks)) / norm_of_exact_sum  # [masks]
     times_by_model = np.stack([_round_completion_times(code, durations) for durations in durations_by_model.values()])
-    is_completed = np.isfinite(times_by_model)
+    is_completed = np.isfinite(times_by_model)  # [models, trials]
     finite_times_by_model = [times[np.isfinite(times)] for times in times_by_model]
-    is_message_sent = np.asarray(code.sent(jnp.asarray(assignment.loads)))
+    is_message_sent = np.asarray(code.sent(jnp.asarray(assignment.loads)))  # [W, messages], of 1/L gradient each
     condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, max_masks=max_masks)
     return Measurement(
         code=name,
@@ -164,20 +168,23 @@ def _measurement(
 
 
 def _round_completion_times(code: GradientCode, durations: jax.Array) -> np.ndarray:
-    """float[trials] seconds: when each round can be decoded exactly, by `durations float[trials, units, W]`.
+    """float[trials] seconds: when each round can be decoded exactly (inf: never), by `durations [trials, units, W]`.
 
-    A chunk of 1/N of the data is W/N units of work, of which the last may be a part only.
+    A chunk of 1/N of the data is W/N units of work, of which the last may be a part only. A worker has K chunks.
     """
     assignment = code.assignment
     units_per_chunk = assignment.num_workers / assignment.num_chunks
 
     def completion_of_round(unit_seconds: jax.Array) -> jax.Array:  # [units, W]
+        # float[units+1, W]: when each unit begins, and the last one ends.
         seconds_before_unit = jnp.concatenate([jnp.zeros_like(unit_seconds[:1]), jnp.cumsum(unit_seconds, axis=0)])
-        units_to_chunk_end = units_per_chunk * np.arange(1, assignment.load + 1)
+        units_to_chunk_end = units_per_chunk * np.arange(1, assignment.load + 1)  # [K]
+        # Where a chunk ends with the last unit of all, that is the next unit, of which then the whole is taken.
         whole_units = np.minimum(units_to_chunk_end.astype(int), unit_seconds.shape[0] - 1)
-        seconds_of_whole_units = seconds_before_unit[whole_units]
+        seconds_of_whole_units = seconds_before_unit[whole_units]  # [K, W]
         share_of_next_unit = (units_to_chunk_end - whole_units)[:, None]
         needs_next_unit = (units_to_chunk_end > whole_units)[:, None]
+        # A unit that never ends (inf) and is not needed must not count: 0 * inf is NaN.
         seconds_of_share = jnp.where(needs_next_unit, share_of_next_unit * unit_seconds[whole_units], 0)
         chunk_finish = seconds_of_whole_units + seconds_of_share
         return code.completion(chunk_finish.T.astype(unit_seconds.dtype))
@@ -199,7 +206,7 @@ def _median_seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -
 def _write(
     measurements: list[Measurement], models: list[str], facts: dict[str, Any], out: Path, progress: Progress
 ) -> None:
-    """Writes the table, its numbers and the figure, and shows the table."""
+    """Writes the table, its numbers and the figure, and shows the table; `models`: names of the straggler models."""
     heads, rows = _heads(models), [_table_row(measurement) for measurement in measurements]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
     analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)
@@ -215,7 +222,12 @@ def _heads(models: list[str]) -> list[str]:
 
 
 def _table_row(measured: Measurement) -> list[str]:
-    """The cells of a code in the table: what it costs, its errors, times to an exact sum, and condition numbers."""
+    """The cells of a code, by `_heads`: its load, and the full gradients that a worker sends at most; relative errors.
+
+    Mean and largest error; up to 1e-3 it is rounding, and the code exact. Then for each straggler model the mean time
+    to an exact sum and the share of rounds that never get there, the milliseconds of one plan, the condition numbers,
+    typical and worst, and the largest errors with float32 and with bfloat16 messages.
+    """
     milliseconds = 1000 * measured.plan_seconds
     return [
         measured.code,
@@ -232,14 +244,18 @@ def _table_row(measured: Measurement) -> list[str]:
 
 
 def _time_text(mean_time: float, share_never: float) -> str:
-    """A mean time until decoding, with the percentage of rounds that never get there."""
+    """A mean time until decoding, with the percentage of rounds that never get there; "never" if none does."""
     if share_never == 1:
         return "never"
     return f"{mean_time:.2f}" + (f" ({100 * share_never:.0f} %)" if share_never else "")
 
 
 def _parquet_record(measured: Measurement, models: list[str]) -> dict[str, Any]:
-    """The row of a code in the table of results: its numbers, and its times under each straggler model."""
+    """The row of a code in the table of results: its numbers, and its times under each straggler model.
+
+    A time is the mean over rounds that can be decoded (NaN: none can); beside it stand its standard error, and the
+    share of rounds that cannot ("never").
+    """
     record = {name: value for name, value in measured._asdict().items() if not isinstance(value, np.ndarray)}
     for i, model in enumerate(models):
         record |= {f"{model} time": float(measured.times[i]), f"{model} standard error": float(measured.time_errors[i])}
@@ -248,7 +264,10 @@ def _parquet_record(measured: Measurement, models: list[str]) -> dict[str, Any]:
 
 
 def _figure(measurements: list[Measurement], models: list[str], file: Path) -> None:
-    """Completion time and error of every code, with what it computes and sends."""
+    """Draws mean times to an exact sum, errors and condition numbers of every code, a row each; NaN draws no bar.
+
+    The label of a row has the code's load and what a worker sends at most.
+    """
     figure = files.figure(13, 1.5 + 0.3 * len(measurements))
     time_axes, error_axes, condition_axes = figure.subplots(1, 3, sharey=True)
     positions = np.arange(len(measurements))
@@ -273,7 +292,10 @@ def _figure(measurements: list[Measurement], models: list[str], file: Path) -> N
 
 
 def _draw_conditions(axes: Axes, positions: np.ndarray, measurements: list[Measurement]) -> None:
-    """Typical and worst condition number of every code, joined by a line; those below 1, by rounding, as 1."""
+    """Typical and worst condition number of every code, joined by a line; those below 1, by rounding, as 1.
+
+    `positions`: int[codes], the rows of the codes.
+    """
     typical = [max(m.typical_condition, 1) for m in measurements]
     worst = [max(m.worst_condition, 1) for m in measurements]
     axes.hlines(positions, typical, worst, color="C0", linewidth=1)

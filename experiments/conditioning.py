@@ -74,7 +74,10 @@ FAMILIES: dict[str, Family] = {
 
 
 class Row(NamedTuple):
-    """One code; see `gcjax.codes.diagnostics.Conditioning`."""
+    """One code of n workers, s stragglers, L blocks: condition numbers, median and largest, and its largest errors.
+
+    See `gcjax.codes.diagnostics.Conditioning`; an error is named after the type of the numbers.
+    """
 
     code: str
     n: int
@@ -117,6 +120,9 @@ def conditioning(
       seed: of everything random here.
       out: the folder to write.
       progress: tells a person how far it is.
+
+    Returns:
+      A row for each family, n, s and L of which there is a code.
     """
     key = config.key(seed=seed)
     settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
@@ -126,6 +132,7 @@ def conditioning(
         code = _code_or_none(FAMILIES[family], workers, stragglers_of_code, blocks_of_code, key)
         if code is None:
             continue  # no such code: that is what the table shows
+        # Fewer for many workers, so that sets times workers are no more than for `MANY_WORKERS`; but `MIN_MASKS`.
         affordable_masks = max(MIN_MASKS, min(max_masks, max_masks * MANY_WORKERS // workers))
         condition = diagnostics.conditioning(
             code, num_stragglers=stragglers_of_code, rng_key=key, max_masks=min(max_masks, affordable_masks)
@@ -157,7 +164,8 @@ def interpolation_errors(
     barycentric form). Beside it: the same number of chunk results, rounded alike, added up as repetition does.
 
     Returns:
-      int[digits], how many digits, and for each curve float[digits]: the mean over polynomials of the relative error.
+      int[digits], how many digits, and for each curve float[digits]: the mean over polynomials of the relative error,
+      over the root mean square of the known values, or for the sum over the norm of the results.
     """
     rng = np.random.default_rng(seed)
     digits = list(range(2, 16))
@@ -165,29 +173,32 @@ def interpolation_errors(
     num_results = max(degrees) + 1
     chunk_results = rng.normal(size=(num_polynomials, num_results))
     sums_of_rounded = np.stack([_rounded(chunk_results, d).sum(axis=1) for d in digits])  # [digits, polynomials]
-    absolute_errors = np.abs(sums_of_rounded - chunk_results.sum(axis=1))
-    norms = np.linalg.norm(chunk_results, axis=1)
+    absolute_errors = np.abs(sums_of_rounded - chunk_results.sum(axis=1))  # [digits, polynomials]
+    norms = np.linalg.norm(chunk_results, axis=1)  # [polynomials]
     errors[f"sum of {num_results} results"] = np.mean(absolute_errors / norms, axis=1)
     return np.array(digits), errors
 
 
 def _interpolation_error(degree: int, digits: list[int], num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
-    """float[digits]: mean relative errors of interpolation from values that are rounded to so many digits."""
+    """float[digits]: mean relative errors of interpolation from values that are rounded to so many digits.
+
+    Lagrange in barycentric form, with a term for each of the degree + 1 nodes.
+    """
     nodes = np.linspace(-1, 1, degree + 1)
     differences_with_unit_diagonal = nodes[:, None] - nodes[None] + np.eye(degree + 1)
-    barycentric_weights = 1 / differences_with_unit_diagonal.prod(axis=1)
-    points = rng.uniform(-1, 1, num_polynomials)
+    barycentric_weights = 1 / differences_with_unit_diagonal.prod(axis=1)  # [nodes]
+    points = rng.uniform(-1, 1, num_polynomials)  # one of each polynomial
     coefficients = rng.normal(size=(degree + 1, num_polynomials))
     node_values = np.polynomial.chebyshev.chebval(nodes, coefficients)  # [polynomials, nodes]
-    true_values = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)
-    terms = barycentric_weights / (points[:, None] - nodes)
+    true_values = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)  # [polynomials]
+    terms = barycentric_weights / (points[:, None] - nodes)  # [polynomials, nodes]
     root_mean_squares = np.sqrt((node_values**2).mean(axis=1))
     interpolated = np.stack([(terms * _rounded(node_values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
     return np.mean(np.abs(interpolated - true_values) / root_mean_squares, axis=1)
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
-    """To so many significant decimal digits."""
+    """The values, of any shape and none of them 0, rounded to so many significant decimal digits."""
     scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(values))))
     return np.round(values * scale) / scale
 
@@ -196,7 +207,10 @@ def _write(
     rows: list[Row], digits: np.ndarray, error_curves: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
     progress: Progress,
 ) -> None:  # fmt: skip
-    """Writes the page with both tables, their numbers and the figures, and shows the first table."""
+    """Writes the page with both tables, their numbers and the figures, and shows the tables.
+
+    `error_curves`: name -> float[digits], the errors of interpolation with `digits int[digits]`.
+    """
     code_rows = [_cells(row, facts["safe"]) for row in rows]
     curve_rows = [
         [name, *(f"{error:.1g}" for error in errors_of_curve)] for name, errors_of_curve in error_curves.items()
@@ -220,6 +234,7 @@ def table(rows: Sequence[Row], *, safe: float) -> RichTable:
 
 
 def _cells(row: Row, safe: float) -> list[str]:
+    """The cells of a code, by `HEADS`; the last one is the shortest type whose error is below `safe`, or "none"."""
     types = [name for name in ("bfloat16", "float32", "float64") if getattr(row, name) < safe]
     errors = [f"{error:.1g}" for error in (row.float64, row.float32, row.bfloat16)]
     counts = [str(count) for count in (row.n, row.s, row.L)]

@@ -43,7 +43,7 @@ FIGURES = {
 
 
 def draw(names: Sequence[str], *, docs: Path = ROOT / "docs", run: Path | None = None) -> None:
-    """Runs what these figures come from, each config once, and copies them.
+    """Draws figures anew: runs what they come from, each config once, and copies the pictures.
 
     Args:
       names: of `FIGURES`.
@@ -62,13 +62,14 @@ def draw(names: Sequence[str], *, docs: Path = ROOT / "docs", run: Path | None =
 
 
 def _run_config(config: str, out: Path) -> Path:
+    """Runs a config of the folder `configs`, and returns the folder `out`, which it has written."""
     command = [sys.executable, "-m", "gcjax", "run", f"configs/{config}", "--out", str(out)]
     subprocess.run(command, cwd=ROOT, check=True)
     return out
 
 
 def _copy_pictures(run: Path, names: Sequence[str], docs: Path) -> None:
-    """Copies the pictures of these figures from the folder `run` of a run to `docs/NAME.png`."""
+    """Copies the pictures of figures from the folder `run` of a run to `docs/NAME.png`; a `ValueError` if one lacks."""
     for name in names:
         picture = run / FIGURES[name].picture
         if not picture.is_file():

@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def write_row(file: Path, row: Row, identity: str) -> None:
-    """Writes a row, in process 0, with `identity`: the text of all that it depends on."""
+    """Writes a row, in process 0, with `identity`, the text of all that it depends on, and their digest."""
     if processes.is_first():
         file.parent.mkdir(parents=True, exist_ok=True)
         body = {"identity": identity, "row": row}

@@ -150,7 +150,10 @@ def _stored_or_trained(
     case: Case, train: Callable[..., runtime.LiveRun], checkpoints: Callable[..., engine.Checkpoints], out: Path,
     progress: Progress,
 ) -> dict[str, Any]:  # fmt: skip
-    """The row of a case: of the run that is done, or else of a new one."""
+    """The row of a case: of the run that is done, or else of a new one, whose chunk times and row are written.
+
+    `train`: `(case, checkpoints, identity) -> run`; `checkpoints`: `(folder, label) -> where a run is kept`.
+    """
     checkpoint_folder, label = out / analysis.CHECKPOINTS, f"{case.scheme_name}, {case.scenario_name}"
     identity = f"{config.text()}\nscheme = {label}, {jax.process_count()} processes"
     row_file = checkpoint_folder / f"{case.file_name}.json"
@@ -170,7 +173,10 @@ def _stored_or_trained(
 def _train(
     case: Case, checkpoints: engine.Checkpoints, identity: str, *, pace: float, **options: Any
 ) -> runtime.LiveRun:
-    """Trains one scheme in one scenario on the real clock; `options` are those of `live.train`."""
+    """Trains one scheme in one scenario on the real clock; `options` are those of `runtime.train`.
+
+    `pace`: seconds that a chunk takes at least on a worker that is not slow; `identity`: what the run depends on.
+    """
     with checkpoints, contextlib.ExitStack() as stack:
         return runtime.train(
             case.task,
@@ -189,7 +195,7 @@ def _interrupt_after_first_round(
 ) -> None:
     """Begins the scenario's interruptions, which end with `stack`, after the first round, when all is compiled.
 
-    Called after each round; only in the process that is slow. `calls` counts the rounds.
+    Called after each round, in all processes; does something in the one that is slow. `calls` counts the rounds.
     """
     del round_facts
     is_first_round = next(calls) == 0
@@ -211,14 +217,14 @@ def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
     _validate.integer("replication", replication, minimum=1, maximum=num_workers)
     if load % replication:
         raise ValueError(f"replication must divide load; got replication={replication}, load={load}.")
-    group_of_chunk = np.repeat(np.arange(num_workers), load // replication)[:, None]
-    workers_after_group = (np.arange(num_workers) - group_of_chunk) % num_workers
+    group_of_chunk = np.repeat(np.arange(num_workers), load // replication)[:, None]  # [N, 1]
+    workers_after_group = (np.arange(num_workers) - group_of_chunk) % num_workers  # [N, W], around
     is_held_by_worker = workers_after_group < replication  # [N, W]
     return codes.assignments.order_chunks(codes.assignments.from_matrix(is_held_by_worker.astype(int)))
 
 
 def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, stop: float) -> dict[str, Scenario]:
-    """Name -> scenario: who is slow when, by what factor.
+    """Name -> scenario: who is slow when, by what factor, or who is stopped.
 
     Args:
       num_workers: W.
@@ -227,7 +233,8 @@ def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, s
       slowdown: the factor on the time of a slow worker's chunk.
       stop: seconds for which a process is stopped.
     """
-    rounds_per_slow_worker = max(1, num_rounds // (2 * num_workers))
+    rounds_per_slow_worker = max(1, num_rounds // (2 * num_workers))  # then it is the turn of the next one
+    # To the end of the run: a chunk runs for `pace` seconds in two parts, and is stopped `slowdown` - 1 times as long.
     twice_a_chunk = partial(interrupted, stopped=pace * (slowdown - 1) / 2, running=pace / 2, times=10**9)
     once = partial(interrupted, stopped=stop, running=stop, times=1)
 
@@ -253,9 +260,12 @@ def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, s
 
 
 def _row_of_run(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
-    """What one live run took and reached, by column."""
+    """What one live run took and reached, by column; seconds of its rounds are those of the calling process.
+
+    `round_seconds` is the median; `replayed_round` what a simulation of the recorded chunk times says instead.
+    """
     rounds = run.rounds
-    is_exact = rounds.residual <= 1e-3
+    is_exact = rounds.residual <= 1e-3  # bool[rounds], up to rounding
     final_metrics = case.task.metrics(run.params, case.task.data)
     return {
         "scheme": case.scheme_name,
@@ -272,8 +282,11 @@ def _row_of_run(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
 
 
 def _simulated_round_seconds(run: runtime.LiveRun, code: codes.GradientCode) -> float:
-    """The median seconds of a round that the simulator predicts, without messages, for the recorded chunk times."""
-    trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
+    """The median seconds of a round that the simulator predicts, without messages, for the recorded chunk times.
+
+    All its rounds stop at the median deadline of the run; without one (inf) they wait for all workers.
+    """
+    trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))  # [units, W]; seconds
     stop = codes.stopping.deadline(deadline) if np.isfinite(deadline) else codes.stopping.all_workers()
     replayed = stragglers.replay(trace=trace, start="recorded")
     durations = stragglers.sample_durations(replayed, jax.random.key(0), len(trace), code.assignment.num_workers)
@@ -297,7 +310,7 @@ def table(rows: list[dict[str, Any]]) -> RichTable:
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """The text of each row, by HEADS."""
+    """The text of each row, by HEADS; the ratio is that of round times, to the same scheme with nobody slow."""
     rows_with_nobody_slow = [row for row in rows if row["scenario"] == "nobody slow"]
     normal_seconds = {row["scheme"]: row["round_seconds"] for row in reversed(rows_with_nobody_slow)}
     lines = []
@@ -318,7 +331,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def start(arguments: list[str], num_processes: int) -> int:
-    """Starts `gcjax run` in several processes on this machine, and returns the status of the first that ends badly.
+    """Starts `gcjax run` in several processes on this machine, and returns the largest of their statuses.
 
     None of them is left behind, whatever happens.
     """

@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which worker a process is, and where the server is reached."""
+    """Which worker a process is (-1: the server), where the server is reached, and how many seconds it waits."""
 
     worker: int
     address: str
@@ -74,7 +74,10 @@ def place() -> Place | None:
 
 
 def member(text: str, worker: int, address: str, token: str, patience: float) -> None:
-    """What a process of a worker does: runs the experiment of a config, given as text, as that worker."""
+    """What a process of a worker does: runs the experiment of a config, given as text, as that worker.
+
+    `address` and `token` are those of the server; it is waited for for `patience` seconds.
+    """
     _places.append(Place(worker, address, token, patience))
     with tempfile.TemporaryDirectory() as folder:
         config_file = Path(folder) / "config.gin"
@@ -95,11 +98,12 @@ def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds:
     Raises:
       ValueError: if the server runs something that is none of the cases.
     """
-    identity = ""
+    identity = ""  # of the last run; none yet
     while identity != cases[-1].setup.identity:
         try:
             identity = _next_identity(place, identity)
         except parameter_server.Disconnected:
+            # A process that was started anew after a kill may come when the server has ended its last run and left.
             were_all_runs_done_before = parameter_server.is_restarted()
             if were_all_runs_done_before:
                 return
@@ -142,7 +146,10 @@ class Throttle:
         self._is_event_due = False
 
     def __call__(self, worker: int, unit: int) -> float:
-        """The seconds that a unit takes at least; at unit `EVENT_UNIT` the slow worker is stopped or killed, if due."""
+        """The seconds that a unit takes at least; at unit `EVENT_UNIT` the slow worker is stopped or killed, if due.
+
+        Once a run; not in a process that was started again, which does not begin with unit 0.
+        """
         if worker != SLOW:
             return self._pace
         was_there_from_begin = unit == 0  # a process that was started again later was not
@@ -157,7 +164,10 @@ class Throttle:
 
 
 def _next_identity(place: Place, last_identity: str) -> str:
-    """The identity of the run that the server serves, once that is another one than the last."""
+    """The identity of the run that the server serves, once that is another one than the last.
+
+    A `Disconnected` if there is none within the place's `patience`, in seconds.
+    """
     deadline = time.monotonic() + place.patience
     while True:
         try:

@@ -116,7 +116,7 @@ def live_protocols(
     _validate.choice("calibrated_by", calibrated_by, schemes)
     goal = analysis.target(metric, target, jax.eval_shape(task.metrics, jax.eval_shape(task.init, jax.random.key(0)),
                            task.data))  # fmt: skip
-    names = [calibrated_by, *(name for name in schemes if name != calibrated_by)]
+    names = [calibrated_by, *(name for name in schemes if name != calibrated_by)]  # whose run predicts the others'
     cases = [
         _case(
             name, schemes[name], _validate.choice("scenario", scenario, SCENARIOS), task, optimizer, num_workers, seed
@@ -156,7 +156,7 @@ def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
 
     Started alone, it starts all of them. One of several processes starts its own, and starts it again if it is killed.
     """
-    apart = processes.current_place()
+    apart = processes.current_place()  # None if started alone
     if apart is None:
         address, token = _free_address(), secrets.token_hex()
         workers_to_start: list[int] = list(range(num_workers))
@@ -167,7 +167,7 @@ def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
     arguments = {worker: {**shared_arguments, "worker": worker} for worker in workers_to_start}
     listen_address = address if apart is None else apart.listen
     is_server = apart is None or processes.is_first()
-    server_place = Place(-1, listen_address, token, patience) if is_server else None
+    server_place = Place(-1, listen_address, token, patience) if is_server else None  # -1: no worker
     with parameter_server.processes(live_members.member, arguments, restart=True, on_error=_stop_servers) as children:
         yield server_place
         if not is_server:
@@ -201,7 +201,11 @@ def _stop_servers() -> None:
 def _served(
     cases: Sequence[Case], place: Place, options: Options, records: Records, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """The row of each case, after its run, which `records` keeps."""
+    """The row of each case, after its run, which `records` keeps.
+
+    In each scenario the scheme `options.calibrated_by` comes first: by what its run has measured the others, and that
+    run itself, are predicted.
+    """
     measured = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
@@ -222,7 +226,7 @@ def _serve_case(case: Case, place: Place, options: Options) -> LiveRun:
     server = parameter_server.Server(
         case.setup, limits, address=place.address, security=place.security, check=options.check
     )
-    _running_servers[:] = [server]
+    _running_servers[:] = [server]  # for `_stop_servers`
     run = server.run()
     if not len(run.loss):
         raise ValueError(f"{case.label}: there must be a commit within {options.seconds:g} s; there was none.")
@@ -255,7 +259,10 @@ def table(rows: list[dict[str, Any]], target: float) -> RichTable:
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """The text of each row, by HEADS."""
+    """The text of each row, by HEADS; a dash for seconds that are inf or NaN, and errors that are NaN (no prediction).
+
+    Rows are those of `measured_row` and `predicted_row`.
+    """
     return [
         [
             row["scenario"],
@@ -274,7 +281,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _error_text(mean: float, deviation: float) -> str:
-    """The relative error of predicted times in percent, or a dash if nothing was predicted."""
+    """The relative error of predicted times (shares) in percent, or a dash if nothing was predicted (NaN)."""
     return "-" if math.isnan(mean) else f"{100 * mean:+.1f} ± {100 * deviation:.1f} %"
 
 

@@ -29,16 +29,16 @@ class Records:
 
     def add(self, label: str, run: LiveRun) -> None:
         """Keeps the units and commits of the first `SECONDS` of a run."""
-        durations_without_failure = np.zeros(np.shape(run.schedule.start))
+        durations_without_failure = np.zeros(np.shape(run.schedule.start))  # [T, W]; inf would mark a failed unit
         self._unit_tables.append(
             analysis.timeline_columns(label, run.schedule, durations_without_failure, timeline_seconds=SECONDS)
         )
         commits = analysis.commit_columns(label, run.schedule, SECONDS)
-        loss_of_row = np.asarray(run.loss)[commits["commit"]]
+        loss_of_row = np.asarray(run.loss)[commits["commit"]]  # a row is a contribution to a commit
         self._commit_tables.append({**commits, "loss": loss_of_row})
 
     def calibrate(self, scenario: str, calibration: Calibration) -> None:
-        """Keeps what was measured in a scenario: seconds, medians of each worker's units."""
+        """Keeps what was measured in a scenario: seconds, medians of each worker's units `durations float[T, W]`."""
         self.calibrations[scenario] = {
             "unit_seconds": np.nanmedian(calibration.durations, axis=0).tolist(),
             "send_seconds": calibration.send_seconds.tolist(),
@@ -54,7 +54,10 @@ class Records:
 
 
 def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
-    """Who reached the target (in words) first in each scenario, by its rows; and whether all promises were kept."""
+    """Who reached the target (in words) first in each scenario, by its rows; and whether all promises were kept.
+
+    A row whose promise is "-" is of a run of which that is not known.
+    """
     scenarios = dict.fromkeys(row["scenario"] for row in rows)
     sentences = [_first_scheme_sentence(scenario, rows, target) for scenario in scenarios]
     rows_with_verdict = [row for row in rows if row["promise"] != "-"]
@@ -66,7 +69,7 @@ def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
 
 
 def _first_scheme_sentence(scenario: str, rows: Sequence[Mapping[str, Any]], target: str) -> str:
-    """Who reached the target first in a scenario, and who came second."""
+    """Who reached the target first in a scenario, and who came second, by `reach`: seconds, inf if not reached."""
     rows_of_scenario = [row for row in rows if row["scenario"] == scenario]
     first, *others = sorted(rows_of_scenario, key=lambda row: row["reach"])
     if not math.isfinite(first["reach"]):

@@ -41,7 +41,12 @@ def is_complete(run: LiveRun) -> bool:
 
 
 def measured_row(case: Case, run: LiveRun, options: Options) -> dict[str, Any]:
-    """What a run took and reached, by column."""
+    """What a run took and reached, by column.
+
+    `reach`: seconds to the target (inf: not reached), by a replay of the record; `promise`: whether that keeps to its
+    specification ("-" where this says nothing of who leaves); `service_seconds`: the median for a push; `load`:
+    processes that wanted a core in the last minute.
+    """
     setup, protocol = case.setup, case.setup.protocol
     replay = engine.replay(
         setup.task,
@@ -74,9 +79,13 @@ def measured_row(case: Case, run: LiveRun, options: Options) -> dict[str, Any]:
 
 
 def predicted_row(case: Case, run: LiveRun, measured: Measured | None, options: Options) -> dict[str, Any]:
-    """Seconds to the target by the simulator, from what was measured, and errors of commit times; NaN if unknown."""
+    """Seconds to the target by the simulator, from what was measured (inf: not reached), and errors of commit times.
+
+    An error is predicted over measured time, less 1; mean and standard deviation over commits. NaN if unknown.
+    """
     if measured is None or not is_predicted(case, run, measured):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
+    # Units of a worker: some more than the run has, so that they last for it.
     simulated = _simulated(case.setup, measured, int(1.2 * len(run.schedule.start)) + 10)
     times = np.asarray(simulated.schedule.time)
     errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
@@ -100,7 +109,11 @@ def _simulated(setup: parameter_server.Setup, measured: Measured, num_units: int
 
 
 def is_predicted(case: Case, run: LiveRun, measured: Measured) -> bool:
-    """Whether workers have left as in the measured run (or not), and the simulator can say what follows."""
+    """Whether workers have left as in the measured run (or not), and the simulator can say what follows.
+
+    If they have left, it cannot where workers compute while they send, where a protocol looks at the loss, and where
+    turns are stopped and there is no code.
+    """
     has_left = not is_complete(run)
     rule, protocol = case.setup.rule(), case.setup.protocol
     is_stopped_without_code = rule.stop is not None and protocol.code is None
@@ -115,7 +128,7 @@ def _seconds_to_target(run: engine.Run, target: analysis.Target) -> float:
 
 
 def _relative_difference(params: Any, reference: Any) -> float:
-    """The largest difference of two parameters, over the largest parameter of the reference."""
+    """The largest difference of two parameters, over the largest parameter of the reference, both absolute."""
     leaf_pairs = zip(jax.tree.leaves(params), jax.tree.leaves(reference), strict=True)
     arrays = [(np.asarray(leaf, np.float64), np.asarray(of_reference, np.float64)) for leaf, of_reference in leaf_pairs]
     largest_difference = max(np.abs(array - of_reference).max() for array, of_reference in arrays)

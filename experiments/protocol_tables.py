@@ -93,7 +93,10 @@ def chosen_table(tuned: TunedSchemes, networks: Sequence[str]) -> Iterator[tuple
 
 
 def _chosen_text(rows: Columns, trials: Columns, network: str) -> str:
-    """The variant and the rate of one scheme for one cost of messages, and whether the rate is one at an edge."""
+    """The variant and the rate of one scheme for one cost of messages; "edge" if it is the lowest or highest tried.
+
+    `rows` and `trials` are those of the scheme; all conditions "regime, network" of a network have the same choice.
+    """
     row = next(i for i, condition in enumerate(rows["condition"]) if condition.endswith(f", {network}"))
     variant, rate = str(rows["variant"][row]), float(rows["rate"][row])
     rates = trials["rate"][trials["variant"] == variant]
@@ -104,14 +107,17 @@ def _chosen_text(rows: Columns, trials: Columns, network: str) -> str:
 
 def _times_table(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """A line for each scheme: the time to the target in each condition, with the fastest scheme of it marked."""
-    times = mean_times(rows, schemes, conditions)
+    times = mean_times(rows, schemes, conditions)  # [schemes, conditions], inf if a seed did not get there
     fastest_scheme = {condition: schemes[i] for condition, i in zip(conditions, times.argmin(axis=0), strict=True)}
     for scheme in schemes:
         yield (scheme, *(_time_text(rows, scheme, c, fastest_scheme[c]) for c in conditions))
 
 
 def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
-    """The mean time and its spread, or why there is none; marked if it is the least, or cannot be told from it."""
+    """The mean seconds and their spread; bold if it is the least, with a * if it cannot be told from that.
+
+    If a seed did not get there, "never" where all came to a halt, else "-". `fastest`: the scheme with the least mean.
+    """
     times, fastest_times = (seed_values(rows, name, condition, "reach") for name in (scheme, fastest))
     if not np.isfinite(times).all():
         return "never" if seed_values(rows, scheme, condition, "stalled").all() else "-"
@@ -122,7 +128,10 @@ def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
 
 
 def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A line for each scheme: its shares of time and staleness over all conditions, and numbers sent a second."""
+    """A line for each scheme over all conditions: shares of time, staleness, numbers sent a worker and second.
+
+    The last two: by workers, and by servers of groups.
+    """
     for scheme in schemes:
         of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
         shares = (table_cells.percent_cell(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
@@ -140,12 +149,12 @@ def figure(rows: Columns, regimes: Sequence[str], networks: Sequence[str], path:
     drawing = files.figure(2.4 + 2.6 * len(regimes), max(3.8, 1.6 + 0.27 * len(schemes)))
     panels = drawing.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     for panel, regime in zip(panels, regimes, strict=True):
-        times = mean_times(rows, schemes, [f"{regime}, {network}" for network in networks])
-        fastest_times = times.min(axis=0)
+        times = mean_times(rows, schemes, [f"{regime}, {network}" for network in networks])  # [schemes, networks]
+        fastest_times = times.min(axis=0)  # inf where nobody got there with every seed
         times_over_best = times / np.where(np.isfinite(fastest_times), fastest_times, 1.0)  # [schemes, networks]
         shown_times = np.where(np.isfinite(times_over_best), times_over_best.clip(1, FACTOR), np.nan)
         image = panel.imshow(shown_times, cmap="viridis_r", aspect="auto", norm=LogNorm(1, FACTOR))
-        panel.set_facecolor("#DDDDDD")
+        panel.set_facecolor("#DDDDDD")  # shows where there is no time (NaN)
         for (scheme_row, network_column), time_over_best in np.ndenumerate(times_over_best):
             is_best, is_on_dark = time_over_best == 1, np.isfinite(time_over_best) and time_over_best > 3
             label = f"{time_over_best:.1f}" if np.isfinite(time_over_best) else "-"

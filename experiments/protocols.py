@@ -53,6 +53,9 @@ def protocol_map(
       out: the folder to write.
       progress: tells a person how far it is.
 
+    Returns:
+      The rows of `results.parquet`, by column.
+
     Raises:
       ValueError: if no scheme, no network, or neither a regime nor a trace is named, or a regime and a trace have one
         name, or there is no target or only one seed, or a trace is none.
@@ -90,7 +93,7 @@ def _all_regimes(regimes: Mapping[str, StragglerModel], traces: Mapping[str, str
     models = dict(regimes)
     for name, path in traces.items():
         trace = read_trace(path)
-        mean_seconds = float(np.mean(trace.compute[np.isfinite(trace.compute)]))
+        mean_seconds = float(np.mean(trace.compute[np.isfinite(trace.compute)]))  # NaN: not measured, inf: failed
         models[name] = replay(trace=trace, workers="drawn", slope=1 / mean_seconds)
     return models
 

@@ -93,7 +93,7 @@ def traces(
     _validate.integer("num_traces", num_traces, minimum=1)
     rows, choices, coverages = [], [], []
     for name, path in paths.items():
-        seconds, _ = step_seconds(read_trace(path))
+        seconds, _ = step_seconds(read_trace(path))  # float64[T, W], gaps filled
         schemes = _named(seconds[: len(seconds) // 2], names)
         whole = advice.advise(seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress)
         half = halves(seconds, schemes, num_bootstraps=num_bootstraps, seed=seed)
@@ -137,7 +137,8 @@ def _advised(parts: Sequence[np.ndarray], schemes: Sequence[Scheme], num_bootstr
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
     """The scheme that is best on one trace, and its regret on another: the share of time that it takes longer there.
 
-    `same_gradient`: whether only schemes are chosen from that have the exact gradient.
+    Longer than the best on that trace of those it was chosen from: all, or with `same_gradient` those that have the
+    exact gradient.
     """
     candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
     seconds = {row.scheme.label: row.seconds.value for row in judged_on.schemes}
@@ -167,7 +168,10 @@ def model_error(half: Half) -> float:
 
 
 def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
-    """A row for each scheme: seconds and share won back on the whole trace, on its halves, and by the model."""
+    """A row for each scheme: seconds an effective step, share won back on the whole trace, with its 90 % interval.
+
+    `won_back_first`, `won_back_second`, `won_back_model`: the share on either half, and by the model.
+    """
     shares = [won_back(advised) for advised in half]
     rows = []
     for row in whole.schemes:
@@ -185,7 +189,10 @@ def _named(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
 
 
 def _choice_cells(half: Half) -> list[str]:
-    """What was chosen on the first half and by the model, and the regrets."""
+    """The cells by `CHOICE_HEADS` but for the trace: schemes chosen on the first half and by the model, and regrets.
+
+    Of each chosen of all and of those with the same gradient; all judged on the second half. The last one is in points.
+    """
     cells = []
     for chosen_on in (half.first, half.model):
         for same_gradient in (False, True):
@@ -227,7 +234,7 @@ def _write(
     out: Path, rows: list[dict[str, Any]], choices: Sequence[Any], coverages: Sequence[Any], synthetic: Sequence[Any],
     facts: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Writes the page and the table of an experiment."""
+    """Writes the page with a table of each sort of which there are cells, and the `rows`, to the folder `out`."""
     parts = ["# Advice, judged by the second half", "", NOTES]
     tables = {
         "Choices": (CHOICE_HEADS, choices),

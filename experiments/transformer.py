@@ -25,7 +25,8 @@ def transformer(
 ) -> list[float]:  # fmt: skip
     """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline (seconds) a step; returns the losses.
 
-    Writes `losses.csv` and `summary.md`.
+    `text`: the path of what is learnt. A step is a round, in which each worker has its K chunks in their order. Writes
+    `losses.csv`, `operative.gin` and `summary.md`.
     """
     mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), config.key(seed=seed)
     net = Transformer(num_tokens=256, width=width, depth=depth)
@@ -33,7 +34,7 @@ def transformer(
     params = net.init(key, jnp.zeros((1, CONTEXT), jnp.int32))
     load, num_workers = code.assignment.load, code.assignment.num_workers
     durations = stragglers.sample_durations(model, key, num_steps * load, num_workers)
-    chunk_finish_times = np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1)
+    chunk_finish_times = np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1)  # [steps, K, W]
     chunks_done_in_time = np.sum(chunk_finish_times <= deadline, axis=1)  # [steps, W]
     training_step = _training_step(net, code, optimizer, mesh)
     (params, state), losses = engine.replicate((params, optimizer.init(params)), mesh), []
@@ -63,7 +64,10 @@ def _random_chunks(text_bytes: np.ndarray, num_chunks: int, rng: np.random.Gener
 def _training_step(
     net: Transformer, code: codes.GradientCode, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
 ) -> Callable[..., tuple]:
-    """A compiled function `(params, state, batch, done int[W]) -> (params, state, loss, info)`, `done` the chunks."""
+    """A compiled function `(params, state, batch, done int[W]) -> (params, state, loss, info)`.
+
+    `done`: the chunks that each worker has finished in time; `state`: the optimizer's; `info`: how it was decoded.
+    """
 
     def loss(params: dict, chunk: jax.Array) -> jax.Array:  # of each example of a chunk int[B, 65]
         logits = net.apply(params, chunk[:, :-1])

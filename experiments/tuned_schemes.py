@@ -97,11 +97,11 @@ def tuned_schemes(schemes: Mapping[str, Protocol], setting: Setting, *, out: Pat
     setting = setting._replace(study=dataclasses.replace(setting.study, task=quick_task))
     variants_of_schemes = variants_of(schemes)
     for scheme, variants in variants_of_schemes.items():
-        setting.tuning.grid(scheme, len(variants))
+        setting.tuning.grid(scheme, len(variants))  # raises before anything is run
     shared_inputs, parts = _draw(setting), []
     for i, (scheme, variants) in enumerate(variants_of_schemes.items()):
         own_setting, inputs = setting, shared_inputs
-        if scheme in setting.networks:
+        if scheme in setting.networks:  # which its inputs depend on
             in_own_network = {
                 name: condition._replace(network=setting.networks[scheme])
                 for name, condition in setting.conditions.items()
@@ -156,7 +156,10 @@ def one_metric(metrics: Callable[..., dict[str, jax.Array]], name: str) -> Calla
 def _stored_or_run(
     scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: _Inputs, out: Path, progress: Progress
 ) -> TunedSchemes:
-    """The rows of a scheme: those that are kept, or else of new runs."""
+    """The rows of a scheme: those that are kept for the same config, data and inputs, or else of new runs.
+
+    `variants`: name -> protocol, of this scheme.
+    """
     file = out / analysis.CHECKPOINTS / f"{analysis.file_name(scheme)}.json"
     identity = run_identity(config.text(), scheme=scheme, given=(setting.study.task.data, inputs))
     stored = finished_rows.stored_row(file, identity)
@@ -178,7 +181,7 @@ def _from_lists(as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSch
 
 
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
-    """The best trial of one scheme under these conditions; its `scheme` is the variant.
+    """The best trial of one scheme under these conditions; its `scheme` is the name of the variant.
 
     Args:
       trials: rows with `variant`, `rate`, `condition` and `reach`.
@@ -191,7 +194,10 @@ def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
 def _trial_rows(
     scheme: str, variants: dict[str, Protocol], setting: Setting, inputs: Inputs, out: Path, progress: Progress
 ) -> Columns:
-    """The rows of all trials of a scheme: a run of each variant, learning rate, condition and seed."""
+    """The rows of all trials of a scheme: a run of each variant, learning rate, condition and seed.
+
+    They count for 0.7 of the progress of the scheme.
+    """
     rates = setting.tuning.grid(scheme, len(variants))
     study_of_trials, tables = setting.tuning.study(setting.study), []
     for i, (name, protocol) in enumerate(variants.items()):
@@ -207,8 +213,12 @@ def _reported_rows(
     scheme: str, variants: dict[str, Protocol], choices: Mapping[tuple[str, ...], Trial], setting: Setting,
     inputs: Inputs, out: Path, progress: Progress,
 ) -> Columns:  # fmt: skip
-    """The rows of a scheme with the hyperparameters chosen for each group of conditions."""
+    """The rows of a scheme with the hyperparameters chosen for each group of conditions.
+
+    `choices`: group -> the best trial, whose `scheme` is a variant; each variant is run under its conditions only.
+    """
     tables = []
+    # (variant, condition) -> rate, of the variant that was chosen for the condition.
     rate_of = {(trial.scheme, name): trial.rate for group, trial in choices.items() for name in group}
     for name in dict.fromkeys(trial.scheme for trial in choices.values()):
         plan = _plan(setting.study, name, variants[name], setting, inputs)

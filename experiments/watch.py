@@ -61,7 +61,7 @@ class Episode(NamedTuple):
 
 @contextlib.contextmanager
 def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes of a group, which are ended at the end whatever happens."""
+    """The processes of a group, which are ended at the end of the block whatever happens; they log into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -84,7 +84,7 @@ def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[lis
 def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[bytes]]) -> bool:
     """Waits until process 0 has written this step, or all processes are done; returns whether it has written it."""
     shared_folder = SharedFolder(folder, "step", 0)
-    last_step = -1
+    last_step = -1  # none yet
     while last_step < step and any(process.poll() is None for process in processes):
         new_rows = shared_folder.news()
         is_of_process_0 = new_rows[:, _PROCESS_COLUMN] == 0
@@ -107,7 +107,10 @@ def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: floa
 
 
 def run(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float] | None) -> list[Episode]:
-    """Runs a group, and stops its processes in turn, with `GAP` steps in between; with no duty cycle nobody."""
+    """Runs a group, and stops its processes in turn, with `GAP` steps in between; with no duty cycle nobody.
+
+    Each is stopped and continued for a second. A `RuntimeError` with the log of a process that has failed.
+    """
     episodes: list[Episode] = []
     with members(kind, folder, num_steps, loops) as processes:
         begin_step = GAP
@@ -158,8 +161,9 @@ def delays(folder: Path, episodes: list[Episode]) -> Delays:
     reports = reports_by_step(folder)
     steps_to_name, num_before, num_others, num_persistent = [], 0, 0, 0
     for worker, begin, end in episodes:
-        call_times = np.load(folder / f"calls.{worker}.npy")
+        call_times = np.load(folder / f"calls.{worker}.npy")  # float64[steps], seconds since the epoch
         step_under_way_at_begin, step_under_way_at_end = (int(i) - 1 for i in np.searchsorted(call_times, (begin, end)))
+        # Position 0 is the step before the first stop, 1 the step under way then: so many steps a name has taken.
         steps = range(step_under_way_at_begin - 1, step_under_way_at_end + 1)
         verdict_of_worker_by_step = [{verdict.worker: verdict for verdict in reports[step].slow} for step in steps]
         named_before = set(verdict_of_worker_by_step[0])
@@ -179,7 +183,10 @@ def delays(folder: Path, episodes: list[Episode]) -> Delays:
 
 
 def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float]) -> list[str]:
-    """A row of the table of episodes; `duty_cycle`: seconds for which a process is stopped, and runs, in turn."""
+    """A row of the table of episodes, by `HEADS`; `duty_cycle`: seconds that a process is stopped, and runs, in turn.
+
+    `num_steps` of the run, and `loops` products of matrices a step.
+    """
     episodes = run(kind, folder, num_steps, loops, duty_cycle)
     write_text(folder / "episodes.json", json.dumps(episodes))
     steps, num_before, num_others, num_persistent = delays(folder, episodes)
@@ -192,17 +199,23 @@ def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle:
 
 
 def windows_with_names(folder: Path) -> list[set[int]]:
-    """The windows, from 1, in which somebody was named; as persistent; and of both those where Linux did not say so."""
-    call_times = np.load(folder / "calls.0.npy")
+    """The windows, from 1, in which somebody was named; as persistent; and of both those where Linux did not say so.
+
+    A window is `WINDOW` steps; the first, 0, in which all begins, is left out. Where Linux says nothing (NaN) of how
+    long threads have waited for a processor, it does not say so.
+    """
+    call_times = np.load(folder / "calls.0.npy")  # float64[steps], seconds since the epoch
+    # float64[processes, steps]: seconds that the threads of a process have waited up to the call of a step.
     waited_until = np.stack([np.load(folder / f"waits.{worker}.npy") for worker in range(NUM_PROCESSES)])
     named, named_persistent, not_said, persistent_not_said = set(), set(), set(), set()
     for step, report in reports_by_step(folder).items():
         last_call, window = min(step + 1, len(call_times) - 1), (step - 1) // WINDOW
         first_call = max(last_call - WINDOW, 0)
-        waited = waited_until[:, last_call] - waited_until[:, first_call]
+        waited = waited_until[:, last_call] - waited_until[:, first_call]  # [processes], in the last WINDOW steps
         median_waited = np.sort(waited)[(NUM_PROCESSES - 1) // 2]
         seconds_of_window = call_times[last_call] - call_times[first_call]
         for verdict in report.slow:
+            # `cost` is a share of the time; half of it is asked for.
             does_linux_say_so = waited[verdict.worker] - median_waited >= 0.5 * verdict.cost * seconds_of_window
             named.add(window)
             if verdict.is_persistent:
@@ -216,8 +229,8 @@ def windows_with_names(folder: Path) -> list[set[int]]:
 
 
 def quiet_row(kind: str, folder: Path, num_windows: int, loops: int) -> list[str]:
-    """A row of the table of windows in which nobody is stopped; the first one is left out."""
-    num_steps = (num_windows + 1) * WINDOW + 1
+    """A row of the table of windows in which nobody is stopped, by `QUIET_HEADS`; `loops`: products a step."""
+    num_steps = (num_windows + 1) * WINDOW + 1  # the first window is left out
     run(kind, folder, num_steps, loops, duty_cycle=None)
     median_iteration = np.median(np.diff(np.load(folder / "calls.0.npy")))
     cells = [kind, f"{1000 * median_iteration:.1f} ms", f"{num_windows}"]

@@ -36,7 +36,7 @@ def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]
     """
     mesh = jax.make_mesh((jax.device_count(),), ("workers",))
     split_over_workers, replicated = NamedSharding(mesh, PartitionSpec("workers")), NamedSharding(mesh, PartitionSpec())
-    shape = (jax.device_count(), SIZE, SIZE)
+    shape = (jax.device_count(), SIZE, SIZE)  # a matrix on each device
     state = jax.make_array_from_callback(shape, split_over_workers, lambda index: np.ones((1, SIZE, SIZE), np.float32))
 
     def multiply_repeatedly(state: jax.Array) -> jax.Array:
@@ -70,7 +70,11 @@ def waited_seconds() -> float:
 
 
 def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> None:
-    """Runs the loop, and writes when each step was called, and what process 0 was told meanwhile."""
+    """Runs the loop, and writes to a folder when each step was called, and what process 0 was told meanwhile.
+
+    `calls.RANK.npy`: float64[steps], seconds since the epoch; `waits.RANK.npy`: float64[steps], seconds for which the
+    threads had waited for a processor by then (NaN where Linux does not say); `told.json`: [step, who is slow] each.
+    """
     reports: list[watching.Report] = []
     step_function, state = step(kind, pace, loops)
     call_times, waited_until = np.zeros(num_steps), np.full(num_steps, np.nan)
@@ -89,7 +93,7 @@ def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> N
 
 
 def _interpolated(values: np.ndarray) -> np.ndarray:
-    """The values, linear between those that are known instead of NaN; as they are if none is known."""
+    """The `values float[n]`, linear between those that are known instead of NaN; as they are if none is known."""
     is_known = ~np.isnan(values)
     if not is_known.any():
         return values

@@ -106,8 +106,12 @@ def worker_busy_claims(
 
 
 def _claims(rows: Columns, setting: str, methods: Sequence[str], others: Sequence[str]) -> list[Claim]:
-    """The paper's claims about time saved and computing shares in one setting, with our figures."""
-    fastest_other_times = np.min([seed_values(rows, other, setting, "reach") for other in others], axis=0)
+    """The paper's claims about time saved and computing shares in one setting, with our figures.
+
+    What a method saves is 1 less its seconds to the target (inf: not reached) over those of the fastest other method of
+    the same seed.
+    """
+    fastest_other_times = np.min([seed_values(rows, other, setting, "reach") for other in others], axis=0)  # [seeds]
     claims = []
     for method in methods:
         times = seed_values(rows, method, setting, "reach")
@@ -122,7 +126,7 @@ def _claims(rows: Columns, setting: str, methods: Sequence[str], others: Sequenc
 
 
 def _claim_on_shares_of_others(rows: Columns, setting: str, others: Sequence[str]) -> Claim:
-    """The claim that the other methods compute for 55 to 72 % of the time."""
+    """The claim that the other methods compute for 55 to 72 % of the time, each in its mean over seeds."""
     mean_shares = [seed_values(rows, other, setting, "computing").mean() for other in others]
     least, largest = min(mean_shares), max(mean_shares)
     return Claim(
@@ -136,7 +140,10 @@ def _claim_on_shares_of_others(rows: Columns, setting: str, others: Sequence[str
 
 
 def _claim_of_least_share(setting: str, what: str, shares: np.ndarray, claimed: float, claim_text: str) -> Claim:
-    """The claim that the mean over seeds of a share, float[S] in 0 to 1, is at least `claimed`."""
+    """The claim that the mean over S seeds of a share, float[S] up to 1, is at least `claimed`.
+
+    It does not hold if a share is not finite: then the target was not reached.
+    """
     if not np.isfinite(shares).all():
         return Claim(setting=setting, what=what, claim=claim_text, ours="target not reached", spread="", holds="no")
     mean_percent = 100 * shares.mean()
@@ -151,7 +158,7 @@ def _claim_of_least_share(setting: str, what: str, shares: np.ndarray, claimed: 
 
 
 def _method_line(rows: Columns, setting: str, method: str, metric: str) -> Line:
-    """What one method reached in one setting, as cells of the table."""
+    """What one method reached in one setting, over all seeds, as cells of the table; `metric` at the end of the run."""
 
     def values_of_seeds(column: str) -> np.ndarray:
         return seed_values(rows, method, setting, column)
@@ -171,6 +178,7 @@ def _method_line(rows: Columns, setting: str, method: str, metric: str) -> Line:
 
 
 def _page(claims: Sequence[Claim], lines: Sequence[Line], notes: str) -> str:
+    """The summary in Markdown: both tables and the notes."""
     claims_text = analysis.markdown_table(CLAIM_HEADS, claims, num_key_columns=2, left_heads=["Claim"])
     parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", claims_text, ""]
     parts += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, num_key_columns=2), "", notes]
@@ -188,11 +196,14 @@ def methods_table(lines: Sequence[Line]) -> RichTable:
 
 
 def _figure(rows: Columns, settings: Sequence[str], path: Path) -> None:
-    """The time of each method to the target in each setting, with its spread."""
+    """Draws the mean seconds of each method to the target in each setting, with their spread over seeds.
+
+    There is no bar where a seed did not get there.
+    """
     schemes = list(dict.fromkeys(rows["scheme"].tolist()))
     figure = files.figure(1.4 + 2.6 * len(settings), 4.0)
     axes = figure.subplots()
-    bar_width = 0.8 / len(schemes)
+    bar_width = 0.8 / len(schemes)  # of 1, the distance of two settings
     first_bar_positions = np.arange(len(settings))
     for i, scheme in enumerate(schemes):
         times_by_setting = [seed_values(rows, scheme, setting, "reach") for setting in settings]

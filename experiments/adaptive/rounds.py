@@ -39,8 +39,8 @@ class Times(NamedTuple):
 
     Attributes:
       fixed: float64[P, S] seconds of all rounds with one code.
-      best_rounds: float64[S], if each round had the code that is fastest in it.
-      adaptive: float64[windows, S].
+      best_rounds: float64[S] seconds of all rounds, if each had the code that is fastest in it.
+      adaptive: float64[windows, S] seconds of all rounds that switch among the codes.
       changes: float64[windows, S], how often the code changed.
     """
 
@@ -76,6 +76,9 @@ def adaptive_codes(
       out: the folder to write.
       progress: tells a person how far it is.
 
+    Returns:
+      The rows of the table, by its heads.
+
     Raises:
       ValueError: if there is no code, no stragglers, or fewer rounds than models.
     """
@@ -108,7 +111,7 @@ def _units(
     """float[S, rounds, K, W] seconds of the chunks, K of the largest code, for S keys: of one model after the other."""
     load = max(code.assignment.load for code in codes.values())
     num_workers = next(iter(codes.values())).assignment.num_workers
-    bounds = [phase * num_rounds // len(phases) for phase in range(len(phases) + 1)]
+    bounds = [phase * num_rounds // len(phases) for phase in range(len(phases) + 1)]  # the rounds where models begin
 
     def of_seed(key: jax.Array) -> jax.Array:
         """float[rounds, K, W] of one seed."""
@@ -126,18 +129,18 @@ def _times(codes: dict[str, GradientCode], units: jax.Array, network: Network, w
 
     `units`: float[S, rounds, K, W] seconds of chunks; `windows`: rounds by which the next code is chosen.
     """
-    ends = []  # [P, S, rounds]
+    ends = []  # of each code: float64[S, rounds] seconds, when rounds end
     for code in codes.values():
-        own_units = units[:, :, : code.assignment.load].reshape(units.shape[0], -1, units.shape[3])
+        own_units = units[:, :, : code.assignment.load].reshape(units.shape[0], -1, units.shape[3])  # [S, units, W]
         schedules = _schedules(protocols.coded(code), own_units, network)
         ends.append(np.asarray(schedules.time, np.float64))
-    seconds = np.diff(np.stack(ends), prepend=0.0, axis=2)
+    seconds = np.diff(np.stack(ends), prepend=0.0, axis=2)  # [codes, S, rounds], what each round took
     adaptive, changes = [], []
     for window in windows:
         protocol = protocols.adaptive_coded(codes, window=window)
         schedules = _schedules(protocol, units.reshape(units.shape[0], -1, units.shape[3]), network)
         adaptive.append(np.asarray(schedules.time, np.float64)[:, -1])
-        used = np.asarray(protocols.used_candidate(schedules))
+        used = np.asarray(protocols.used_candidate(schedules))  # int[S, rounds], which code
         changes.append((np.diff(used, axis=1) != 0).sum(axis=1).astype(np.float64))
     return Times(
         fixed=seconds.sum(axis=2),
@@ -157,12 +160,12 @@ def _record(
 ) -> dict[str, Any]:
     """The row of the table for one kind of stragglers and window (in rounds), number `number` of the windows, from 0.
 
-    `names` are those of the codes.
+    `names` are those of the codes. Ratios are to the seconds of the code that is best in hindsight, seed by seed.
     """
-    best = times.fixed.min(axis=0)  # of each seed
-    ratio = times.adaptive[number] / best
+    best = times.fixed.min(axis=0)  # float64[S] seconds of all rounds
+    ratio = times.adaptive[number] / best  # [S]
     most_often_best = int(np.bincount(times.fixed.argmin(axis=0)).argmax())
-    slowest = int(times.fixed.mean(axis=1).argmax())
+    slowest = int(times.fixed.mean(axis=1).argmax())  # `fixed` is [codes, S]
     values = (
         stragglers,
         str(window),

@@ -51,7 +51,7 @@ def rounded(value: float) -> str:
 
 
 def spread(values: np.ndarray, decimals: int) -> str:
-    """The standard deviation over seeds (of the population that they are a sample of)."""
+    """The standard deviation over seeds (of the population that they are a sample of); a dash if there is only one."""
     return f"± {values.std(ddof=1):.{decimals}f}" if values.size > 1 else "-"
 
 

@@ -62,6 +62,9 @@ def group_delays(
       out: the folder to write; empty, or with the checkpoints of this study.
       progress: tells a person how far it is.
 
+    Returns:
+      An outcome for each scheme and case, the one that all is relative to first.
+
     Raises:
       ValueError: if a number is out of its range, nobody is delayed, the case of one group is missing, the task has no
         accuracy, the study ends its runs at a time, or the sampled units do not last for the work.
@@ -73,6 +76,7 @@ def group_delays(
     cases = [Case("none", 0.0, ())]
     cases += [Case(name, float(delay), tuple(who)) for delay in delays if delay for name, who in delayed.items()]
     protocols = _fixed_groups(rules, study.num_workers, num_groups)
+    # 0 groups: progressive grouping chooses how many. It is named after the first rule.
     schemes = [*protocols] if progressive is None else [*protocols, Scheme(next(iter(rules)), 0)]
     checks.check_schemes(study, [scheme.name for scheme in schemes])
     conditions, num_units = training.conditions(cases, stragglers, network), study.num_workers * num_rounds
@@ -107,7 +111,7 @@ def _train(
     protocols: dict[Scheme, Protocol], study: Study, conditions: dict[str, Condition], cases: Sequence[Case],
     num_units: int, out: Path, progress: Progress,
 ) -> tuple[list[Outcome], Columns]:  # fmt: skip
-    """Trains until so many units of work are committed.
+    """Trains until `num_units` of work, of all workers together, are committed.
 
     Returns:
       An outcome for each scheme and case, and a row for every evaluation.
@@ -140,7 +144,10 @@ def _check(
 
 
 def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
-    """Writes the evaluations, the page of claims and the figure to the folder `out`, and shows the claims."""
+    """Writes the evaluations, the page of claims and the figure to the folder `out`, and shows the claims.
+
+    `facts` has the limits of the claims, `factor` and `points`, besides what `run.json` says.
+    """
     relative_outcomes = report.relative(outcomes)
     claims = report.claims(relative_outcomes, facts["factor"], facts["points"])
     files.write_table(out / "results.parquet", evaluations)

@@ -42,7 +42,10 @@ def groups(results: Sequence[Relative], factor: float, points: float, path: Path
 
 
 def _draw_line_of_each_delay(panel: Axes, results: Sequence[Relative], field: str) -> None:
-    """Draws a field of the results against the number of groups: a line with error bars for each delay."""
+    """Draws a field of the results, float[S] each, against the number of groups: a line with error bars a delay.
+
+    The bars are the standard deviation over seeds; a star is what progressive grouping has chosen in the mean.
+    """
     delays = sorted({r.outcome.case.delay for r in results})
     for i, delay in enumerate(delays):
         colour = f"C{i}"

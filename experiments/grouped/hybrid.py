@@ -56,7 +56,11 @@ def hybrid_groups(
 
 
 def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
-    """The claim that the hybrid needs less time to the target than another scheme, seed by seed."""
+    """The claim that the hybrid needs less time to the target than another scheme, seed by seed.
+
+    If one of them has not always got there, it holds if the hybrid has with more seeds.
+    """
+    # float[S] seconds each; inf if the target was not reached.
     times, other_times = (analysis.reach_times(results, name) for name in (hybrid, other))
     target = results.facts["target"]
     text = f"Less time to {target['metric']} {target['value']:g} than {other}"
@@ -70,7 +74,10 @@ def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
 
 
 def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: float) -> Claim:
-    """The claim that the hybrid loses at most `points` percentage points of the target's metric against another."""
+    """The claim that the hybrid loses at most `points` percentage points of the target's metric against another.
+
+    The metric is a share, at the end of the runs. If the hybrid gains in the mean, the claim says how much.
+    """
     metric = results.facts["target"]["metric"]
     final_values, other_final_values = (_final_values(results, scheme, metric) for scheme in (hybrid, other))
     sign = 1 if results.facts["target"]["higher_is_better"] else -1
@@ -85,6 +92,7 @@ def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: flo
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
     """The claim that the hybrid's workers wait for no larger share of the time than those of another scheme."""
     waiting, other_waiting = (_final_values(results, scheme, "waiting") for scheme in (hybrid, other))
+    # Rounding can leave less than nothing of the other's.
     percents = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
     return Claim(
         text=f"No more waiting than {other}",

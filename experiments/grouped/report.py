@@ -46,7 +46,7 @@ class Relative(NamedTuple):
 
 
 def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
-    """All outcomes against the first one, which has one group and no delay."""
+    """All outcomes against the first one, which has one group and no delay; accuracy is a share."""
     reference = outcomes[0]
     return [Relative(o, o.time / reference.time, 100 * (reference.accuracy - o.accuracy)) for o in outcomes]
 
@@ -54,7 +54,8 @@ def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
 def claims(results: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """The claims of Basu et al. 2018, as far as these runs are about them.
 
-    The limits: `factor` of the time over that without delay, `points` percentage points of accuracy lost.
+    The limits: `factor` of the time over that without delay, `points` percentage points of accuracy lost. That
+    progressive grouping finishes soon is claimed for one worker delayed by more than `LARGE` percent.
     """
     fixed = [r for r in results if not r.is_progressive]
     progressive = [r for r in results if r.is_progressive]
@@ -83,7 +84,10 @@ def _claim_of_finishing_soon(result: Relative, factor: float) -> Claim:
 
 
 def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float) -> Claim:
-    """The claim that the permitted loss of accuracy limits the number of groups."""
+    """The claim that the permitted loss of accuracy limits the number of groups.
+
+    It holds if the largest number of groups loses more than `points` percentage points, with some rule and delay.
+    """
     most_groups = max(r.num_groups for r in fixed)
     worst = max((r for r in fixed if r.num_groups == most_groups), key=lambda r: r.points_lost.mean())
     worst_mean = worst.points_lost.mean()
@@ -99,7 +103,8 @@ def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float)
 def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """The claims on several delayed workers: with as many groups as one needs, and with as many as they need.
 
-    `fixed` are the results of one rule with fixed numbers of groups; the limits are as of `claims`.
+    A number is what is needed if it is the smallest within both limits; the fastest where none is. `fixed` are the
+    results of one rule with fixed numbers of groups; the limits are as of `claims`.
     """
     claims = []
     for case in dict.fromkeys(r.outcome.case for r in fixed if len(r.outcome.case.workers) > 1):
@@ -214,7 +219,7 @@ def _limit_cells(result: Relative, factor: float, points: float) -> list[str]:
     time_cells = [f"≤ {factor:g}", f"{result.relative_time.mean():.3f}", claim.spread(result.relative_time, 3)]
     mean_loss = claim.rounded(result.points_lost.mean())
     loss_cells = [f"≤ {points:g}", mean_loss, claim.spread(result.points_lost, 2)]
-    waiting_percent = 100 * max(0.0, result.outcome.waiting.mean())
+    waiting_percent = 100 * max(0.0, result.outcome.waiting.mean())  # rounding can leave less than nothing
     holds = "yes" if result.is_within_limits(factor, points) else "no"
     return [*time_cells, *loss_cells, holds, f"{waiting_percent:.0f} %"]
 

@@ -75,7 +75,10 @@ class Outcome(NamedTuple):
 def conditions(
     cases: Iterable[Case], stragglers: StragglerModel, network: Network | Links | None
 ) -> dict[str, study.Condition]:
-    """Conditions that differ in nothing but how long the units of delayed workers take."""
+    """Conditions that differ in nothing but how long the units of delayed workers take, a delay being in percent of it.
+
+    Without a network messages take no time.
+    """
     delayed_models = {
         case.name: scaled(stragglers, factor=1 + case.delay / 100, workers=case.workers) for case in cases
     }
@@ -88,10 +91,11 @@ def until_work(protocol: Protocol, num_units: int) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of the protocol up to that commit."""
         whole_schedule = protocol.schedule(durations, network)
+        # int[E]: units of work, over the contributions of a commit; worker -1 pads.
         work_of_commits = jnp.where(whole_schedule.worker >= 0, whole_schedule.work, 0).sum(axis=1)
         is_commit = jnp.isfinite(whole_schedule.time)
         work_before_commits = jnp.cumsum(work_of_commits) - work_of_commits
-        is_used = is_commit & (work_before_commits < num_units)
+        is_used = is_commit & (work_before_commits < num_units)  # true up to the last one, false after it
         return truncate(whole_schedule, num_commits=is_used.sum())
 
     return protocol._replace(schedule=schedule)
@@ -102,17 +106,17 @@ def check_work(name: str, schedule: Schedule, num_units: int, num_sampled: int) 
 
     Args:
       name: of the scheme.
-      schedule: of all runs.
+      schedule: of all runs, every field with a leading axis R.
       num_units: the work to commit, in units of all workers together.
       num_sampled: units of each worker.
 
     Raises:
       ValueError: if the sampled units do not last for the work.
     """
-    work_of_runs = np.where(schedule.worker >= 0, schedule.work, 0).sum(axis=(1, 2))
+    work_of_runs = np.where(schedule.worker >= 0, schedule.work, 0).sum(axis=(1, 2))  # int[R], from [R, E, C]; -1 pads
     least_work = work_of_runs.min()
     if least_work < num_units:
-        sampled_and_spare = 1.1 * num_sampled
+        sampled_and_spare = 1.1 * num_sampled  # a tenth more than is needed in proportion
         enough_units = int(sampled_and_spare * num_units / max(least_work, 1)) + 1
         raise ValueError(
             f"num_units must last for all of the work; {num_sampled} units a worker give {least_work} of {num_units} "
@@ -125,7 +129,7 @@ def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequ
     final_rows, outcomes = study.final_rows(results), []
     for scheme in schemes:
         worker_of_contribution = results.runs[scheme.name].schedule.worker  # int[runs, E, C]
-        final_groups = np.array([num_final_groups(worker) for worker in worker_of_contribution])
+        final_groups = np.array([num_final_groups(worker) for worker in worker_of_contribution])  # int[R], as the rows
         rows_of_scheme = analysis.select_rows(final_rows, final_rows["scheme"] == scheme.name)
         for case in cases:
             is_of_case = rows_of_scheme["condition"] == case.name
@@ -139,7 +143,7 @@ def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequ
 
 
 def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequence[Case]) -> Columns:
-    """A row for every evaluation of every run, with its rule, groups and delay."""
+    """A row for every evaluation of every run, with its rule, groups (0: progressive), delayed workers and delay."""
     tables, case_of_condition = [], {case.name: case for case in cases}
     for scheme in schemes:
         columns = results.columns(scheme.name)
@@ -157,8 +161,11 @@ def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: S
 
 
 def num_final_groups(worker: np.ndarray) -> int:
-    """How many groups there are at the end: workers are in one if their last commit is the same; `worker int[E, C]`."""
+    """How many groups there are at the end: workers are in one if their last commit is the same.
+
+    `worker`: int[E, C], who has contributed to each commit; -1 pads.
+    """
     commit, contribution = np.nonzero(worker >= 0)
-    last_commit_of_worker = np.zeros(worker.max() + 1, int)
+    last_commit_of_worker = np.zeros(worker.max() + 1, int)  # [W]
     np.maximum.at(last_commit_of_worker, worker[commit, contribution], commit)
     return len(np.unique(last_commit_of_worker))

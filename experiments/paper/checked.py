@@ -28,12 +28,12 @@ def identities(result: Result) -> tuple[Macros, Tables]:
 
 
 def _difference_text(difference: float) -> str:
-    """A difference of times."""
+    """A relative difference of times, in LaTeX."""
     return "0" if difference == 0 else rf"${difference:.0e}$"
 
 
 def wavefronts(result: Result) -> tuple[Macros, Tables]:
-    """The macros and tables of the gradients that can be computed at once."""
+    """The macros and tables of the gradients that can be computed at once: wavefronts, and their mean width."""
     by_name = {row["name"]: row for row in result["rows"]}
     macros = {
         "WaveWorkers": fixed(result["workers"]),
@@ -53,7 +53,7 @@ def wavefronts(result: Result) -> tuple[Macros, Tables]:
 
 
 def specifications(result: Result) -> tuple[Macros, Tables]:
-    """The macros and tables of the specifications, each on a small instance."""
+    """The macros and tables of the specifications, each on a small instance; the table is in two halves."""
     rows = result["rows"]
     eager_worker_busy = next(row for row in rows if row["name"] == "worker_busy_eager")
     large_instance = result["large"]["eight workers"]
@@ -78,7 +78,10 @@ def specifications(result: Result) -> tuple[Macros, Tables]:
 
 
 def _spec_cells(row: Result) -> list[str]:
-    """The cells of a specification."""
+    """The cells of a specification: states of a worker alone and of all together, and the verdict.
+
+    The steps are those of a counterexample.
+    """
     verdict = "holds" if row["holds"] else f"fails, {row['steps']} steps"
     return [*(fixed(row[name]) for name in ("alone", "product")), verdict]
 
@@ -126,7 +129,7 @@ def validation(result: Result) -> tuple[Macros, Tables]:
 
 
 def speed(result: Result) -> tuple[Macros, Tables]:
-    """The macros of the speed: ratios of two things in one process, in the order of the rows; no table."""
+    """The macros of the speed: ratios of two things in one process, as text, in the order of the rows; no table."""
     asp_ratio, bsp_ratio, loop_ratio, compiled_ratio = (row["value"] for row in result["rows"])
     return {
         "SpeedAsp": asp_ratio,
@@ -137,7 +140,10 @@ def speed(result: Result) -> tuple[Macros, Tables]:
 
 
 def schedule_speed(result: Result) -> tuple[Macros, Tables]:
-    """The macros of the speed of schedules alone; no table."""
+    """The macros of the speed of schedules alone, in processor time; no table.
+
+    `growth`: (workers, microseconds a unit), the fewest workers first; `seconds`: of one schedule of all units.
+    """
     (fewest_workers, first_microseconds), *_, (most_workers, last_microseconds) = result["growth"]
     units_of_all_workers = result["workers"] * result["units"]
     nanoseconds_per_unit = 1e9 * result["seconds"] / units_of_all_workers

@@ -25,12 +25,15 @@ def code_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def codes(folder: Path) -> tuple[Macros, Tables]:
-    """The macros and tables of all codes on the same workers, from the folder of their run."""
+    """The macros and tables of all codes on the same workers, from the folder of their run.
+
+    A time is the mean until the sum can be decoded exactly; NaN if it never can.
+    """
     rows, facts = code_rows(folder), json.loads((folder / "run.json").read_text())
     row_of_code = {row["code"]: row for row in rows}
     times_of_code = {code: [row[f"{model} time"] for model in MODELS] for code, row in row_of_code.items()}
     is_never_decoded = [bool(np.isnan(times).all()) for times in times_of_code.values()]
-    exponential_time = {code: f"{times[0]:.2f}" for code, times in times_of_code.items()}
+    exponential_time = {code: f"{times[0]:.2f}" for code, times in times_of_code.items()}  # of the first of MODELS
     macros = {
         "CodesWorkers": binding(ROOT / "configs/codes.gin", "n"),
         "CodesStragglers": fixed(facts["num_stragglers"]),
@@ -59,7 +62,7 @@ def codes(folder: Path) -> tuple[Macros, Tables]:
 
 
 def _code_cells(row: dict[str, Any]) -> list[str]:
-    """The cells of one code."""
+    """The cells of one code: load, sent, errors ("exact" up to rounding), times ("never": NaN), condition numbers."""
     errors = ["exact" if row[name] <= EXACT else f"{row[name]:.2g}" for name in ("mean_error", "worst_error")]
     times = ["never" if np.isnan(row[f"{model} time"]) else f"{row[f'{model} time']:.2f}" for model in MODELS]
     conditions = [significant(row[name]) for name in ("typical_condition", "worst_condition")]
@@ -84,7 +87,7 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
     """The macros and tables of the error against the deadline, beside what was published."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     config = ROOT / "configs/partial_stragglers/approximate.gin"
-    rows_with_errors = [row for row in rows if row["published"] or row["ours"] > EXACT]
+    rows_with_errors = [row for row in rows if row["published"] or row["ours"] > EXACT]  # not exact in both
     original_rows = [row for row in rows if row["scheme"] == "original"]
     latest_row = max(original_rows, key=lambda row: row["deadline"])
     absolute_zs = [abs(z) for z in map(difference, rows_with_errors) if np.isfinite(z)]
@@ -106,7 +109,11 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
 
 
 def _reproduction_table(rows: list[dict[str, Any]]) -> str:
-    """The LaTeX table of published means, ours, and how they differ; a line for each."""
+    """The LaTeX table of published means, ours, and how they differ; a line for each.
+
+    Ours has a standard error; beside it are the mean over graphs and the standard deviation between them, empty where
+    there is one graph, and z, the difference in its standard deviations.
+    """
     has_deadline = any(row["deadline"] is not None for row in rows)
     lines = []
     for row in rows:
@@ -122,13 +129,14 @@ def _reproduction_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _number_text(value: float | None) -> str:
-    """A cell with four significant digits."""
+    """A cell with four significant digits; 0 for rounding, and empty where there is no number."""
     return "" if value is None else "0" if abs(value) < 1e-9 else f"{value:.4g}"
 
 
 def exact(folder: Path) -> tuple[Macros, Tables]:
     """The macros and tables of completion times, beside what was published, and of random orders."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
+    # For L = 1: best of how many draws -> float[orders], the mean completion time of each.
     times_of_draws = {order["draws"]: np.array(order["means"]) for order in facts["orders"] if order["num_blocks"] == 1}
     most_draws = max(times_of_draws)
     time_of_setting = {

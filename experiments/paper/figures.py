@@ -65,15 +65,19 @@ def timelines(path: Path) -> None:
 
 
 def _draw_timeline(panel: Axes, units: analysis.store.Columns, commit_times: np.ndarray) -> None:
-    """Draws bars of the units, and ticks at the top for the commits, within `_SECONDS`."""
+    """Draws bars of the units, and ticks at the top for the commits, within `_SECONDS`.
+
+    `units`: a row each, with the times of its parts in seconds; a unit without an end (inf) was cut off.
+    """
     panel.set_facecolor(_STATES["waiting"])
     panel.set_xlim(0, _SECONDS)
-    panel.set_ylim(_WORKERS - 0.5, -1.1)
+    panel.set_ylim(_WORKERS - 0.5, -1.1)  # worker 0 on top, and a strip for the commits above it
     panel.set_yticks(range(_WORKERS))
     panel.tick_params(labelsize=_TINY)
     panel.spines[["top", "right", "left"]].set_visible(False)
     is_cut_off = ~np.isfinite(units["finish"])
     compute_end = np.minimum(units["compute_end"], _SECONDS)
+    # NaN draws no bar.
     end_if_finished, end_if_cut_off = (
         np.where(is_cut_off, np.nan, compute_end),
         np.where(is_cut_off, compute_end, np.nan),
@@ -97,7 +101,7 @@ def loss(folder: Path, path: Path) -> None:
     loss_panel, accuracy_panel = figure.subplots(1, 2)
     for panel, metric in ((loss_panel, "train_loss"), (accuracy_panel, "accuracy")):
         for scheme, style in styles(results, "train_loss").items():
-            times, values_of_seeds = seed_curves(results, scheme, metric)
+            times, values_of_seeds = seed_curves(results, scheme, metric)  # [times], [seeds, times]
             panel.plot(times, values_of_seeds.mean(axis=0), label=scheme, **style | {"linewidth": 1.3})
         panel.set_xlabel("virtual time (s)", fontsize=_SMALL)
         panel.set_ylabel(metric.replace("_", " "), fontsize=_SMALL)
@@ -120,7 +124,7 @@ def _style_panel(panel: Axes) -> None:
 
 
 def code_comparison(folder: Path, path: Path) -> None:
-    """Draws time to an exact sum and error of every code, from the folder of their run."""
+    """Draws mean times to an exact sum (NaN: never, no mark) and errors of every code, from the folder of their run."""
     rows = code_rows(folder)
     code_positions = np.arange(len(rows))
     figure = files.figure(WIDTH, 3.9)

@@ -91,6 +91,8 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
 def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
     """What stays of the generated files: `sources`, `files`, and `groups` of macros, each without those of `new`.
 
+    `sources` and `groups` are by experiment, `files` by name, each with what it comes from.
+
     Raises:
       ValueError: if it is not there, or is of the other mode.
     """
@@ -130,7 +132,10 @@ def _write_numbers(path: Path, groups: dict[str, macros.Macros], sources: dict[s
 
 
 def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Experiment -> where its results come from: command, versions, machine, date, ..."""
+    """Experiment -> where its results come from: command, versions, machine, date, ...; without `_HIDDEN`.
+
+    It stands beside the folder of a run, and in the file of what was computed.
+    """
     said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
     for name in names:
         if name not in OF_RUNS:
@@ -139,7 +144,7 @@ def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[
 
 
 def _head(facts: dict[str, Any]) -> str:
-    """Where results come from, in a line."""
+    """Where results come from, in a line: command, seed, versions, moment and machine of their provenance `facts`."""
     versions = facts["versions"]
     return (
         f"{facts['mode']} mode; {facts['command']}; seed {facts['seed']}; gcjax {versions['gcjax']}, commit "

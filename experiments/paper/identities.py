@@ -54,7 +54,7 @@ def _queued_ssp(staleness: int) -> Protocol:
 
 
 def commits(schedule: Schedule) -> list[tuple[float, list[tuple[int, ...]]]]:
-    """The time of each commit and its contributions (worker, unit, version, work), sorted."""
+    """The time (seconds) of each commit that happens, and its contributions (worker, unit, version, work), sorted."""
     fields = (schedule.worker, schedule.unit, schedule.version, schedule.work)
     contributions = np.stack([np.asarray(field) for field in fields], -1)  # int[E, C, 4]
     contributions_of_commit = [
@@ -70,7 +70,10 @@ def commits(schedule: Schedule) -> list[tuple[float, list[tuple[int, ...]]]]:
 
 
 def difference(one: Schedule, other: Schedule) -> float:
-    """The largest difference between the times of their commits, relative to these; inf if the commits differ."""
+    """The largest difference between the times of their commits, relative to these; inf if the commits differ.
+
+    Times below a second count as one; without a commit it is inf, too.
+    """
     commits_of_one, commits_of_other = commits(one), commits(other)
     contributions_of_one = [contributions for _, contributions in commits_of_one]
     contributions_of_other = [contributions for _, contributions in commits_of_other]
@@ -143,9 +146,9 @@ def wavefronts(*, num_workers: int, num_units: int) -> dict[str, Any]:
     for name, make_protocol in WAVEFRONTS.items():
         schedule_program = jax.jit(make_protocol(num_workers).schedule)
         schedule = jax.tree.map(np.asarray, schedule_program(durations, Network()))
-        is_commit = np.isfinite(schedule.time)
-        num_gradients = int((schedule.worker[is_commit] >= 0).sum())
-        newest_read = schedule.version[is_commit].max(axis=1)
+        is_commit = np.isfinite(schedule.time)  # [E]
+        num_gradients = int((schedule.worker[is_commit] >= 0).sum())  # worker -1 pads
+        newest_read = schedule.version[is_commit].max(axis=1)  # over contributions, of which -1 pads
         count = num_wavefronts(newest_read)
         rows.append({
             "name": name, "commits": int(is_commit.sum()), "gradients": num_gradients, "wavefronts": count,
@@ -157,6 +160,9 @@ def wavefronts(*, num_workers: int, num_units: int) -> dict[str, Any]:
 
 def num_wavefronts(newest_read: np.ndarray) -> int:
     """How many wavefronts the commits fall into; a wavefront ends before a commit that reads one of its own versions.
+
+    Version v is the parameters after v commits, so those that a wavefront makes come after the number of its first
+    commit, which is from 0.
 
     Args:
       newest_read: int[E], the newest version that each commit reads.
@@ -170,6 +176,6 @@ def num_wavefronts(newest_read: np.ndarray) -> int:
 
 
 def _staleness(schedule: Schedule) -> np.ndarray:
-    """The staleness of each contribution: commits since the version that was read."""
+    """int[contributions]: the staleness of each contribution, the commits since the version that was read."""
     commit, contribution = np.nonzero(schedule.worker >= 0)
     return np.asarray(commit - schedule.version[commit, contribution])

@@ -1,7 +1,8 @@
 """Numbers of the runs with a parameter server: what was measured on the clock, and what was predicted.
 
 A row of the results is a run: a scheme in a scenario. The scheme whose runs calibrate the simulator predicts its own
-runs from themselves, so it is left out where predictions are counted.
+runs from themselves, so it is left out where predictions are counted. `error_mean` of a row is the mean over its
+commits of the predicted over the measured time of each, less 1; NaN where nothing was predicted.
 """
 
 import json
@@ -50,13 +51,16 @@ def _calibrating(folder: Path) -> str:
 
 
 def _promise_macros(rows: list[Row]) -> Macros:
-    """How many records were held against a promise, and keep it."""
+    """How many records were held against a promise, and keep it; "-" is the verdict where that is not known."""
     verdicts = [row["promise"] for row in rows if row["promise"] != "-"]
     return {"LiveHeld": fixed(len(verdicts)), "LiveKept": fixed(verdicts.count("kept"))}
 
 
 def _replay_macros(rows: list[Row]) -> Macros:
-    """The largest difference between the server's parameters and those of the replay, with and without a leaving."""
+    """The largest difference between the server's parameters and those of the replay, with and without a leaving.
+
+    `LiveLeft`: how many runs a worker has left. Differences are over the largest parameter.
+    """
     runs_with_leaving = [row for row in rows if row["num_left"]]
     whole_runs = [row for row in rows if not row["num_left"]]
     return {
@@ -75,7 +79,8 @@ def _largest_replay_difference(rows: list[Row]) -> str:
 def _prediction_macros(rows: list[Row], calibrating: str) -> Macros:
     """How far the predicted times of commits are from the measured ones: means over the commits of a run.
 
-    `calibrating`: the scheme by whose runs things were measured, which is not predicted from others.
+    `calibrating`: the scheme by whose runs things were measured, which is not predicted from others. `error_mean` is a
+    share of the measured times, negative if they are predicted too early; NaN where nothing was predicted.
     """
     predicted = [row for row in rows if math.isfinite(row["error_mean"])]
     others = [row for row in predicted if row["scheme"] != calibrating]
@@ -100,7 +105,11 @@ def _prediction_macros(rows: list[Row], calibrating: str) -> Macros:
 
 
 def _largest_median(rows: list[Row], column: str) -> tuple[str, float]:
-    """Of which value of a column the median size of the errors is largest, and that median."""
+    """Of which scheme or scenario, by `column`, the predictions are worst, and the median size of their errors.
+
+    The error of a run, `error_mean`, is the mean over its commits of predicted over measured time, less 1. Without a
+    row it is `NONE`, a dash, and NaN.
+    """
     median_of_name = {
         name: _median(abs(row["error_mean"]) for row in rows if row[column] == name) for name in names(rows, column)
     }
@@ -109,7 +118,11 @@ def _largest_median(rows: list[Row], column: str) -> tuple[str, float]:
 
 
 def _target_macros(rows: list[Row], calibrating: str) -> Macros:
-    """Times to the target: how many got there, who was first, and whether the predicted order is the measured one."""
+    """Times to the target: how many got there, who was first, and whether the predicted order is the measured one.
+
+    `reach` and `predicted` are seconds, measured and predicted; inf if not reached, NaN if not predicted. `calibrating`
+    is the scheme that is not predicted from others. Pairs are of one scenario.
+    """
     reached = [row for row in rows if math.isfinite(row["reach"])]
     others = [row for row in reached if row["scheme"] != calibrating and math.isfinite(row["predicted"])]
     errors = [abs(row["predicted"] / row["reach"] - 1) for row in others]

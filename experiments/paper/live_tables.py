@@ -15,6 +15,7 @@ Row = dict[str, Any]
 """A run: a row of the experiment's results."""
 
 NONE = "--"
+"""A dash, for what there is none of."""
 HEADS = ("Scheme", "Commits", "Time", "Pred.", r"Error (\%)", "Kept", "Replay")
 COLUMNS = r"l@{\ \,}" + r"r@{\ \,}" * 4 + r"c@{\ \,}r"
 PAGE = "running/parameter_server.md"
@@ -40,7 +41,7 @@ def or_none(text_of: Callable[[float], str], value: float) -> str:
 
 
 def tex_table(rows: list[Row]) -> str:
-    """The LaTeX table of all runs: a block for each scenario, in two halves side by side."""
+    """The LaTeX table of all runs: a block for each scenario, below its name, in two halves side by side."""
     empty_line = [""] * len(HEADS)
     blocks = []
     for scenario in names(rows, "scenario"):
@@ -54,7 +55,11 @@ def tex_table(rows: list[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    """The cells of a run, in LaTeX: measured and predicted seconds to the target, errors, promise, replay."""
+    """The cells of a run, in LaTeX: measured and predicted seconds to the target, errors, promise, replay.
+
+    A dash for seconds that are inf (not reached) or NaN (not predicted). The error is that of predicted times of
+    commits against measured ones, in percent, mean ± standard deviation. Replay: a relative difference of parameters.
+    """
     time_cells = [or_none(lambda seconds: f"{seconds:.2f}", row[name]) for name in ("reach", "predicted")]
     percent_spread = rf"\pm{100 * row['error_std']:.1f}"
     error_cell = or_none(lambda mean_error: rf"${100 * mean_error:+.1f}{percent_spread}$", row["error_mean"])
@@ -87,7 +92,7 @@ def page_table(folder: Path, facts: dict[str, Any]) -> str:
 
 
 def _page_cell(row: Row | None) -> str:
-    """Measured and predicted seconds to the target."""
+    """Measured and predicted seconds to the target, a dash for each that is not there; "-" if there is no such run."""
     if row is None:
         return "-"
     measured, predicted = (f"{row[name]:.2f}" if math.isfinite(row[name]) else "-" for name in ("reach", "predicted"))

@@ -73,7 +73,7 @@ def defined(path: Path) -> set[str]:
 
 
 def binding(config: Path, name: str) -> str:
-    r"""The value that a config gives to a parameter, as text, from it or from a config that it includes.
+    r"""The value that a config gives to a parameter, as text, from it or from the first config that it includes.
 
     Raises:
       ValueError: if there is no such line.

@@ -96,7 +96,7 @@ def results(paths: Mapping[str, str], size: Size) -> Facts:
         "jobs": [job.result() for job in jobs],
         "synthetic": {name: covered.result() for name, covered in synthetic.items()},
         "synthetic_traces": size.synthetic[0],
-        "synthetic_steps": size.synthetic[1] // 2,
+        "synthetic_steps": size.synthetic[1] // 2,  # of a half, which is what is advised on
         "num_bootstraps": size.num_bootstraps,
     }
 
@@ -120,7 +120,7 @@ def of_file(job: str, file: str, size: Size) -> Facts:
 
 def of_job(job: str, trace: Trace, size: Size) -> Facts:
     """What is said of one job: described, fitted, advised on its first half and judged by its second."""
-    seconds, _ = step_seconds(trace)
+    seconds, _ = step_seconds(trace)  # float64[T, W], gaps filled
     num_steps, num_workers = seconds.shape
     schemes, _ = advice.default_schemes(seconds[: num_steps // 2], names=size.schemes)
     half = traces.halves(seconds, schemes, num_bootstraps=size.num_bootstraps, seed=SEED)
@@ -136,12 +136,12 @@ def of_job(job: str, trace: Trace, size: Size) -> Facts:
         "costs": {name: advised.cost._asdict() for name, advised in half._asdict().items()},
         "chosen": _choices(half),
         "model_error": traces.model_error(half),
-        "covered": [sum(covered), len(covered)],
+        "covered": [sum(covered), len(covered)],  # schemes whose interval has the value of the second half, of how many
     }
 
 
 def _described(trace: Trace) -> Facts:
-    """The figures of `gcjax trace describe`."""
+    """The figures of `gcjax trace describe`: what sort of slowness, slowdown, probabilities, shares of lost time."""
     description = describe(trace)
     statistics, slowdown, parts = description.statistics, description.slowdown, description.decomposition
     return {
@@ -151,7 +151,7 @@ def _described(trace: Trace) -> Facts:
         "explained": slowdown.share_of_slowest,
         "slow": statistics.slow_probability,
         "slow_again": statistics.slow_again_probability,
-        "tail": statistics.tail_over_median[1],
+        "tail": statistics.tail_over_median[1],  # the 99th percentile
         "correlation": statistics.correlation,
         "persistent": parts.persistent_share,
         "shared": parts.shared_share,
@@ -161,7 +161,10 @@ def _described(trace: Trace) -> Facts:
 
 
 def _fitted(trace: Trace) -> Facts:
-    """The ranking of `gcjax trace fit`: models in their order, by how much the best is better."""
+    """The ranking of `gcjax trace fit`: models, the best first, by how much that is better, in nats a step and worker.
+
+    `held_out`: the steps by which they are ranked.
+    """
     fits = fit(trace, num_simulated_models=0, seed=SEED)
     ranking = [
         {

@@ -30,7 +30,11 @@ def specifications() -> dict[str, Any]:
 
 
 def _checked(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """What came out for one specification; `arguments`: its parameters as on the command line."""
+    """What came out for one specification; `arguments`: its parameters as on the command line.
+
+    `alone` is the most states of a component, `product` the states of all together, `steps` those of the
+    counterexample (0: there is none).
+    """
     specification = specification_of_arguments(name, arguments)
     result = check(specification)
     return {
@@ -87,6 +91,9 @@ def validated(*, num_units: int, num_damaged: int) -> dict[str, Any]:
     Args:
       num_units: T, for eight workers.
       num_damaged: records of each protocol and each sort of damage.
+
+    Returns:
+      In `rows` for each protocol: `keeps`, of the record as it is; sort of damage -> [caught, damaged].
     """
     durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), jax.random.key(1), num_units, 8)
     rows = []
@@ -107,14 +114,14 @@ def validated(*, num_units: int, num_damaged: int) -> dict[str, Any]:
 
 
 def _some_commits(schedule: Schedule, rng: np.random.Generator, count: int) -> list[int]:
-    """Random commits of the first half, but for the first one."""
+    """`count` random commits of the first half, but for the first one: some damage needs the one before."""
     num_commits = int(np.isfinite(schedule.time).sum())
     first_half_without_first = np.arange(1, max(num_commits // 2, 2))
     return [int(commit) for commit in rng.choice(first_half_without_first, size=count)]
 
 
 def _first_contribution(schedule: Schedule, commit: int) -> int:
-    """The position of the first contribution to a commit."""
+    """The position of the first contribution to a commit; `worker` is int[commits, contributions], -1 pads."""
     return int(np.argmax(schedule.worker[commit] >= 0))
 
 
@@ -123,13 +130,13 @@ def _newer_version(schedule: Schedule, commit: int) -> Schedule:
     contribution = _first_contribution(schedule, commit)
     first_unit, worker = schedule.unit[commit, contribution], schedule.worker[commit, contribution]
     num_units = max(int(schedule.work[commit, contribution]), 1)
-    version_read = schedule.read.copy()
+    version_read = schedule.read.copy()  # int[units, workers]
     version_read[first_unit : first_unit + num_units, worker] += 1
     return schedule._replace(read=version_read)
 
 
 def _missing(schedule: Schedule, commit: int) -> Schedule:
-    """The schedule, damaged: a commit has lost its first contribution."""
+    """The schedule, damaged: a commit has lost its first contribution, in whose place is padding, worker -1."""
     contribution = _first_contribution(schedule, commit)
     worker, work = schedule.worker.copy(), schedule.work.copy()
     worker[commit, contribution], work[commit, contribution] = -1, 0
@@ -137,7 +144,7 @@ def _missing(schedule: Schedule, commit: int) -> Schedule:
 
 
 def _early(schedule: Schedule, commit: int) -> Schedule:
-    """A commit is dated halfway back to the one before it."""
+    """The schedule, damaged: a commit is dated halfway back to the one before it."""
     times = schedule.time.copy()
     times[commit] = (times[commit] + times[commit - 1]) / 2
     return schedule._replace(time=times)

@@ -47,7 +47,7 @@ class Map(NamedTuple):
 
 
 def read(folder: Path) -> Map:
-    """The map that `gcjax run configs/protocols.gin` has written."""
+    """The map that `gcjax run configs/protocols.gin` has written; a condition is called "regime, network"."""
     rows = table_columns(folder / "results.parquet")
     names = [name.partition(", ") for name in dict.fromkeys(rows["condition"].tolist())]
     regimes, networks = (
@@ -58,7 +58,11 @@ def read(folder: Path) -> Map:
 
 
 def scheme_map(folder: Path) -> tuple[Macros, Tables]:
-    """Of all schemes under all conditions."""
+    """The macros and the table of all schemes under all conditions.
+
+    Messages are dear at the last cost, and cheap at all others. BSP's seconds are also over those of the first scheme
+    at the cheap ones; where nobody got there there is no first.
+    """
     run, facts = read(folder), json.loads((folder / "run.json").read_text())
     cheap_networks, dear_network = run.networks[:-1], run.networks[-1]
     cheap_claims = [each for network in cheap_networks for each in run.of_network(network)]
@@ -105,7 +109,10 @@ def _seconds_range(name: str, seconds: list[float]) -> Macros:
 
 
 def _cells(each: Claim) -> list[str]:
-    """The cells of one condition: first scheme, its seconds, the schemes beside it with theirs."""
+    """The cells of one condition: its names, the first scheme, its seconds, the schemes beside it with theirs.
+
+    Seconds are means over seeds; dashes if no scheme got there with every seed.
+    """
     if each.first is None:
         return [tex.escape(each.regime), tex.escape(each.network), "--", "--", "--"]
     named = [f"{tex.escape(name)} ({seconds.mean():.0f})" for name, seconds in list(each.others.items())[:MAX_NAMED]]

@@ -35,6 +35,9 @@ def schedules(*, large: tuple[int, int], sizes: tuple[int, ...]) -> dict[str, An
     Args:
       large: W and T of the schedule of SSP(3).
       sizes: the numbers of workers for K-async of half of them, four units each.
+
+    Returns:
+      `workers`, `units` and `seconds` of SSP(3); `growth`: [workers, microseconds a unit] for each of the sizes.
     """
     num_workers, num_units = large
     seconds = _least_seconds(_schedule_function(protocols.ssp(staleness=3), num_units, num_workers))
@@ -55,13 +58,13 @@ def _least_seconds(function: Callable[[], Any]) -> float:
 
 
 def _schedule_function(protocol: Protocol, num_units: int, num_workers: int) -> Any:
-    """A function that computes a schedule on exponential durations."""
+    """A function without arguments that computes a schedule on exponential durations float[T, W]."""
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_units, num_workers)
     return partial(jax.jit(protocol.schedule), durations, Network())
 
 
 def validation(*, num_units: int) -> dict[str, Any]:
-    """Processor seconds to hold a schedule of SSP(3) of 16 workers against its promise.
+    """Processor seconds to hold a schedule of SSP(3) of 16 workers against its promise, and how long that is.
 
     Args:
       num_units: of all workers together.

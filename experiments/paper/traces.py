@@ -30,7 +30,10 @@ def traces(result: Facts) -> tuple[Macros, Tables]:
 
 
 def _ranked(jobs: list[Facts]) -> Macros:
-    """Which models foretell the held-out steps: the exponential one, and those with memory against their twins."""
+    """Which models foretell the held-out steps: the exponential one, and those with memory against their twins.
+
+    `ranking` is of models, the best first; `behind`: by how much the best is better, in nats a step and worker.
+    """
     behind = [{one["model"]: one["behind"] for one in job["ranking"]} for job in jobs]
     exponential = [ranking["exponential"] for ranking in behind]
     gains = [_gain_of_memory(ranking) for ranking in behind]
@@ -56,7 +59,10 @@ def _gain_of_memory(behind: dict[str, float]) -> float:
 
 
 def _chosen(jobs: list[Facts]) -> Macros:
-    """The regrets of what was chosen on the first half and by the model, and the model's errors."""
+    """The largest regrets of what was chosen on the first half and by the model, and the model's errors, over jobs.
+
+    Chosen of all schemes and of those with the same gradient; a regret, an error and a cost are shares.
+    """
     regrets = {key: [job["chosen"][key]["regret"] for job in jobs] for key in jobs[0]["chosen"]}
     errors = [job["model_error"] for job in jobs]
     return {
@@ -72,7 +78,10 @@ def _chosen(jobs: list[Facts]) -> Macros:
 
 
 def _covered(jobs: list[Facts]) -> Macros:
-    """In how many jobs and schemes the interval of a trace's first half has the value of its second."""
+    """In how many jobs and schemes the interval of a trace's first half has the value of its second.
+
+    `covered` of a job is [schemes of which it is so, schemes].
+    """
     counts = [job["covered"] for job in jobs]
     is_cost_covered = [
         job["costs"]["first"]["low"] <= job["costs"]["second"]["value"] <= job["costs"]["first"]["high"] for job in jobs
@@ -85,7 +94,7 @@ def _covered(jobs: list[Facts]) -> Macros:
 
 
 def _synthetic(result: Facts) -> Macros:
-    """Coverage on traces of stationary models."""
+    """How large a share of the intervals covers the second half, on traces of two stationary models."""
     shares = {name: covered / number for name, (covered, number) in result["synthetic"].items()}
     return {
         "TraceDrawn": fixed(result["synthetic_traces"]),
@@ -96,7 +105,7 @@ def _synthetic(result: Facts) -> Macros:
 
 
 def _table(jobs: list[Facts]) -> str:
-    """The LaTeX table: a column for each job, a row for each figure."""
+    """The LaTeX table: a column for each job, a row for each figure; shares in percent, errors of them in points."""
     rows = [
         ["Steps, workers", *(f"{fixed(job['steps'])}, {job['workers']}" for job in jobs)],
         ["Slowdown $S$", *(f"{job['slowdown']:.2f}" for job in jobs)],
@@ -135,7 +144,7 @@ def _parts(job: Facts) -> str:
 
 
 def _model(job: Facts) -> str:
-    """The model of the first rank, and how many cannot be told from it."""
+    """The model of the first rank, in short, and how many others cannot be told from it."""
     others = sum(not one["is_behind"] for one in job["ranking"][1:])
     return _short_name(job["ranking"][0]["model"]) + (f" (+{others})" if others else "")
 

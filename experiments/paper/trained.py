@@ -47,13 +47,17 @@ def _demo(name: str) -> str:
 
 
 def _order(reach: np.ndarray) -> tuple[int, float]:
-    """Sorts schemes: first those that reached the target most often, of these the fastest."""
+    """Sorts schemes: first those that reached the target most often, of these the fastest; `reach float[S]`, or inf."""
     ended = reach[np.isfinite(reach)]
     return -ended.size, float(ended.mean()) if ended.size else 0.0
 
 
 def _demo_cells(results: analysis.Results, scheme: str, reach_times: np.ndarray) -> list[str]:
-    """The cells of one scheme: time, how many seeds reached the target, shares, costs up to the target or the end."""
+    """The cells of one scheme: time, how many seeds reached the target, shares, costs up to the target or the end.
+
+    Time and costs are means over the seeds that reached it (`reach_times float[S]` seconds, inf: not); costs over all
+    seeds if none did. Shares are those at the end, in percent; numbers sent are in thousands.
+    """
     finite_times = reach_times[np.isfinite(reach_times)]
     spread = rf" $\pm$ {finite_times.std(ddof=1):.0f}" if finite_times.size > 1 else ""
     time_text = f"{finite_times.mean():.0f}{spread}" if finite_times.size else NEVER
@@ -72,13 +76,17 @@ def _demo_cells(results: analysis.Results, scheme: str, reach_times: np.ndarray)
 
 
 def _evaluation_at(seed: Columns, reach_time: float) -> int:
-    """The position of the evaluation at which a seed reached the target, or of its last one."""
+    """The position of the evaluation at which a seed reached the target, or of its last one if it did not (inf)."""
     end_time = seed["time"][-1]
     return int(np.searchsorted(seed["time"], min(reach_time, end_time)))
 
 
 def worker_busy(folder: Path) -> tuple[Macros, Tables]:
-    """Of worker-busy against four other protocols: times, what is saved, shares of computing."""
+    """The macros and the table of worker-busy against four other protocols: times, what is saved, shares of computing.
+
+    Saved is 1 less the seconds to the target over those of the fastest other method of the same seed, float[S]; against
+    BSP alone, of their means. In names, m is a method and s a setting.
+    """
     rows = table_columns(folder / "results.parquet")
     methods, settings = list(dict.fromkeys(rows["scheme"])), list(dict.fromkeys(rows["condition"]))
     worker_busy_methods = [m for m in methods if m.startswith("WBSP")]
@@ -170,7 +178,8 @@ def delays(folder: Path) -> tuple[Macros, Tables]:
     """
     ends = _ends_of_cases(folder)
     base = ends[GroupCase(1, "none", 0.0)]
-    relative_time = {case: end.time / base.time for case, end in ends.items()}
+    relative_time = {case: end.time / base.time for case, end in ends.items()}  # float[S] each
+    # In percentage points.
     mean_loss = {case: (100 * (base.accuracy - end.accuracy)).mean() for case, end in ends.items()}
     largest_delay, most_groups = max(case.delay for case in ends), max(case.groups for case in ends)
     losses_of_fixed = [loss for case, loss in mean_loss.items() if case.groups]
@@ -205,7 +214,10 @@ def delays(folder: Path) -> tuple[Macros, Tables]:
 
 
 def two_stragglers(folder: Path) -> tuple[Macros, Tables]:
-    """The macros of two delayed nodes in one group or in two, relative to one group without delay; no table."""
+    """The macros of two delayed nodes in one group or in two, relative to one group without delay; no table.
+
+    Cases of 0 groups are those of progressive grouping, which chooses how many.
+    """
     ends = _ends_of_cases(folder)
     base_time = ends[GroupCase(1, "none", 0.0)].time
     largest_delay = max(case.delay for case in ends)

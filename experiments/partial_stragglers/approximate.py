@@ -89,7 +89,7 @@ def prepared(
     order_key: jax.Array,
     row_key: jax.Array,
 ) -> tuple[Callable[[jax.Array], Errors], Callable[[jax.Array], Errors]]:
-    """Chooses orders and makes the codes of one assignment.
+    """Chooses orders and makes the codes of one assignment; `order_key` draws the orders, `row_key` the codes' rows.
 
     Returns:
       Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, deadlines]`, from the coefficients,
@@ -110,7 +110,7 @@ def prepared(
     partial_estimators = {key: simulate.estimate(code, deadlines) for key, code in partial_codes.items()}
 
     def solve(finish: jax.Array) -> Errors:
-        """The errors of all schemes by the deadlines."""
+        """`(L, scheme) -> float[S, deadlines]`, the errors of all schemes, from `finish float[K, W, S]` seconds."""
         order_and_counts = simulate.arrivals(order_of_scheme[original_scheme], finish, deadlines)
         calls: dict[tuple[int, str], Callable[[], jax.Array]] = {
             key: partial(solver, *order_and_counts) for key, solver in original_solvers.items()
@@ -122,7 +122,7 @@ def prepared(
         }
 
     def estimate(finish: jax.Array) -> Errors:
-        """The estimated errors of the partial schemes by the deadlines."""
+        """`(L, scheme) -> float[S, deadlines]`, the estimated errors of the partial schemes."""
         return {key: estimator(finish) for key, estimator in partial_estimators.items()}
 
     return solve, estimate

@@ -88,6 +88,7 @@ def arrival_decoder(
     code, gram_condition = _code_and_condition(assignment, coefficients)
 
     def decode(order: np.ndarray | jax.Array, counts: np.ndarray | jax.Array) -> Arrivals:
+        """How S rounds are decoded, `_BLOCK` at a time: `order int[S, W]`, `counts int[S, deadlines]`."""
         if default_float() != np.float64:
             raise ValueError(
                 "arrival_decoder needs float64, since forming G squares the condition number; JAX is set to float32. "
@@ -135,19 +136,20 @@ def _valid_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray
 def _code_and_condition(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code, float]:
     """The code as arrays, and the condition number of G float64[W, W], the inner products of the messages.
 
-    `coefficients`: float[W, K, L], of block l of the chunk in slot k.
+    `coefficients`: float[W, K, L], of block l of the chunk in slot k; b is float64[W, L], the inner products of the
+    messages with the exact sum of each block.
     """
     num_workers, num_blocks = len(coefficients), coefficients.shape[2]
-    messages = np.zeros((num_workers, assignment.num_chunks, num_blocks))
+    messages = np.zeros((num_workers, assignment.num_chunks, num_blocks))  # [W, N, L]
     worker, slot = np.nonzero(assignment.chunks >= 0)
     messages[worker, assignment.chunks[worker, slot]] = coefficients[worker, slot]
-    right_side = messages.sum(axis=1)
-    flat_messages = messages.reshape(num_workers, -1)
+    right_side = messages.sum(axis=1)  # b: over chunks
+    flat_messages = messages.reshape(num_workers, -1)  # [W, N·L]
     eigenvalues, eigenvectors = np.linalg.eigh(flat_messages @ flat_messages.T)
     eigenvalues = eigenvalues.clip(0) + RIDGE * eigenvalues.max()
     gram = (eigenvectors * eigenvalues) @ eigenvectors.T
     inverse_gram = (eigenvectors / eigenvalues) @ eigenvectors.T
-    held = holders(assignment)
+    held = holders(assignment)  # -1 pads; such a holder has coefficients 0, and stands for worker 0 below
     encode_by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
     code = _Code(
         gram=gram, inverse_gram=inverse_gram, right_side=right_side, weights_of_all=inverse_gram @ right_side,
@@ -165,7 +167,7 @@ def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Siz
     most_arrived, most_missing = counts.max(axis=0), num_workers - counts.min(axis=0)
     is_leading = (most_arrived <= most_missing) | (not is_invertible)
 
-    def rows_in_whole_leaves(rows_needed: np.ndarray) -> int:
+    def rows_in_whole_leaves(rows_needed: np.ndarray) -> int:  # the most of any moment, rounded up
         return -(-int(rows_needed.max(initial=0)) // _LEAF) * _LEAF
 
     return _Sizes(
@@ -195,6 +197,7 @@ def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) ->
     """
     num_workers = order.shape[1]
     ranks = np.arange(num_workers, dtype=np.int32)[None]
+    # int[S, W]: the place of each worker in the order.
     rank_of_worker = jnp.put_along_axis(
         jnp.zeros_like(order), order, jnp.broadcast_to(ranks, order.shape), axis=1, inplace=False
     )
@@ -207,8 +210,8 @@ def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) ->
     if sizes.missing_moments:
         missing_counts = num_workers - counts[:, np.array(sizes.missing_moments)]
         weights_of_factors.append(_weights_without_missing(code, order, rank_of_worker, missing_counts, sizes))
-    moment_order = np.argsort(np.array(sizes.leading_moments + sizes.missing_moments))
-    weights = jnp.concatenate(weights_of_factors, axis=2)
+    moment_order = np.argsort(np.array(sizes.leading_moments + sizes.missing_moments))  # back to that of `counts`
+    weights = jnp.concatenate(weights_of_factors, axis=2)  # along moments
     is_in_order = (np.diff(moment_order) == 1).all()
     return weights if is_in_order else weights[:, :, moment_order]
 
@@ -216,7 +219,10 @@ def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) ->
 def _weights_without_missing(
     code: _Code, order: jax.Array, rank_of_worker: jax.Array, missing_counts: jax.Array, sizes: _Sizes
 ) -> jax.Array:
-    """float[W, S, missing moments, L]: the weights of all workers, less what the missing ones take out of them."""
+    """float[W, S, missing moments, L]: the weights of all workers, less what the missing ones take out of them.
+
+    `order`, `rank_of_worker`: int[S, W]; `missing_counts`: int[S, missing moments], the last so many of the order.
+    """
     num_workers = order.shape[1]
     rank_from_end = num_workers - 1 - rank_of_worker
     reversed_order = order[:, ::-1]
@@ -231,7 +237,11 @@ def _weights_without_missing(
 def _solve_leading(
     table: jax.Array, right: jax.Array, order: jax.Array, rank_of_worker: jax.Array, counts: jax.Array, num_rows: int
 ) -> jax.Array:
-    """Solves `table[o, o] x = right[o]` for o the first `counts` of `order`: float[W, S, deadlines, L], else 0."""
+    """Solves `table[o, o] x = right[o]` for o the first `counts` of `order`: float[W, S, deadlines, L], else 0.
+
+    `table`: float[W, W], symmetric; `right`: float[W, L]; `order`, `rank_of_worker`: int[S, W], and `counts`:
+    int[S, deadlines]. One factor, of `num_rows` rows, the most of any count or more, serves all deadlines.
+    """
     num_workers, num_blocks = right.shape
     num_rounds, num_moments = counts.shape
     if not num_rows:
@@ -240,12 +250,13 @@ def _solve_leading(
     num_identity_rows = num_rows - used_workers.shape[1]
     padded_workers = jnp.pad(used_workers, ((0, 0), (0, num_identity_rows)), constant_values=-1)
     factor = _cholesky_factor(_Gram(table, padded_workers), None)
-    padded_right = jnp.pad(right[used_workers], ((0, 0), (0, num_identity_rows), (0, 0)))
+    padded_right = jnp.pad(right[used_workers], ((0, 0), (0, num_identity_rows), (0, 0)))  # [S, rows, L]
     forward_solution = _solve_forward(factor, padded_right)
     is_row_counted = np.arange(num_rows, dtype=np.int32)[None, :, None] < counts[:, None, :]
+    # [S, rows, deadlines, L]: forward, a row depends on those before it only, so the rest is cut off afterwards.
     counted_solution = jnp.where(is_row_counted[..., None], forward_solution[:, :, None, :], 0)
     solution_by_row = _solve_backward(factor, counted_solution.reshape(num_rounds, num_rows, num_moments * num_blocks))
-    row_of_worker = jnp.minimum(rank_of_worker.T, num_rows - 1)
+    row_of_worker = jnp.minimum(rank_of_worker.T, num_rows - 1)  # who is in no row counts for no deadline
     rounds = np.arange(num_rounds, dtype=np.int32)[None]
     solution_by_worker = solution_by_row[rounds, row_of_worker].reshape(
         num_workers, num_rounds, num_moments, num_blocks
@@ -255,19 +266,23 @@ def _solve_leading(
 
 
 def _residual(encode_by_holder: jax.Array, holder_workers: jax.Array, weights: jax.Array) -> jax.Array:
-    """float[S, deadlines]: the residual of the decoded sum, from the weights, by the non-zero coefficients only."""
+    """float[S, deadlines]: the residual of the decoded sum, from the weights, by the non-zero coefficients only.
+
+    `encode_by_holder`: float[R, N, L]; `holder_workers`: int[R, N]; `weights`: float[W, S, deadlines, L].
+    """
     num_blocks = encode_by_holder.shape[2]
-    flat_weights = weights.reshape(weights.shape[0], -1)
+    flat_weights = weights.reshape(weights.shape[0], -1)  # [W, S·deadlines·L]
     squared_error = jnp.zeros_like(flat_weights[0])
     for block in range(num_blocks):
         identity = jnp.eye(num_blocks, dtype=weights.dtype)
-        exact = jnp.broadcast_to(identity[block], weights.shape[1:]).reshape(1, -1)
+        exact = jnp.broadcast_to(identity[block], weights.shape[1:]).reshape(1, -1)  # 1 for the output of this block
         decoded_by_holder = (
             encode_by_holder[holder, :, block][:, None] * flat_weights[workers]
             for holder, workers in enumerate(holder_workers)
         )
-        error = sum(decoded_by_holder, -exact)
+        error = sum(decoded_by_holder, -exact)  # [N, S·deadlines·L]
         squared_error = squared_error + (error**2).sum(axis=0)  # over chunks alone: the outermost axis is vectorised
+    # Over outputs, the last axis.
     return jnp.sqrt(squared_error.reshape(weights.shape[1:]).sum(axis=-1))
 
 
@@ -296,7 +311,10 @@ class _Node(NamedTuple):
 
 
 def _cholesky_factor(gram: _Gram, update: jax.Array | None, start: int = 0, stop: int | None = None) -> Any:
-    """The Cholesky factor, as a tree of blocks, of rows and columns `start` to `stop`, less `update float[S, n, n]`."""
+    """The Cholesky factor, as a tree of blocks, of rows and columns `start` to `stop`, less `update float[S, n, n]`.
+
+    n = stop - start; None takes nothing off. A part of at most `_LEAF` rows is the inverse of its factor, no `_Node`.
+    """
     stop = gram.order.shape[1] if stop is None else stop
     size = stop - start
     if size <= _LEAF:
@@ -321,6 +339,7 @@ def _inverse_cholesky_factor(block: jax.Array) -> jax.Array:
         """float[n, n, S]: the matrix with column k of the factor taken, and that of the inverse in its place."""
         inverse_pivot = jax.lax.rsqrt(matrix[k, k])[None]
         factor_column = matrix[:, k] * inverse_pivot
+        # Row k comes out divided by the pivot, those below it less their multiple of that, those above as they are.
         multipliers = jnp.where(row > k, factor_column, jnp.where(row == k, 1 / inverse_pivot - 1, 0))
         unit_column = jnp.asarray(row == k, block.dtype)  # column k turns from the block's into that of the inverse
         matrix = jnp.where((row == k)[None], unit_column[:, None], matrix)

@@ -36,10 +36,10 @@ def balanced(*, num_workers: int, num_chunks: int, loads: Sequence[int], rng_key
         )
     generator = host_generator(rng_key)
     num_holders = np.zeros(num_chunks, dtype=np.int64)
-    chunks = np.full((num_workers, load_of_worker.max()), -1, dtype=np.int32)
+    chunks = np.full((num_workers, load_of_worker.max()), -1, dtype=np.int32)  # [W, K], -1 pads
     for worker in generator.permutation(num_workers):
         random_tie_breaks = generator.random(num_chunks)
-        fewest_holders_first = np.lexsort((random_tie_breaks, num_holders))
+        fewest_holders_first = np.lexsort((random_tie_breaks, num_holders))  # the last key counts first
         chunks_of_worker = fewest_holders_first[: load_of_worker[worker]]
         chunks[worker, : chunks_of_worker.size] = np.sort(chunks_of_worker)
         num_holders[chunks_of_worker] += 1

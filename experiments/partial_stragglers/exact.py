@@ -63,7 +63,7 @@ def exact(
       ValueError: if L exceeds the holders of a chunk, or a number is out of range.
     """
     _validate.integer("num_orders", num_orders, minimum=0)
-    report.check(assignments, blocks, num_failed, (1.0,))
+    report.check(assignments, blocks, num_failed, (1.0,))  # there are no deadlines here; this one is in order
     graphs.check(assignments, redraw or {}, num_graphs=num_graphs, num_trials=num_trials, num_draws=num_draws)
     samples: report.Samples = {}
     others: report.Others = {}
@@ -79,7 +79,7 @@ def exact(
                 finish = failing(graph.assignment, graph.trials, blocks, failed)
                 orders += graphs.orders(
                     graph.setting, graph.assignment, finish, num_orders=num_orders, draws=order_draws,
-                    rng_key=graph.row_key,
+                    rng_key=graph.row_key,  # free, since no code has rows here
                 )  # fmt: skip
     rows = report.rows(samples, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
@@ -98,7 +98,10 @@ def prepared(
     num_draws: int,
     order_key: jax.Array,
 ) -> Callable[[simulate.Trials], Times]:
-    """Chooses orders; returns a function of the trials: `(L, scheme) -> float[S]` completion times."""
+    """Chooses orders; returns a function of the trials, to `(L, scheme) -> float[S]` completion times in whole units.
+
+    `num_failed` workers fail; None: the fewest holders of a chunk, less L.
+    """
     order_of_scheme = simulate.order_of_scheme(assignment, num_draws=num_draws, rng_key=order_key)
     original_scheme = simulate.SCHEMES[0]
     solvers = {

@@ -48,7 +48,7 @@ def completion_times(samples: Samples, path: Path) -> None:
     for (setting, num_blocks, scheme), values in samples.items():
         finite_times = values[np.isfinite(values)]
         if finite_times.size:
-            offset_of_scheme = 0.27 * (SCHEMES.index(scheme) - 1)
+            offset_of_scheme = 0.27 * (SCHEMES.index(scheme) - 1)  # the three bars of an L beside each other
             position = blocks.index(num_blocks) + offset_of_scheme
             mean, error = finite_times.mean(), finite_times.std() / np.sqrt(finite_times.size)
             label = scheme if num_blocks == blocks[0] else None

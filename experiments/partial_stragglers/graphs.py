@@ -63,7 +63,7 @@ def all_graphs(
         for number in range(num_graphs_of_setting):
             progress.update(f"{setting}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
             is_drawn_anew = number > 0
-            if is_drawn_anew:
+            if is_drawn_anew:  # the trials stay
                 graph_key, order_key, row_key = jax.random.split(jax.random.fold_in(redraw_key, number), 3)
                 assignment = redraw[setting](rng_key=graph_key)
             yield Graph(
@@ -100,7 +100,7 @@ def orders(
     draws: Sequence[int],
     rng_key: jax.Array,
 ) -> list[Orders]:
-    """Repeats the random order, on one assignment and the same trials.
+    """The mean completion times under several random orders, on one assignment and the same trials.
 
     Args:
       setting: the name of the assignment.
@@ -125,7 +125,7 @@ def orders(
 
 
 def orders_page(all_orders: Sequence[Orders]) -> str:
-    """A section of the summary; empty if there are none."""
+    """A section of the summary, a line for each L and number of draws; empty if there are no orders."""
     if not all_orders:
         return ""
     name_of_draws = {1: "one draw", 2: "better of 2 (released notebook)"}

@@ -104,9 +104,12 @@ def rows(
 def _row(
     key: tuple[str, int, str], deadline: float, published_mean: float, values_of_graphs: Sequence[np.ndarray]
 ) -> Row:
-    """The row of one mean: of the values float[S] on the first graph, and on all graphs if there are several."""
+    """The row of one mean: of the values float[S] on the first graph, and on all graphs if there are several.
+
+    A value that is not finite is of a trial that never ends; it counts in no mean. `deadline`: NaN where there is none.
+    """
     has_ended = np.isfinite(values_of_graphs[0])
-    means, errors = np.array([mean_and_error(values) for values in values_of_graphs]).T
+    means, errors = np.array([mean_and_error(values) for values in values_of_graphs]).T  # float[graphs] each
     row = Row(
         *key,
         deadline=deadline,
@@ -144,7 +147,7 @@ def markdown(rows: list[Row], title: str) -> str:
 
 
 def _heads_and_lines(rows: list[Row]) -> dict[str, Any]:
-    """`heads`, `rows` and `num_key_columns` of the table; columns that say nothing in any row are left out."""
+    """`heads`, `rows` and `num_key_columns` of the table; columns that are a dash in all rows are left out."""
     columns = {
         "setting": [row.setting for row in rows],
         "L": [str(row.num_blocks) for row in rows],
@@ -181,7 +184,11 @@ def add(samples: Samples, others: Others, setting: str, results: dict[tuple[int,
 
 
 def columns(samples: Samples, deadlines: Sequence[float], **more: Samples) -> dict[str, np.ndarray]:
-    """One line for every trial (and deadline): the raw results, with further values beside."""
+    """One line for every trial (and deadline): the raw results, with further values beside.
+
+    `samples` are float[S, deadlines] each, or float[S] if there are no deadlines; `more`: column -> values of the same
+    shape, NaN where there are none for a key.
+    """
     tables = []
     for (setting, num_blocks, scheme), values in samples.items():
         num_lines, num_trials, lines_per_trial = values.size, len(values), len(deadlines) or 1

@@ -47,13 +47,17 @@ Errors = Callable[[jax.Array], jax.Array]
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
 def draw(stragglers: StragglerModel, rng_key: jax.Array, num_units: int, num_workers: int, num_trials: int) -> Trials:
-    """Draws when chunks are finished (seconds) and who fails first (rank 0) in all trials; one unit is one chunk."""
+    """Draws when chunks are finished (seconds) and who fails first (rank 0) in all trials; one unit is one chunk.
+
+    `num_units` is K, the chunks of a worker.
+    """
     time_key, rank_key = jax.random.split(rng_key)
 
     def durations_of_trial(key: jax.Array) -> jax.Array:
         return sample_durations(stragglers, key, num_units, num_workers)
 
-    durations = jax.vmap(durations_of_trial)(jax.random.split(time_key, num_trials))
+    durations = jax.vmap(durations_of_trial)(jax.random.split(time_key, num_trials))  # [S, K, W]
+    # [S, W]
     rank = jax.vmap(lambda key: jax.random.permutation(key, num_workers))(jax.random.split(rank_key, num_trials))
     durations_trials_last = jnp.transpose(durations, (1, 2, 0))
     return Trials(jnp.cumsum(durations_trials_last, axis=0), rank.T.astype(jnp.int32))
@@ -101,7 +105,7 @@ def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array]
       A function of what `arrivals` returns, to float[S, deadlines].
     """
     plan_of_full_loads = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
-    message_coefficients = np.asarray(plan_of_full_loads.encode)[:, 0]  # float[W, K, L]
+    message_coefficients = np.asarray(plan_of_full_loads.encode)[:, 0]  # float[W, K, L], of the one message
     decode = arrival_decoder(code.assignment, message_coefficients)
     return lambda order, counts: decode(order, counts).residual
 
@@ -116,6 +120,7 @@ def arrivals(
     assignment: codes.Assignment, finish: jax.Array, deadlines: Sequence[float]
 ) -> tuple[jax.Array, jax.Array]:
     """The order int32[S, W] in which workers have finished all, and how many int32[S, deadlines] by each deadline."""
+    # A worker without chunks counts as if it had one; it has nothing to send.
     workers, last_slots = np.arange(assignment.num_workers), assignment.loads.clip(1) - 1
     return _arrival_order_and_counts(finish, workers, last_slots, np.asarray(deadlines, np.float64))
 
@@ -126,8 +131,8 @@ def _arrival_order_and_counts(
 ) -> tuple[jax.Array, jax.Array]:
     """As `arrivals`; `finish float[K, W, S]`, and the last slot of each worker, `last_slots int[W]`."""
     arrival_times = finish[last_slots, workers]  # float[W, S]
-    has_arrived = arrival_times[:, None, :] <= deadlines[None, :, None]
-    counts = jnp.sum(has_arrived, axis=0, dtype=jnp.int32)
+    has_arrived = arrival_times[:, None, :] <= deadlines[None, :, None]  # bool[W, deadlines, S]
+    counts = jnp.sum(has_arrived, axis=0, dtype=jnp.int32)  # [deadlines, S]
     return jnp.argsort(arrival_times.T, axis=1).astype(jnp.int32), counts.T
 
 
@@ -162,13 +167,17 @@ def completion(
 
 @functools.partial(jax.jit, static_argnums=2)
 def _completion_times(finish: jax.Array, positions: systems.HolderPositions, num_blocks: int) -> jax.Array:
-    times_by_holder = systems.by_holder(finish, positions)
-    chunk_times = _kth_smallest(times_by_holder, num_blocks)
+    """float[S]: when each chunk has `num_blocks` finished holders, in whole units, rounded up; inf if never.
+
+    `finish`: float[K, W, S]; `positions`: where the holders of each chunk stand in it.
+    """
+    times_by_holder = systems.by_holder(finish, positions)  # R arrays [N, S]
+    chunk_times = _kth_smallest(times_by_holder, num_blocks)  # [N, S]
     return jnp.ceil(chunk_times.max(axis=0))
 
 
 def _kth_smallest(arrays: list[jax.Array], rank: int) -> jax.Array:
-    """The `rank`-th smallest of arrays, entry by entry: so many rounds of a bubble sort."""
+    """The `rank`-th smallest (from 1) of arrays of one shape, entry by entry: so many rounds of a bubble sort."""
     partly_sorted = list(arrays)
     for num_sorted in range(rank):
         for i in range(len(partly_sorted) - 1, num_sorted, -1):

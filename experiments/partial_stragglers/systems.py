@@ -40,7 +40,7 @@ class HolderPositions(NamedTuple):
 def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = False) -> HolderPositions:
     """Where `finish float[K, W, ...]`, flat, says when each holder has finished a chunk, or for whole workers all."""
     held = codes.holders(assignment)
-    last_slots = assignment.loads[held.workers] - 1
+    last_slots = assignment.loads[held.workers] - 1  # int[N, R]; where -1 pads it says anything, and `exists` is False
     slots = last_slots if whole_workers else held.slots
     flat_position = slots * assignment.num_workers + held.workers
     return HolderPositions(flat_position.clip(0).astype(np.int32), exists=held.workers >= 0)
@@ -48,7 +48,7 @@ def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = Fals
 
 def by_holder(finish: jax.Array, positions: HolderPositions) -> list[jax.Array]:
     """R arrays float[N, S], in S trials: when the j-th holder of a chunk has finished; inf if there is none."""
-    flat = finish.reshape(-1, finish.shape[2])
+    flat = finish.reshape(-1, finish.shape[2])  # [K·W, S]
     columns = zip(positions.position.T, positions.exists.T, strict=True)
     return [jnp.where(exists[:, None], flat[position], jnp.inf) for position, exists in columns]
 
@@ -61,26 +61,31 @@ def finished(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array
 @jax.jit
 def estimate(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
     """float[S, deadlines], in S trials: `sqrt(sum over chunks of max(0, L - finished holders))`; L = num_blocks."""
-    num_finished = _sum_of_arrays(finished(finish, positions, deadlines))
+    num_finished = _sum_of_arrays(finished(finish, positions, deadlines))  # [N, deadlines, S]
     num_missing = (num_blocks - num_finished).clip(0).sum(axis=0, dtype=jnp.int32)
     return jnp.sqrt(num_missing.astype(finish.dtype)).T
 
 
 def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """A function `finish float[K, W, S] -> float[S, deadlines]`: the errors of a partial code at the deadlines."""
+    """A function `finish float[K, W, S] -> float[S, deadlines]`: the errors of a partial code at the deadlines.
+
+    By a table of all sets of the R holders of each of N chunks, unless that is too large.
+    """
     held = codes.holders(code.assignment)
     num_chunks, num_holders = held.workers.shape
     is_table_too_large = num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS
     if is_table_too_large:
         return _errors_by_plan(code, deadlines)
     decode_of_full_loads = jax.jit(lambda progress: code.plan(progress).decode)(jnp.asarray(code.assignment.loads))
-    row_of_worker = np.asarray(decode_of_full_loads, np.float64)[:, 0]
+    row_of_worker = np.asarray(decode_of_full_loads, np.float64)[:, 0]  # [W, L], fixed
+    # [N, R, L]; 0 where -1 pads.
     rows_of_holders = np.where((held.workers >= 0)[..., None], row_of_worker[held.workers], 0.0)
     squared_errors, positions = jax.device_put(
         (_squared_error_table(rows_of_holders), holder_positions(code.assignment))
     )
 
     def errors(finish: jax.Array) -> jax.Array:
+        """float[S, deadlines], from `finish float[K, W, S]`, for `_BLOCK` trials at a time."""
         errors_of_blocks = []
         for first_trial in range(0, finish.shape[2], _BLOCK):
             sets = _finished_holder_sets(finish[:, :, first_trial : first_trial + _BLOCK], positions, deadlines)
@@ -104,7 +109,7 @@ def _errors_of_sets(squared_errors: jax.Array, sets: jax.Array, num_holders: int
 
     `squared_errors`: float[N·2^R]; `sets`: int32[N, deadlines·S], who has finished, a bit for each of R holders.
     """
-    first_index_of_chunk = jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders
+    first_index_of_chunk = jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders  # n·2^R of chunk n
     squared_errors_of_chunks = squared_errors.at[first_index_of_chunk + sets].get(mode="promise_in_bounds")
     return jnp.sqrt(squared_errors_of_chunks.sum(axis=0))
 
@@ -123,7 +128,7 @@ def _squared_error_table(rows_of_holders: np.ndarray) -> np.ndarray:
     squared_errors = []
     for rows_of_chunk in rows_of_holders:
         rows_of_sets = rows_of_chunk * is_in_set[:, :, None]  # [sets, R, L]
-        decoded = np.linalg.pinv(rows_of_sets, rcond=1e-10) @ rows_of_sets
+        decoded = np.linalg.pinv(rows_of_sets, rcond=1e-10) @ rows_of_sets  # [sets, L, L]
         squared_errors.append(((decoded - np.eye(num_blocks)) ** 2).sum(axis=(1, 2)))
     return np.concatenate(squared_errors)
 
@@ -134,9 +139,13 @@ def _errors_by_plan(code: codes.GradientCode, deadlines: np.ndarray) -> Callable
 
     @jax.jit
     def errors(finish: jax.Array) -> jax.Array:
+        """float[S, deadlines], from `finish float[K, W, S]`."""
+
         def errors_of_trial(trial_finish: jax.Array) -> jax.Array:
+            """float[deadlines], from the seconds float[K, W] of one trial."""
+            # bool[deadlines, K, W]: without the slots behind a worker's last chunk.
             is_done = (trial_finish[None] <= deadlines[:, None, None]) & is_held[None, :, :, 0]
-            progress_at_deadlines = is_done.sum(axis=1, dtype=jnp.int32)
+            progress_at_deadlines = is_done.sum(axis=1, dtype=jnp.int32)  # [deadlines, W]
             return jax.vmap(lambda progress: code.plan(progress).residual)(progress_at_deadlines)
 
         finish_by_trial = jnp.moveaxis(finish, 2, 0)

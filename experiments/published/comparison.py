@@ -106,7 +106,11 @@ def _check_names(names: set[str], claims: Sequence[tuple[str, str, str]], networ
 
 
 def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str) -> Finding:
-    """What is found of a claim that one scheme is faster than another one."""
+    """What is found of a claim that one scheme is faster than another one, by their seconds to the target.
+
+    `paper`: what it says of them; `command`: that makes the table. A seed that did not get there (inf) decides, if only
+    one of the schemes has such seeds.
+    """
     claim = f"{faster} is faster than {slower}"
     fast, slow = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
     if not np.isfinite(fast).all() and not np.isfinite(slow).all():
@@ -125,7 +129,7 @@ def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, comman
 
 
 def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:
-    """A row for each scheme of the table of times."""
+    """A row for each scheme, by `TIME_HEADS`; a rate is at an edge if it is the lowest or the highest tried."""
     for scheme in dict.fromkeys(tuned.rows["scheme"].tolist()):
         rows = analysis.select_rows(tuned.rows, tuned.rows["scheme"] == scheme)
         variant, rate = str(rows["variant"][0]), float(rows["rate"][0])

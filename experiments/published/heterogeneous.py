@@ -30,7 +30,7 @@ def malenia() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds that last until everybody has sent something."""
+        """The schedule of rounds that last until everybody has sent something: at most T, for `durations [T, W]`."""
         rule = Rule(
             commits=lambda view, worker: all_have_pushed(view),
             cuts_off=all_under_way,
@@ -64,7 +64,7 @@ def ia2sgd() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which each gradient is a commit, once the table is full."""
+        """The schedule in which each gradient is a commit, once the table is full, from `durations float[T, W]`."""
         record = event_schedule(_table_rule(durations.shape[1]), durations, network, num_commits=durations.size)
         return record._replace(weight=_mean_of_means(record))
 
@@ -78,7 +78,7 @@ def ia2sgd() -> Protocol:
 
 
 def _table_rule(num_workers: int) -> Rule:
-    """The rule of a table that is filled first."""
+    """The rule of a table with an entry for each of W workers: no commit before it is full, then one a message."""
 
     def filled_by(view: View, worker: jax.Array) -> jax.Array:
         """bool[W]: who has a gradient in the table after the worker's message."""
@@ -94,8 +94,12 @@ def _table_rule(num_workers: int) -> Rule:
 
 
 def _mean_of_means(record: Schedule) -> jax.Array:
-    """float[E, C]: the factor of each gradient of a contribution of b, 1 / (W b)."""
-    num_workers = record.read.shape[1]
+    """float[E, C]: the factor of each gradient of a contribution of b gradients, 1 / (W b); 0 where there is none.
+
+    Then the commit is the mean over W workers of the mean gradient of each. E commits of at most C contributions.
+    """
+    num_workers = record.read.shape[1]  # [units, W]
+    # Where there is no contribution (worker -1) b is 0, and must not divide.
     factor = 1 / (num_workers * record.work.clip(1)).astype(record.time.dtype)
     return jnp.where(record.worker >= 0, factor, 0)
 
@@ -124,7 +128,7 @@ def digits_of_clients(
     _validate.single_number("concentration", concentration, above=True, finite=True)
     task = tasks.digits(num_chunks, hidden=hidden, batch_size=batch_size, local_data=True, seed=seed)
     train = task.data.train
-    labels, sizes = np.asarray(train.targets), np.asarray(train.sizes)
+    labels, sizes = np.asarray(train.targets), np.asarray(train.sizes)  # int[images], padded; int[N]
     order = _order_by_client(labels[: sizes.sum()], sizes, concentration, np.random.default_rng(seed))
     order = np.concatenate([order, np.arange(sizes.sum(), len(labels))])  # the padding stays behind
     data = task.data._replace(train=train._replace(inputs=train.inputs[order], targets=train.targets[order]))
@@ -134,7 +138,10 @@ def digits_of_clients(
 def _order_by_client(
     labels: np.ndarray, sizes: np.ndarray, concentration: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """int[n]: the images `labels int[n]` by client, `sizes int[N]` of each."""
+    """int[n]: positions in `labels int[n]`, the classes of n images: those of client 0 first, `sizes int[N]` of each.
+
+    Each client draws its mixture of classes from a Dirichlet distribution, and then image by image.
+    """
     images_left = [rng.permutation(np.flatnonzero(labels == label)).tolist() for label in range(NUM_CLASSES)]
     order = []
     for size in sizes:
@@ -148,7 +155,7 @@ def _order_by_client(
 
 @gcjax.comparable
 def _with_gradient(metrics: Callable[..., dict[str, Any]], loss: Callable[..., jax.Array]) -> Callable[..., Any]:
-    """The metrics, and the squared norm of the gradient of the loss on all training images."""
+    """The metrics, and `gradient`, the squared norm of the gradient of the loss on all training images."""
 
     def all_metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """Metric -> value."""

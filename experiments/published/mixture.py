@@ -52,11 +52,11 @@ def gaussian_mixture(
     _validate.single_number("deviation", deviation, minimum=0.0, finite=True)
     rng = np.random.default_rng(seed)
     num_clusters = num_classes * clusters_per_class
-    centres = rng.normal(size=(num_clusters, num_features))
+    centres = rng.normal(size=(num_clusters, num_features))  # those of a class beside each other
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
 
     def examples(number: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many examples with their classes."""
+        """So many examples, float32[number, features], and their classes, int32[number]."""
         cluster = rng.integers(num_clusters, size=number)
         inputs = centres[cluster] + deviation * rng.normal(size=(number, num_features))
         return inputs.astype(np.float32), (cluster // clusters_per_class).astype(np.int32)
@@ -68,7 +68,7 @@ def gaussian_mixture(
 
 
 def _init(num_features: int, hidden: int, num_classes: int, rng_key: jax.Array) -> dict[str, jax.Array]:
-    """Parameters, uniform between ± 1 / sqrt(inputs of the layer)."""
+    """Parameters of both layers by name, uniform between ± 1 / sqrt(inputs of the layer)."""
     shapes = {"w1": (num_features, hidden), "b1": (hidden,), "w2": (hidden, num_classes), "b2": (num_classes,)}
     params = {}
     for (name, shape), key in zip(shapes.items(), jax.random.split(rng_key, len(shapes)), strict=True):
@@ -78,19 +78,19 @@ def _init(num_features: int, hidden: int, num_classes: int, rng_key: jax.Array) 
 
 
 def _logits(params: dict[str, jax.Array], inputs: jax.Array) -> jax.Array:
-    """float[B, classes]."""
+    """float[B, classes]: the outputs of the network for `inputs float[B, features]`."""
     hidden = jax.nn.relu(inputs @ params["w1"] + params["b1"])
     return hidden @ params["w2"] + params["b2"]
 
 
 def _losses(params: dict[str, jax.Array], examples: tuple[Any, Any]) -> jax.Array:
-    """The cross-entropies, float[B]."""
+    """float[B]: the cross-entropies of examples `(inputs float[B, features], classes int[B])`."""
     inputs, targets = examples
     log_probabilities = jax.nn.log_softmax(_logits(params, inputs))
     return -jnp.take_along_axis(log_probabilities, targets[:, None], axis=1)[:, 0]
 
 
 def _accuracy(params: dict[str, jax.Array], examples: tuple[Any, Any]) -> dict[str, jax.Array]:
-    """The share of examples whose class has the largest logit."""
+    """The share of examples, (inputs, classes), whose class has the largest logit."""
     inputs, targets = examples
     return {"accuracy": jnp.mean(jnp.argmax(_logits(params, inputs), axis=1) == targets)}

@@ -37,7 +37,7 @@ def tridiagonal_quadratic(num_chunks: int = 1, *, dimension: int = 1729, noise: 
     _validate.integer("dimension", dimension, minimum=2)
     _validate.single_number("noise", noise, minimum=0.0, finite=True)
     matrix = (2 * np.eye(dimension) - np.eye(dimension, k=1) - np.eye(dimension, k=-1)) / 4
-    slope = np.zeros(dimension)
+    slope = np.zeros(dimension)  # b
     slope[0] = -0.25
     optimum = np.linalg.solve(matrix, slope)
     return Task(jnp.asarray(optimum, jnp.result_type(float)), num_chunks=num_chunks, **_functions(dimension, noise))
@@ -53,17 +53,20 @@ def _functions(dimension: int, noise: float) -> dict[str, Any]:
         return jnp.zeros(dimension).at[0].set(dimension**0.5)
 
     def batch(data: jax.Array, rng_key: jax.Array, owner: jax.Array, number: jax.Array) -> jax.Array:
-        """float[d], the noise of a gradient: of a worker's unit, or of a chunk in a round."""
+        """float[d], the noise of a gradient: of unit `number` of worker `owner`, or of chunk `owner` in a round."""
         key = jax.random.fold_in(jax.random.fold_in(rng_key, owner), number)
         return noise * jax.random.normal(key, (dimension,), data.dtype)
 
     def loss(params: jax.Array, batch: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """A function whose gradient is that of f, plus the noise."""
+        """A function whose gradient at `params float[d]` is that of f plus the noise, `batch float[d]`."""
         del rng_key
         return 0.5 * params @ product(params) + 0.25 * params[0] + batch @ params
 
     def metrics(params: jax.Array, data: jax.Array) -> dict[str, jax.Array]:
-        """How far f is above its least value, and the squared norm of its gradient, both without cancellation."""
+        """How far f is above its least value, and the squared norm of its gradient, both without cancellation.
+
+        `data`: float[d], the optimum.
+        """
         distance = params - data
         gradient = product(distance)
         return {"suboptimality": 0.5 * distance @ gradient, "gradient": gradient @ gradient}
@@ -72,7 +75,7 @@ def _functions(dimension: int, noise: float) -> dict[str, Any]:
 
 
 def product(x: jax.Array) -> jax.Array:
-    """float[d]: A x."""
+    """float[d]: A x, for the tridiagonal matrix A of the task (-1, 2, -1, over 4) and `x float[d]`."""
     padded = jnp.pad(x, 1)
     return 0.25 * (2 * x - padded[:-2] - padded[2:])
 

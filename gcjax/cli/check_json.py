@@ -8,7 +8,10 @@ from gcjax.specifications import Finding, Result
 
 
 def specification_json(result: Result) -> dict[str, Any]:
-    """Whether a specification holds, what was found of each part, and the counterexample of each part that does not."""
+    """Whether a specification holds, what was found of each part, and the counterexample of each part that does not.
+
+    The parts are each component alone, their composition, all together, and progress; `result` says it in words.
+    """
     findings = (*result.components, result.composition, result.product, result.progress)
     return {
         "holds": bool(result),

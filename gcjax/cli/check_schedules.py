@@ -96,8 +96,11 @@ def _conditions_of_seed(
     num_units: int,
     num_workers: int,
 ) -> dict[str, DrawnCondition]:
-    """Name -> condition, with the durations and absences that a study draws for a seed of this key."""
-    durations_key = jax.random.fold_in(seed_key, 0)
+    """Name -> condition, with the durations and absences that a study draws for a seed of this key.
+
+    A condition for each model, network and absences; its name has theirs, but for those that are empty.
+    """
+    durations_key = jax.random.fold_in(seed_key, 0)  # the same as the first of the keys that a study splits it into
     durations_by_model = {
         name: sample_durations(model, durations_key, num_units, num_workers) for name, model in models.items()
     }
@@ -119,7 +122,7 @@ def checks_table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
 
 
 def _table_row(check: ScheduleCheck) -> list[str]:
-    """The cells of a check, as `checks_table` has them."""
+    """The cells of a check, as `checks_table` has them; a number of steps only if the schedule keeps to its promise."""
     num_steps = f"{check.conformance.num_events:,}" if check.conformance else ""
     return [check.scheme, check.condition, num_steps, _verdict(check.conformance)]
 

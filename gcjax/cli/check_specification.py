@@ -57,7 +57,10 @@ def specification_of_arguments(name: str, arguments: Sequence[str]) -> Specifica
 
 
 def _cyclic_mds_arguments(parameters: dict[str, int]) -> dict[str, Any]:
-    """The argument `decodable` of the specification of a coded round: which progress a cyclic MDS code can decode."""
+    """The argument `decodable` of the specification of a coded round: which progress a cyclic MDS code can decode.
+
+    `parameters` has the numbers of workers and of stragglers of the code.
+    """
     num_workers, num_stragglers = parameters["num_workers"], parameters["num_stragglers"]
     _validate.integer("num_workers", num_workers, minimum=2, maximum=8, hint="All progress of a code is tried out.")
     code = codes.cyclic_mds(num_workers, num_stragglers=num_stragglers)

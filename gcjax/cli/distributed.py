@@ -48,7 +48,8 @@ def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None
     """The group of processes that the options ask for, to be entered; without `--distributed`, one that does nothing.
 
     Raises:
-      ValueError: if there are options for several processes, but no `--distributed`.
+      ValueError: if there are options for several processes, but no `--distributed`; or `--lost-after` for a config
+        whose processes are apart.
     """
     from gcjax import processes
 

@@ -64,7 +64,10 @@ def _installed_version(name: str) -> str | None:
 
 
 def _package_facts(name: str, specifier: Any | None, *, version: str | None) -> dict[str, str | None]:
-    """A package by its name, the versions that are supported, and the one that is there, for `package_versions`."""
+    """A package for `package_versions`: its name, version (None: missing), those supported, and what is wrong, or "".
+
+    `specifier`: the versions that are supported; None for any.
+    """
     supported = str(specifier or "")
     is_supported = version is not None and (specifier is None or specifier.contains(version, prereleases=True))
     problem = (
@@ -132,7 +135,7 @@ def _report_lines(result: dict[str, Any]) -> list[str]:
 
 
 def _paragraph_lines(head: str, items: list[str]) -> list[str]:
-    """Lines of at most 80 columns with a head and the items after it, none of them over two lines."""
+    """Lines of at most 80 columns, the first with a head, and the items after it, none of which is over two lines."""
     unbreakable_items = [item.replace(" ", _UNBREAKABLE_SPACE) for item in items]
     lines = textwrap.wrap(
         ", ".join(unbreakable_items) or "none", _COLUMNS - _HEAD_WIDTH, break_long_words=False, break_on_hyphens=False

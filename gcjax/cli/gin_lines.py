@@ -70,6 +70,7 @@ def lines(kind: str, name: str) -> list[str]:
     kinds = registry.kinds()
     entry = kinds[kind].entries[name]
     signature = signature_of(entry.factory)
+    # An optimizer that returns a function, of the step.
     is_learning_rate_schedule = kind == "optimizer" and get_origin(signature.return_annotation) is Callable
     use_line = _SCHEDULE_USE_LINE if is_learning_rate_schedule else _USE_LINES[kind]
     selector = _selector(kinds[kind], name)
@@ -114,7 +115,7 @@ class _ConfigLines:
     def _example_text(
         self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
     ) -> str:
-        """An example of a value, as gin writes it: a number or text, a collection, another entry, or an array.
+        """An example of a value, as gin writes it: a number or text, a collection, another entry, or an array; or None.
 
         Args:
           parameter: the name of the parameter that gets the value.
@@ -165,7 +166,7 @@ class _ConfigLines:
 
 
 def _example_of_pair(item_type: Any) -> str:
-    """Two numbers, or two groups of two workers, as gin writes them; empty for items of another type."""
+    """Two numbers, or two groups of two workers, as gin writes them, for items of a type; empty for another type."""
     if item_type is int:
         return "(1, 2)"
     if item_type is float:
@@ -208,6 +209,7 @@ def _simplest_entry(
     needed_type = get_args(annotation)[-1] if is_factory_type else annotation
     if not isinstance(needed_type, type):
         return None
+    # The least comes first: a usual one (False), with few arguments, by name.
     complexities_and_entries = [
         ((name not in _USUAL_NAMES, _required_parameter_counts(entry), _selector(kind, name)), entry)
         for kind in kinds.values()
@@ -229,7 +231,7 @@ def _makes(entry: registry.Entry, needed_type: type) -> bool:
 
 
 def _required_parameter_counts(entry: registry.Entry) -> tuple[int, int]:
-    """How many required parameters an entry has that cannot be a number or text, and how many in all."""
+    """How many required parameters an entry has that cannot be of a type in `_LITERALS`, and how many in all."""
     required_parameters = list(_required_parameters(signature_of(entry.factory)))
     takes_literal = [
         any(accepted_type in _LITERALS for accepted_type in types_of_union(parameter.annotation))

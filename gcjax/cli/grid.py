@@ -129,7 +129,10 @@ def _sweep_identity(path: str, bindings: Sequence[str], over: Sequence[str], fir
 
 
 def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
-    """The results in a combination's folder, after running the loaded config there unless that is done already."""
+    """The results in a combination's folder, after running the loaded config there unless that is done already.
+
+    A run that was cut off there goes on.
+    """
     if not sweep_folders.is_done(folder):
         try:
             config.run_loaded(analysis.resumable_or_new_folder(folder), progress)
@@ -152,13 +155,15 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
     """A row for every seed of every scheme of a combination, which gives the parameters these values.
 
     Returns:
-      A column for each parameter, those of `results.metrics` at the last evaluation, and `time_to_target`.
+      A column for each parameter, those of `results.metrics` at the last evaluation, and `time_to_target` in seconds,
+      inf if it was not reached.
     """
     rows_of_schemes = []
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
         named_values = zip(parameters, parameter_values, strict=True)
         parameter_columns = {name: np.full(len(seeds), value, object) for name, value in named_values}
+        # Of each seed.
         last_values: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
         rows_of_schemes.append(
             {**parameter_columns, **last_values, "time_to_target": analysis.reach_times(results, scheme)}

@@ -165,7 +165,7 @@ def _rewrapped_lines(text: str, width: int) -> Iterator[str]:
 def _continues_paragraph(line: str, paragraph: list[str]) -> bool:
     """Whether a line belongs to the paragraph of the lines before it, by its indent and its first character.
 
-    Nothing continues a line that ends in a colon, as `Args:` does.
+    Nothing continues a line that ends in a colon, as `Args:` does; items, tables, quotes and code begin anew.
     """
     first_line = paragraph[0]
     if not line.strip() or line.lstrip()[0] in "-*|>`" or first_line.rstrip().endswith(":"):

@@ -47,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status_of_closed_output() -> int:
-    """The status of a command whose reader has had enough, as `head` has; what is still to be printed goes nowhere."""
+    """The status, `OUTPUT_CLOSED`, of a command whose reader has had enough, as `head` has.
+
+    What is still to be printed goes nowhere, or Python would complain at its end.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return OUTPUT_CLOSED
 

@@ -23,7 +23,7 @@ from gcjax.cli import (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command line; what it returns has as `command` the function to call with it."""
+    """The parser of the command line; the options that it reads have as `command` the function to call with them."""
     parser = argparse.ArgumentParser(
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )

@@ -61,7 +61,7 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
     from gcjax.analysis.timelines import folder as timeline_folders
 
     activities = timeline_folders.activities(folder, schemes=options.scheme)
-    max_units = max(1, activity.MAX_UNITS // len(activities))
+    max_units = max(1, activity.MAX_UNITS // len(activities))  # of each run, of all together `MAX_UNITS`
     shown_activities = [
         activity.limited_activity(activity_of_run, window=options.window, workers=options.workers, max_units=max_units)
         for activity_of_run in activities

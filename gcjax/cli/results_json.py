@@ -26,8 +26,11 @@ def folder_json(folder: Path) -> dict[str, Any]:
 
 
 def _scheme_json(results: Results, scheme: str) -> dict[str, Any]:
-    """One scheme: seconds to the target of each seed (infinite: not reached), and means over seeds at the end."""
-    seeds = results.seeds(scheme)
+    """One scheme: seconds to the target of each seed (infinite: not reached), and means over seeds at the end.
+
+    `final`: the target's metric at the end of each seed; the means are those of `_MEAN_COLUMNS`.
+    """
+    seeds = results.seeds(scheme)  # columns with a value for each evaluation
     target = results.facts["target"]
     return {
         "scheme": scheme,

@@ -102,7 +102,10 @@ def _config_and_versions() -> str:
 
 
 def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitStack) -> Path:
-    """The output folder: chosen, made and locked by process 0, known to all; closing the stack releases the lock."""
+    """The output folder: chosen, made and locked by process 0, known to all; closing the stack releases the lock.
+
+    Where processes are apart, each of the others has a temporary one instead, which closing the stack removes.
+    """
     from gcjax import processes
     from gcjax.cli import run_folders
 

@@ -90,7 +90,7 @@ def _missing_folders(folder: Path) -> list[Path]:
 def _remove_empty_at_close(folders: list[Path], lock_stack: contextlib.ExitStack) -> None:
     """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
 
-    The innermost folders come first.
+    In `folders` the innermost come first, so that an outer one is empty when its turn comes.
     """
 
     def remove_empty_folders() -> None:

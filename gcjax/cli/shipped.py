@@ -46,7 +46,7 @@ def needed_files(name: str) -> dict[str, Path]:
     """Path below the new folder -> file to copy there, for the config of this name.
 
     These are the config, the configs that it includes, and if its experiment is none of gcjax itself the source of
-    that, with its licence.
+    that, with the modules of `experiments` that it imports, and the licence.
 
     Raises:
       ValueError: if there is no such config.
@@ -87,7 +87,10 @@ def _paths_of_module_and_imports(module: str) -> set[str]:
 
 
 def _paths_of_module_and_packages(module: str) -> list[str]:
-    """The files of a module, or of a name in it, and of the packages that it is in, as paths below `root()`."""
+    """The files of a module, or of a name in it, and of the packages that it is in, as paths below `root()`.
+
+    `module` is written with points; a name in a module has no file, and adds none.
+    """
     names = module.split(".")
     module_and_packages = ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
     candidates = [f"{path}{ending}" for path in module_and_packages for ending in ("/__init__.py", ".py")]
@@ -95,7 +98,7 @@ def _paths_of_module_and_packages(module: str) -> list[str]:
 
 
 def _imported_modules(source: str) -> Iterator[str]:
-    """What a source imports of `experiments`: modules, and names that may be modules."""
+    """What the text of a Python source imports of `experiments`: modules, and names that may be modules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if _is_of_experiments(alias.name))

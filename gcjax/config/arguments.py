@@ -80,7 +80,10 @@ def accepts(annotation: Any, value: Any) -> bool:
 
 
 def _accepts_generic(origin: Any, type_arguments: tuple[Any, ...], value: Any) -> bool:
-    """Whether a value fits the annotation `origin[args]`, such as `dict[str, int]`."""
+    """Whether a value fits the annotation `origin[type_arguments]`, such as `dict[str, int]`; any fits an unknown one.
+
+    Of a list or a tuple all items are to be of the first of the types.
+    """
     if origin is Callable:
         return callable(value)
     if not isinstance(origin, type):
@@ -102,7 +105,7 @@ def _is_instance_or_unknown(value: Any, annotation: type) -> bool:
 
 
 def types_of_union(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """The types of a union, `X | Y` or `Optional[X]`, or the one type."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
@@ -122,17 +125,20 @@ def _names_of_types(annotation: Any) -> str:
 
 def short_type_text(annotation: Any) -> str:
     """An annotation in words, where types are named without their modules, and Callables without their types."""
-    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", _names_of_types(annotation)).replace(" or ", " | ")
+    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", _names_of_types(annotation)).replace(" or ", " | ")  # without modules
     return re.sub(r"Callable\[.*\]", "Callable", names)
 
 
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a factory, with annotations that are text evaluated; what a class returns is the class."""
+    """The signature of a factory, with annotations that are text evaluated; what a class returns is the class.
+
+    A class has no `__globals__`: of its annotations that are text only built-in names are found, others become empty.
+    """
     signature = inspect.signature(factory)
     module_globals = getattr(inspect.unwrap(factory), "__globals__", {})
 
     def evaluated(annotation: Any) -> Any:
-        """The type that an annotation stands for in the factory's module; empty if only a type checker knows it."""
+        """The type that an annotation stands for, as text by `module_globals`; empty if its name is not there."""
         try:
             return eval(annotation, module_globals) if isinstance(annotation, str) else annotation
         except Exception:  # a name that is there for type checkers only
@@ -165,7 +171,7 @@ def _check_arguments(name: str, signature: inspect.Signature, args: tuple[Any, .
     except TypeError as error:
         raise ValueError(f"{name}: {error}. {_required_parameters_sentence(signature)}") from None
     for parameter, value in ((signature.parameters[key], value) for key, value in arguments.items()):
-        for item in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
+        for item in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):  # of `*items` each by itself
             is_annotated = parameter.annotation is not parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
             if is_annotated and not accepts(parameter.annotation, item):
                 _raise_wrong_type(f"{name}.{parameter.name}", parameter.annotation, item)
@@ -184,7 +190,10 @@ def _check_fits_64_bits(parameter: str, value: Any) -> None:
 
 
 def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
-    """Raises `ValueError` with what does not fit: an entry of a dict, a function that was not called, a value."""
+    """Raises `ValueError` with what does not fit: the first such entry of a dict, an uncalled function, or the value.
+
+    `parameter` is its full name, "name.parameter"; `annotation` what it should have been.
+    """
     if isinstance(value, dict) and get_origin(annotation) is dict:
         item_type = get_args(annotation)[1]
         for key, item in value.items():

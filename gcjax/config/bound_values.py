@@ -9,10 +9,10 @@ _MAX_BINDINGS = 8  # that an error names
 
 
 def bindings_in_message(message: str, configurable: str) -> str:
-    """The macros of the configurable that an error is about, and what binds the parameters of others that it names.
+    """The macros that a configurable gets, if an error names a parameter of it, and what binds others that it names.
 
     Args:
-      message: of the error.
+      message: of the error, in which a parameter is told by its name of several words, as `num_workers`.
       configurable: the name of what was being called, with its scope, as in 'a/coded'.
 
     Returns:
@@ -33,7 +33,7 @@ def bindings_in_message(message: str, configurable: str) -> str:
 
 
 def _values_of_configurable(configurable: str) -> dict[str, object]:
-    """Parameter -> what is bound to it, of the configurable SCOPE/NAME; nothing if the name is ambiguous."""
+    """Parameter -> what is bound to it, of the configurable SCOPE/NAME; nothing if the name is unknown or ambiguous."""
     scope, _, selector = configurable.rpartition("/")
     matching_selectors = gin.config._REGISTRY.matching_selectors(selector)
     if len(matching_selectors) != 1:
@@ -47,7 +47,10 @@ def _is_macro(value: object) -> bool:
 
 
 def _bindings_of_parameter(parameter: str) -> list[str]:
-    """All bindings of a parameter of this name, as a config file has them."""
+    """All bindings of a parameter of this name, of whatever configurable, as a config file has them, sorted.
+
+    Each is `SCOPE/NAME.parameter = VALUE`, without the module of NAME, and VALUE cut at 40 characters.
+    """
     return sorted(
         f"{scope + '/' if scope else ''}{selector.rpartition('.')[2]}.{parameter} = {values[parameter]!r:.40}"
         for (scope, selector), values in gin.config._CONFIG.items()

@@ -93,7 +93,10 @@ def _file_text(file: str) -> str:
 
 
 def reachable_nodes(starts: Iterable[Node], successors: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """These nodes, and those that edges lead to from them at any depth, in the order of a breadth-first search."""
+    """The nodes `starts`, and those that edges lead to from them at any depth, in the order of a breadth-first search.
+
+    `successors`: node -> the nodes that its edges lead to.
+    """
     nodes = dict.fromkeys(starts)
     nodes_to_visit = list(nodes)
     for node in nodes_to_visit:

@@ -56,6 +56,6 @@ def _similar_files(name: str, nearby: Iterable[str]) -> str:
 
 
 def _paths_with_similar_stem(name: str, paths: Iterable[str]) -> list[str]:
-    """Those of the paths whose last part, without `.gin`, is almost this name; the most similar first."""
+    """At most three of the paths whose last part, without `.gin`, is almost this name; the most similar first."""
     by_name = {Path(path).stem: path for path in paths}
     return [by_name[stem] for stem in difflib.get_close_matches(name, by_name, n=3, cutoff=0.6)]

@@ -136,7 +136,7 @@ def _open_bracket_line(file: Path) -> int | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, as a sentence."""
+    """The first line of what an error says, without what gin adds, as a sentence; its type if it says nothing."""
     line = (_without_gin_suffixes(str(error)).splitlines() or [type(error).__name__])[0]
     return f"{line[:300].rstrip('.')}."
 
@@ -188,14 +188,17 @@ def _unknown_parameter_message(name: str, parameter: str) -> str:
 
 
 def _ambiguous_name_message(name: str, names: str) -> str:
-    """An error for a name that several configurables have; `names` is the list of their full names, as text."""
+    """An error for a name that several configurables have; `names` is the list of their full names, as text.
+
+    It proposes these without their package.
+    """
     full_names = [full_name.strip(" '") for full_name in names.strip("[]").split(",")]
     unambiguous = " or ".join(full_name.split(".", 1)[1] for full_name in full_names)
     return f"'{name}' could be any of {', '.join(full_names)}. Write {unambiguous}."
 
 
 def _unknown_experiment_message(name: str) -> str:
-    """An error for a module `experiments.X` that is in no `experiments` folder of `sys.path`."""
+    """An error for a module `experiments.X`, called `name`, that is in no folder `experiments` of `sys.path`."""
     module = name.removeprefix("experiments").lstrip(".")
     folders = [Path(folder) / "experiments" for folder in sys.path]
     known_modules = {file.stem for folder in folders for file in folder.glob("[a-z]*.py")}

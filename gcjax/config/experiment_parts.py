@@ -37,13 +37,13 @@ class Experiment:
         parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
         self._parameters = {name: parameter for name, parameter in parameters.items() if name not in GIVEN_BY_COMMAND}
         studies = [value for value in self.bound_values.values() if _is_study(value)]
-        self._study = Experiment(studies[0]) if len(studies) == 1 else None
+        self._study = Experiment(studies[0]) if len(studies) == 1 else None  # of several it is open which
 
     def values_of_types(self, types: tuple[type, ...]) -> dict[str, Any]:
         """Name -> value of all that is of these types: a parameter, or the entries of one that is a dict or a sequence.
 
-        Parameters without an annotation are looked at, too. If the experiment has none, it is those of its study. Where
-        several parameters have entries, the parameter's name goes before that of the entry.
+        Parameters without an annotation are looked at, too. If the experiment has nothing of these types, it is what
+        its study has. Where several parameters have entries, the parameter's name goes before that of the entry.
         """
         values_by_parameter: dict[str, dict[str, Any]] = {}
         for name, parameter in self._parameters.items():
@@ -61,9 +61,9 @@ class Experiment:
         }
 
     def whole_number(self, name: str, word: str | None = None) -> int | None:
-        """A whole number: the parameter called `name`, or else the only one with this word in its name; else None.
+        """A whole number: the parameter called `name`, or else the only one with `word` in its name; else None.
 
-        If the experiment has none, it is that of its study.
+        If no such parameter of the experiment is a whole number, it is that of its study.
         """
         names_with_word = [parameter for parameter in self._parameters if word is not None and word in parameter]
         candidates = [name] if name in self._parameters else names_with_word
@@ -135,6 +135,8 @@ def _experiments(reference: gin.config.ConfigurableReference) -> Iterator[Experi
 def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
     """The straggler models of an experiment by name; a single one that has no name of its own has an empty one.
 
+    One has a name of its own if it is an entry of a dict or a list, and not the value of a parameter.
+
     Raises:
       ValueError: if there is none.
     """
@@ -167,7 +169,7 @@ def networks(experiment: Experiment) -> dict[str, Network]:
 
 
 def absences(experiment: Experiment) -> dict[str, Absences | RandomAbsences | None]:
-    """The absences of an experiment by name; None, with an empty name, if it is given none."""
+    """The absences of an experiment by name, as of `stragglers`; None, with an empty name, if it is given none."""
     return _unnamed_if_single(experiment, experiment.values_of_types((Absences, RandomAbsences)) or {"": None})
 
 
@@ -211,7 +213,10 @@ def _allows_any_of(annotation: Any, types: tuple[type, ...]) -> bool:
 
 
 def _entries_of_types(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of the values of these types: the value itself, or those in it if it is a dict or a sequence."""
+    """(name, value) of the values of these types: the value itself, or those in it if it is a dict or a sequence.
+
+    The value itself is called `name`, an entry of a dict by its key, and one of a sequence `name[i]`.
+    """
     if isinstance(value, types):
         yield name, value
     elif isinstance(value, Mapping):

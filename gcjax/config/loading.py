@@ -31,7 +31,7 @@ def key(*, seed: int) -> jax.Array:
     """A JAX random key, for config files and experiments.
 
     Raises:
-      ValueError: if the seed has not 32 bits: JAX would make the same key of several.
+      ValueError: if the seed is no whole number of 32 bits, from 0: JAX would make the same key of several.
     """
     return jax.random.key(_validate.integer("seed", seed, maximum=2**32 - 1))
 
@@ -47,6 +47,7 @@ def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) ->
       ValueError: if the sizes do not fit the names or the number of devices.
     """
     num_devices, product_of_given_sizes = jax.device_count(), math.prod(size for size in sizes if size != -1)
+    # Sizes of 0 or below are refused below.
     shape = tuple(num_devices // max(product_of_given_sizes, 1) if size == -1 else size for size in sizes)
     has_valid_sizes = len(axes) == len(sizes) and list(sizes).count(-1) <= 1
     if not has_valid_sizes or math.prod(shape) != num_devices or min(shape, default=0) < 1:
@@ -65,7 +66,7 @@ def run(experiment: Callable[..., Any], *, processes: str = "group", out: Path, 
       experiment: the function to call; bound by `run.experiment = @name`.
       processes: what several processes are: "group", one program with collectives; or "apart", if the experiment says
         itself how they talk (`gcjax.processes.apart`). The file itself must say so, not one that it includes.
-      out: the folder that the experiment writes; it exists and is empty.
+      out: the folder that the experiment writes; it exists, and is empty or has checkpoints of a run to go on with.
       progress: tells a person how far it is.
 
     Raises:
@@ -111,7 +112,8 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
 
     Raises:
       ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
-        twice; or if a binding has no effect on what the config runs.
+        twice; if something in it needs or includes itself, or there is no experiment; or if a binding has no effect on
+        what the config runs.
     """
     register_entries()
     file = existing_file(Path(path))

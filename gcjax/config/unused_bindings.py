@@ -58,7 +58,10 @@ def gcjax_selectors() -> set[str]:
 
 
 def _called_nodes(gcjax_selectors: set[str]) -> set[Node]:
-    """The nodes (scope, selector) that `run` comes to call, and those that other packages may call."""
+    """The nodes (scope, selector) that `run` comes to call, and those that other packages may call, or lead to.
+
+    What is in none of `gcjax_selectors` is of another package, and may be called from Python.
+    """
     other_nodes = [
         (tuple(filter(None, scope.split("/"))), selector)
         for scope, selector in gin.config._CONFIG
@@ -68,7 +71,10 @@ def _called_nodes(gcjax_selectors: set[str]) -> set[Node]:
 
 
 def _nodes_in_values(node: Node) -> Iterator[Node]:
-    """The nodes that the values of a node name; a function that is not called yet may be called in any scope."""
+    """The nodes that the values of a node name; a function that is not called yet may be called in any scope.
+
+    So one that has no scope of its own comes twice: in that of the node, and in none.
+    """
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
         for reference in references(value):

@@ -49,7 +49,7 @@ def whole_description_json(description: Description) -> dict[str, Any]:
 
 
 def _statistics_json(description: Description) -> dict[str, Any]:
-    """The statistics of all workers together."""
+    """The statistics of all workers together; tails and slowest times are over the median of their step."""
     statistics = description.statistics._asdict()
     tail, slowest_over_median = statistics.pop("tail_over_median"), statistics.pop("slowest_over_median")
     of_all_workers = {name: value for name, value in statistics.items() if not name.startswith("worker_")}

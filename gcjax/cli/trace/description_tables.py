@@ -84,7 +84,7 @@ def _communication_rows(description: Description) -> Iterator[tuple[str, str]]:
 
 
 def _workers_table(description: Description) -> RichTable:
-    """The workers, those first that would slow the job down most by themselves."""
+    """The workers, those first that would slow the job down most by themselves; S is a slowdown of the job."""
     statistics, slowdown = description.statistics, description.slowdown
     slowest_first = np.argsort(-slowdown.ratio_of_worker_alone, kind="stable")
     rows = [
@@ -102,7 +102,10 @@ def _workers_table(description: Description) -> RichTable:
 
 
 def _changes_table(description: Description) -> RichTable:
-    """The changes of workers' levels, `_MAX_ROWS` of the largest, in the order of steps."""
+    """The changes of workers' levels, `_MAX_ROWS` of the largest, in the order of steps; "all": of all together.
+
+    Levels are times over the median, before and after; a change is as large as their ratio, up or down.
+    """
     sizes = np.array([abs(np.log(change.ratio_after / change.ratio_before)) for change in description.changes])
     indices_of_largest = sorted(np.argsort(-sizes, kind="stable")[:_MAX_ROWS].tolist())
     largest_changes = [description.changes[index] for index in indices_of_largest]

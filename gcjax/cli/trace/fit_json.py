@@ -24,7 +24,10 @@ def fits_json(fits: Fits) -> dict[str, Any]:
 
 
 def _fit_json(fit: Fit) -> dict[str, Any]:
-    """One fitted model: its call, its scores on held-out steps and the statistics of what it simulates, or null."""
+    """One fitted model: its call, its scores on held-out steps and the statistics of what it simulates, or null.
+
+    Scores are in nats a step and worker; `behind`: by how much the first of the ranking is better.
+    """
     return {
         "name": fit.name,
         "model": _call_json(fit.call),

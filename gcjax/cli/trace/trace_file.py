@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def trace_of_options(options: argparse.Namespace) -> Trace:
-    """The trace in the file that the options name.
+    """The trace in the file that the options name; a folder is one of `gcjax.watch`, and has no columns to name.
 
     Raises:
       ValueError: if it cannot be read; see `gcjax.stragglers.read_trace` and `gcjax.watching.record`.
