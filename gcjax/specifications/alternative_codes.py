@@ -93,5 +93,8 @@ class _Program(NamedTuple):
         return jnp.stack([code.is_decodable(state.pending_units) for code in self.codes])[state.code]
 
     def is_read_of_event(self, before: CodedRounds, after: CodedRounds, event: Event) -> jax.Array:
-        """bool[]: whether the worker reads the version that the event shows, and works by the code of the round."""
+        """bool[]: whether the worker reads the version that the event shows, and works by the code of the round.
+
+        The column of its contribution says which code that is: a schedule has W columns for each.
+        """
         return has_read(before, after, event) & (event.column // self.num_workers == before.code)

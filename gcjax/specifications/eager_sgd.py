@@ -104,7 +104,7 @@ class _Program(NamedTuple):
     is_solo: bool
 
     def may_push(self, state: Eager, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker has begun, and no commit has to come first."""
+        """bool[]: whether the worker has begun, and no commit has to come first, as with "solo" if anybody is ahead."""
         return (state.busy[worker] == 1) & (~np.bool_(self.is_solo) | (state.is_ahead == 0).all())
 
     def begin(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
@@ -113,7 +113,7 @@ class _Program(NamedTuple):
         return after, (state.busy[worker] == 0) & (state.is_ahead[worker] == 0)
 
     def push_ahead(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
-        """The state in which the worker has pushed a gradient more than there are commits."""
+        """The state in which the worker has pushed a gradient more than there are commits, and whether it may."""
         after, may_push = self.push_late(state, worker)
         return after._replace(is_ahead=state.is_ahead.at[worker].set(1)), may_push
 

@@ -132,7 +132,7 @@ class _Exchange(NamedTuple):
 
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after an exchange ends, by the push of server W + w for worker w; whether one is under way."""
-        worker = server - self.num_workers
+        worker = server - self.num_workers  # negative if this is computed of a worker, which is not used
         version = state.version + 1
         pushes_of_others = state.pushes_of_others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
         after = state._replace(

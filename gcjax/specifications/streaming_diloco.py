@@ -75,7 +75,10 @@ class _Streaming(NamedTuple):
     overlap_steps: int
 
     def step(self, state: Streams, worker: jax.Array) -> tuple[Streams, jax.Array]:
-        """The state with one step more of the worker, and whether the version that is due at it has been committed."""
+        """The state with one step more of the worker, and whether the version that is due at it has been committed.
+
+        `clock int[W]` are the steps that each has taken, so it is the number of its next one.
+        """
         due = self._version_at(state.clock[worker])
         return state._replace(clock=state.clock.at[worker].add(1)), due <= state.version
 
@@ -84,7 +87,7 @@ class _Streaming(NamedTuple):
         return ((step - self.overlap_steps) // self.num_steps).clip(0)
 
     def is_step(self, before: Streams, after: Streams, event: Event) -> jax.Array:
-        """bool[]: whether it is the worker's next step, with the version that is due at it."""
+        """bool[]: whether the event and the step are of the worker's next step, with the version that is due at it."""
         number = before.clock[event.worker]
         has_read = event.version == self._version_at(number)
         return (event.unit == number) & has_read & (after.clock[event.worker] == number + 1)

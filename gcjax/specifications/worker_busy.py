@@ -232,7 +232,7 @@ def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) ->
     """bool[]: whether a worker pushes what it has begun, or begins with a version that it may have.
 
     That is the newest; with overlap any that is no older than what it has read last and than `next_read`, which it has
-    read meanwhile.
+    read meanwhile. A push ends a step, `busy` 1; with overlap it is allowed with `busy` 0, too.
     """
     busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
     same_read = (read == before.read[worker]) & (after.next_read[worker] == before.next_read[worker])
@@ -272,13 +272,14 @@ def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.nd
         return np.where(last_event < 0, initial, values[last_event]).astype(np.int32)
 
     unit_events, commit_events = np.flatnonzero(is_unit), np.flatnonzero(is_commit)
-    num_commits = np.searchsorted(commit_events, rows).astype(np.int32)
+    num_commits = np.searchsorted(commit_events, rows).astype(np.int32)  # before each row
     row_of_last_commit = np.append(0, commit_events)[num_commits]  # 0 if there is none
     num_arrived, num_arrived_at_commit = (
         num_before(x, unit_events, events, num_workers) for x in (rows, row_of_last_commit)
     )
     pending_before = np.where((num_commits == 0)[:, None], state.pending_units, 0)
-    version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
+    version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit  # int32[events], before each
+    # A round begins with each commit. A worker is busy from a BEGIN, whose value is True, to a UNIT, whose is False.
     return Busy(
         version=state.version + num_commits,
         round_version=state.round_version + num_commits,
@@ -327,7 +328,7 @@ def _canonical_state(overlap: bool, state: Busy) -> Busy:
     read_or_old, next_read_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.next_read, old_version)
     workers_versions = [read_or_old, next_read_or_old] if overlap else [read_or_old]
     versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.round_version, state.version])])
-    is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
+    is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # has been there before; counts once
 
     def rank_of(version: jax.Array) -> jax.Array:
         """int, like `version`: how many different ones of `versions` are below it."""
