@@ -1,4 +1,7 @@
-"""The codes that are tried on a trace; see `gcjax.advice.schemes`. Letters: W workers."""
+"""The codes that are tried on a trace; see `gcjax.advice.schemes`.
+
+Letters: W workers, K chunks a worker, L blocks of the gradient, R holders of a chunk, s stragglers tolerated.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -7,7 +7,8 @@ shares, or N different chunks. Where messages are made of gradients that workers
 worker computes one chunk a step, and a commit uses all N chunks although it brings W new gradients at most: a gradient
 is used in up to K commits.
 
-Letters: W workers, N chunks, K chunks that a worker holds, E commits, C contributions.
+Letters: T steps of the trace, or units of a block, W workers, N chunks, K chunks that a worker holds, E commits,
+C contributions to a commit, M messages a worker.
 """
 
 import functools

@@ -38,8 +38,8 @@ def adaptive_coded(
     Args:
       num_workers: W.
       num_stragglers: of each code, how many workers may be missing, if nothing else is said.
-      decodable: of each code, which progress can be decoded; if None, whatever all but so many workers have done, with
-        a load of one.
+      decodable: of each code, the load and which progress int[W], the chunks done, can be decoded; if None, whatever
+        all but so many workers have done, with a load of one.
     """
     check_num_workers(num_workers)
     codes = _codes_with_stragglers(num_workers, num_stragglers) if decodable is None else tuple(decodable)

@@ -12,7 +12,7 @@ Fields that mean the same have the same name everywhere: `clock` the units that 
 commits so far, `read` the version read last, `pending_units` the units that are not in a commit yet, `busy` whether a
 worker is between reading and pushing.
 
-Letters: W workers, D entries of a state.
+Letters: W workers, C components, D entries of a state, n states.
 """
 
 import math

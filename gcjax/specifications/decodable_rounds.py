@@ -37,8 +37,9 @@ def coded(
     Args:
       num_workers: W.
       num_stragglers: how many workers may be missing, if nothing else is said.
-      decodable: which progress can be decoded, as a function, or as a table bool[K+1, ..., K+1] with one axis a worker
-        and K chunks each; if None, whatever all but so many workers have done, with a load of one.
+      decodable: the load, and which progress int[W], the chunks done, can be decoded; or this as a table
+        bool[K+1, ..., K+1] with one axis a worker and K chunks each; if None, whatever all but so many workers have
+        done, with a load of one.
 
     Raises:
       ValueError: if the table has other axes.
@@ -77,8 +78,8 @@ def coded_reduce(
       num_workers: W = n + n^2 + ... + n^layers, numbered layer by layer, those below one node next to each other.
       num_layers: of the tree.
       num_stragglers: how many of the n below each node may be missing, if nothing else is said.
-      decodable: which progress can be decoded; if None, whatever all but so many below each node have done, with a load
-        of one.
+      decodable: the load, which is the chunks of a worker, and which progress int[W], the chunks done, can be decoded;
+        if None, whatever all but so many below each node have done, with a load of one.
 
     Raises:
       ValueError: if there is no such tree of W workers, and `decodable` is None.

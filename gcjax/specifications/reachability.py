@@ -1,6 +1,6 @@
 """All states that can be reached, breadth first, with a shortest path to each.
 
-Letters: N states at once, D entries of a state.
+Letters: n states or steps, N states at once, D entries of a state.
 """
 
 import time
