@@ -261,7 +261,10 @@ class _Program(NamedTuple):
         return after, (state.remaining_units[worker] == 0) & ~waits_for_commit
 
     def add_unit(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state in which one unit more of the worker's push has arrived, and whether the commit has room for it."""
+        """The state in which one unit more of the worker's push has arrived, and whether the commit has room for it.
+
+        `remaining_units int[W]` have not arrived, `pending_units` have, and are in no commit yet.
+        """
         after = state._replace(
             remaining_units=state.remaining_units.at[worker].add(-1),
             pending_units=state.pending_units.at[worker].add(1),

@@ -87,6 +87,7 @@ def halos(
         initial=GroupVersions(
             np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero
         ),
+        # Values of canonical states: versions are 2, 1 and 0, the last one, the one before, and older ones of a group.
         sizes=GroupVersions(
             version=3, made_version=zero_per_group + 3, merged_version=zero_per_group + 3, read=zero + 3,
             remaining_units=zero + program.remaining_units_at_begin + 1,
@@ -158,7 +159,10 @@ class _Program(NamedTuple):
         return remaining_units <= (1 if self.any_num_steps else 0)
 
     def begin(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """The state in which the worker goes on from what its group has merged, and whether it may: it is idle."""
+        """The state in which the worker goes on from what its group has merged, and whether it may: it is idle.
+
+        All of its last push has arrived, `remaining_units`; those of its new one then have not.
+        """
         after = state._replace(
             read=state.read.at[worker].set(state.merged_version[self.group_of(worker)]),
             remaining_units=state.remaining_units.at[worker].set(self.remaining_units_at_begin),

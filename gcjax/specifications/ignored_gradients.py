@@ -43,6 +43,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
         further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
     )
+    # No worker in particular is waited for, so it is the same whoever takes part.
     return specification._replace(members=lambda alive: specification)
 
 
@@ -65,7 +66,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
         f"ringmaster({num_workers} workers, R = {delay_threshold}{', cuts off' * cuts_off})",
         num_workers,
         initial=Arrivals(version=np.int32(0), read=zero, remaining_units=zero, pending_units=zero),
-        sizes=Arrivals(
+        sizes=Arrivals(  # values of canonical states: version R, and delays of reads from 0 to R
             version=delay_threshold + 1,
             read=zero + delay_threshold + 1,
             remaining_units=zero + 2,
@@ -79,6 +80,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
         step_property=program.step_property,
         canonicalise=program.canonicalise,
     )
+    # Nobody is waited for, so it is the same whoever takes part.
     return specification._replace(members=lambda alive: specification)
 
 

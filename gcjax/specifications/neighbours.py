@@ -107,7 +107,7 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
         f"hop({num_workers} workers, {num_backup} backup, gap {max_gap})",
         num_workers,
         initial=Clocks(zeros(num_workers)),
-        sizes=Clocks(np.full(num_workers, farthest + 2)),
+        sizes=Clocks(np.full(num_workers, farthest + 2)),  # clocks from 0 on, the slowest one's
         worker=pushing_workers(num_workers, push, guarantee, num_commits_of=jnp.min),
         claim=f"nobody is more than {max_gap + 1} iterations ahead of a neighbour",
         invariant=lambda state: (state.clock[:, None] - state.clock[None] <= jnp.asarray(allowed)).all(),

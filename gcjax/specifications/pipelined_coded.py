@@ -63,6 +63,7 @@ def pipelined_coded(
         f"pipelined_coded({num_workers} workers, load {load})",
         num_workers,
         initial=Pipeline(version=np.int32(0), clock=zeros(num_workers), num_new=zeros(num_workers) + load),
+        # Values of canonical states: version 1, clocks 0 (late) to 2 (in time), K new gradients at most.
         sizes=Pipeline(version=2, clock=zeros(num_workers) + 3, num_new=zeros(num_workers) + load + 1),
         worker=Role.of_workers(Pipeline, num_workers, ("clock",), (send,), program.worker_rule),
         claim=(

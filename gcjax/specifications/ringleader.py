@@ -69,6 +69,7 @@ def ringleader(num_workers: int = 3) -> Specification:
             np.int32(0), read=no_version, busy=zero, pending_units=zero, next_round_units=zero, brought_commit=zero,
             must_read=zero + 1, first_bringer_unknown=np.int32(0),
         ),
+        # Values of canonical states: the version is one above the longest delay, all counts are 0 or 1.
         sizes=Table(
             version=program.max_delay + 2, read=zero + program.max_delay + 2, busy=two_values, pending_units=two_values,
             next_round_units=two_values, brought_commit=two_values, must_read=two_values, first_bringer_unknown=2,
@@ -132,10 +133,10 @@ class _Program(NamedTuple):
         return after, (state.busy[worker] == 0) & (state.must_read[worker] == 0) & may_not_be_bringer
 
     def begin_with_newest(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
-        """The state in which the worker has read the newest version, and whether it may: it has brought a commit.
+        """The state in which the worker has read the newest version, and whether it may: it is idle, and must read.
 
-        If it need not read, it has brought the first commit of the round: so far it was unknown who had. Fields that
-        say whether are 0 or 1.
+        That is at first, and when it has brought a commit, which must have been made. If it need not read, it has
+        brought the first commit of the round: so far it was unknown who had. Fields that say whether are 0 or 1.
         """
         must_read = state.must_read[worker] == 1
         is_first_bringer = ~must_read & (state.first_bringer_unknown == 1) & (state.brought_commit[worker] == 0)

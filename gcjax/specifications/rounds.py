@@ -290,7 +290,7 @@ def reading_workers(
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
+        """bool[]: whether a step of the worker is a read of the newest version, or one unit (`pending_units`) on it."""
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         has_newest = after.read[worker] == before.version
         does_unit = (num_new_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)

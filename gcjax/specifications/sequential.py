@@ -115,6 +115,7 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
         name,
         num_workers,
         initial=initial_state,
+        # How many values an entry has: two, but for the rounds.
         sizes=state_type(*(np.full(np.shape(x), 2) for x in initial_state))._replace(num_rounds=delay + 1),
         worker=Role.of_workers(
             state_type,

@@ -56,6 +56,7 @@ def streaming_diloco(
         f"overlap {overlap_steps})",
         num_workers,
         initial=Streams(version=np.int32(0), clock=zeros(num_workers)),
+        # Values of canonical states: version 0, and steps beyond those in commits.
         sizes=Streams(version=1, clock=zeros(num_workers) + farthest + 1),
         worker=Role.of_workers(Streams, num_workers, ("clock",), (step,), program.step_rule),
         claim=f"a commit takes {program.num_steps} steps of everybody; nobody is more than {farthest} ahead of anybody",
@@ -93,7 +94,10 @@ class _Streaming(NamedTuple):
         return (event.unit == number) & has_read & (after.clock[event.worker] == number + 1)
 
     def step_rule(self, before: Streams, after: Streams, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker takes one step, less than H/P + τ beyond what is committed."""
+        """bool[]: whether the worker takes one step, less than H/P + τ beyond what is committed.
+
+        `clock int[W]` are the steps of each; a commit takes H/P of everybody.
+        """
         beyond_commits = before.clock[worker] - self.num_steps * before.version
         return (after.clock[worker] == before.clock[worker] + 1) & (
             beyond_commits < self.num_steps + self.overlap_steps

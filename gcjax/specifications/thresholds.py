@@ -69,7 +69,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         f"dssp({num_workers} workers, thresholds {lower} to {upper_threshold})",
         num_workers,
         initial=Granted(clock=zero_per_worker, num_granted_left=zero_per_worker, is_next_granted=zero_per_worker),
-        sizes=Granted(
+        sizes=Granted(  # values: clocks 0, ..., upper threshold + 1, from the slowest; grants left below the span
             clock=zero_per_worker + upper_threshold + 2,
             num_granted_left=zero_per_worker + max(span, 1),
             is_next_granted=zero_per_worker + 2,
@@ -171,7 +171,7 @@ def near_others(
         name,
         num_workers,
         initial=Clocks(zeros(num_workers)),
-        sizes=Clocks(np.full(num_workers, farthest + 1)),
+        sizes=Clocks(np.full(num_workers, farthest + 1)),  # clocks 0, ..., farthest, from the slowest
         worker=pushing_workers(num_workers, push, guarantee, num_commits_of=num_commits_of),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (num_others_near(state.clock, staleness + 1) >= num_sampled).all(),

@@ -90,7 +90,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         return is_commit(before, after) & (after.round_version == after.version) & all_have_pushed(before)
 
     def state_after_join(state: Busy, worker: jax.Array) -> Busy:
-        """The state in which the worker is in no local step."""
+        """The state in which the worker is in no local step (`busy` 0), so that it begins one."""
         return state._replace(busy=state.busy.at[worker].set(0))
 
     commit_action = Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last)
@@ -141,7 +141,10 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         return after._replace(version=version, round_version=round_version), enabled
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
+        """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest.
+
+        `pending_units int[W]` counts the pushes of each; a round begins with the version `round_version`.
+        """
         num_pushes = after.pending_units[worker] - before.pending_units[worker]
         makes_version = (num_pushes >= 0) & (num_pushes <= 1) & (after.version == before.version + num_pushes)
         begins_round = (num_pushes == 1) & (worker == trigger)
@@ -301,7 +304,7 @@ def _keeps_read_or_reads_newest(before: Busy, after: Busy, worker: jax.Array) ->
 def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
     """The parts that both variants share: the states, and that all that read in a round read the same version."""
     zero, zero_per_worker = np.int32(0), zeros(num_workers)
-    all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2
+    all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2  # at first all are in a local step
     num_version_ranks, num_round_ranks, num_read_ranks = 4, 2, 3  # of canonical states, at most
     return Specification(
         name,
