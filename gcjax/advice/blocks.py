@@ -61,7 +61,8 @@ def default_block_steps(seconds: np.ndarray) -> int:
     """The length of a block of times float64[T, W], a multiple of 8.
 
     The square root of T, 16 at least, or six times as many steps as the time that stragglers cost is correlated for,
-    so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
+    so that slow spells are not cut into pieces; but not more than an eighth of T for that. All is rounded up to a
+    multiple of 8, T too, which a block never exceeds.
     """
     num_steps = len(seconds)
     steps_for_slow_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)

@@ -85,8 +85,8 @@ def num_run_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
 def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
     """Whether, if one worker is fast, a commit of a protocol without a code has not the same work of everybody.
 
-    It is tried on times `float64[T, W]` of which those of one worker are shortened. The sizes are those of the trace,
-    so that the same compiled program answers.
+    It is tried on equal times of which those of one worker are shortened. Their shape is that of the trace,
+    `seconds float64[T, W]`, so that the same compiled program answers.
     """
     seconds_with_fast_worker = np.broadcast_to(np.median(seconds), seconds.shape).copy()
     seconds_with_fast_worker[:, 0] *= 0.3

@@ -287,6 +287,7 @@ def _check_never_grows(plans: _PlannedStates, num_growing_states: int) -> None:
     grows_after_state = np.diff(plans.distance[-num_growing_states:]) > 1e-9
     if grows_after_state.any():
         first_growing_state = len(plans.progress) - num_growing_states
+        # The last one, in which the most is done.
         state_before_growth = first_growing_state + int(np.flatnonzero(grows_after_state)[-1])
         old_distance, new_distance = plans.distance[state_before_growth : state_before_growth + 2]
         old_progress, new_progress = plans.progress[state_before_growth : state_before_growth + 2]

@@ -23,7 +23,7 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
       protocol: that it is of.
       durations: float[T, W] seconds.
     """
-    local = protocol.local
+    local = protocol.local  # what workers do with parameters of their own; None where they push gradients
     has_group_servers = local is not None and local.servers is not None
     _check_padding(schedule, weight_can_be_0=has_group_servers)
     sends_while_computing = local is not None and (local.overlaps_pull or local.fragments is not None)

@@ -123,7 +123,8 @@ def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
 def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
     """The bars of one scheme: columns `row`, `lane`, `state`, `begin`, `end`, `unit`; and the times of its commits.
 
-    `seconds`: the length of the timeline, which times are counted by, in `_NUM_TIME_STEPS` steps.
+    `seconds`: the length of the timeline, which times are counted by, in `_NUM_TIME_STEPS` steps. A row is a shown
+    worker, lane 0 its own track, others those of its messages; there is no bar where it waits.
     """
     track_slices = slices(activity)
     is_server = track_slices.worker == SERVER
