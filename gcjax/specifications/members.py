@@ -1,8 +1,8 @@
 """Workers that leave and join: a specification with the mask of those who take part in its state.
 
-A specification says by `members` what it is if some workers only take part: nobody waits for the others, and a worker
-that joins counts as slow as the slowest (`state_after_join`). Here this becomes one specification, in which leaving and
-joining are steps of the worker. Who has left takes no step.
+A specification says by `members` what it is if some workers only take part: nobody waits for the others; and by
+`state_after_join` what joining changes, for example that a clock is that of the slowest. Here this becomes one
+specification, in which leaving and joining are steps of the worker. Who has left takes no step.
 
 Letters: W workers.
 """
