@@ -108,7 +108,7 @@ def advise(
 def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, seed: int) -> Sample:
     """The blocks of a trace float64[T, W], and how often each counts: first all once, then as bootstraps draw them.
 
-    `block_steps` is the length of a block; None for the default.
+    `block_steps` is the length of a block; None for the default. The longest is T, rounded up to a multiple of 8.
     """
     num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
@@ -148,7 +148,7 @@ def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: i
 
     Ratios are float64[1 + bootstraps], entry 0 on the trace; `baseline` is BSP, of which they won back a share.
     """
-    # A block that begins and ends in the middle of rounds may be a part of a step too long or too short.
+    # A block that begins and ends in the middle of rounds may be a part of a step too long or too short: an eighth.
     relative_cut_error = 1 / (8 * block_steps)
     results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], result.scheme.label))
     best_of_class: dict[str, Result] = {}

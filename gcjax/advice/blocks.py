@@ -61,7 +61,8 @@ def default_block_steps(seconds: np.ndarray) -> int:
     """The length of a block of times float64[T, W], a multiple of 8.
 
     The square root of T, 16 at least, or six times as many steps as the time that stragglers cost is correlated for,
-    so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
+    so that slow spells are not cut into pieces; but not more than an eighth of T for that. All is rounded up to a
+    multiple of 8, T too, which a block never exceeds.
     """
     num_steps = len(seconds)
     steps_for_slow_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
@@ -80,11 +81,12 @@ def correlated_steps(values: np.ndarray) -> float:
     The sum is cut off at five times itself (Sokal, "Monte Carlo methods in statistical mechanics", 1997).
     """
     deviations = values - values.mean()
+    # Covariances at all lags, by the Fourier transform; T times too large, which the ratio below takes out.
     spectrum = np.fft.rfft(deviations, 2 * len(deviations))  # as many zeros again, so that it is not taken as a ring
     covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(deviations)]
-    if covariances[0] <= 1e-12 * (values**2).sum():
+    if covariances[0] <= 1e-12 * (values**2).sum():  # a constant, but for rounding
         return 1.0
-    correlated_steps_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1
+    correlated_steps_by_cutoff = 2 * np.cumsum(covariances / covariances[0]) - 1  # [T]: by the last lag in the sum
     is_past_cutoff = np.arange(len(correlated_steps_by_cutoff)) >= _CUTOFF_FACTOR * correlated_steps_by_cutoff
     return max(1.0, float(correlated_steps_by_cutoff[is_past_cutoff.argmax() if is_past_cutoff.any() else -1]))
 
@@ -113,7 +115,7 @@ def drawn_block_counts(
     2 (n - 1) / (n - 3) s^2 / n. That is the variance of Student's t with n - 1 degrees of freedom, since s^2 is
     estimated, too, and twice as much for two stretches.
     """
-    num_blocks_of_job = max(2, -(-num_steps // block_steps) - 3)
+    num_blocks_of_job = max(2, -(-num_steps // block_steps) - 3)  # n is rounded up
     num_blocks_of_stretch = num_blocks_of_job - 1
     blocks_of_job = rng.integers(num_blocks, size=(num_bootstraps, num_blocks_of_job))
     position_in_job = rng.integers(num_blocks_of_job, size=(num_bootstraps, num_blocks_of_stretch))

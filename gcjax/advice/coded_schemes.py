@@ -1,4 +1,7 @@
-"""The codes that are tried on a trace; see `gcjax.advice.schemes`. Letters: W workers."""
+"""The codes that are tried on a trace; see `gcjax.advice.schemes`.
+
+Letters: W workers, K chunks a worker, L blocks of the gradient, R holders of a chunk, s stragglers tolerated.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -51,7 +54,7 @@ def coded_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     yield "coded_multi_message", setting, partial(_coded_multi_message_protocol, inputs)
     for name, setting, make_code in _approximate_codes(inputs):
         yield name, setting, _protocol_maker(make_code, stopping.fastest(num_workers - 1))
-    setting = f"B=1, W=2, λ={num_slow}"
+    setting = f"B=1, W=2, λ={num_slow}"  # of codes across rounds, by their paper's letters: burst, window, slow workers
     yield "sr_sgc", setting, lambda: protocols.sr_sgc(num_workers, burst=1, window=2, max_slow=num_slow, rng_key=key)
     yield (
         "pipelined_coded",
@@ -69,8 +72,11 @@ def _protocol_maker(
 
 
 def _heterogeneous_protocol(inputs: SchemeInputs, num_stragglers: int) -> Protocol:
-    """Loads by speed, in eighths of a share (1/W of the data); a round waits for as many workers as always decode."""
-    # `worker_seconds`: float64[W], the median step of each; at least 1/1000 of the median of all.
+    """Loads by speed, in eighths of a share (1/W of the data); a round waits for as many workers as always decode.
+
+    Those are all that hold chunks but `num_stragglers`; a very slow worker may hold none.
+    """
+    # `worker_seconds`: float64[W], the median step of each; at least 1/1000 of the median of all, as 0 has no speed.
     speeds = (1 / np.maximum(inputs.worker_seconds, inputs.median_seconds * 1e-3)).tolist()
     code = codes.heterogeneous(
         speeds, num_chunks=8 * inputs.num_workers, num_stragglers=num_stragglers, rng_key=inputs.key
@@ -80,7 +86,11 @@ def _heterogeneous_protocol(inputs: SchemeInputs, num_stragglers: int) -> Protoc
 
 
 def _coded_multi_message_protocol(inputs: SchemeInputs) -> Protocol:
-    """Messages of two levels; with many workers a round waits until those of one of them decode by themselves."""
+    """Messages of two levels; with many workers a round waits until those of one of them decode by themselves.
+
+    A message of level l combines a worker's first l chunks; any W - l + 1 of one level decode. With few workers all
+    messages decode together.
+    """
     levels = (2, 3)
     code = codes.coded_multi_message(inputs.num_workers, levels=levels, rng_key=inputs.key)
     if inputs.num_workers <= _MAX_JOINTLY_DECODED_WORKERS:

@@ -58,6 +58,7 @@ def baseline(
     steps_of_block = blocks.steps_of_blocks(first_step_of_block, len(seconds), run_in_steps=0, block_steps=block_steps)
     num_steps = block_counts.sum(axis=1) * block_steps
     slowest_of_step, median_of_step = seconds.max(axis=1), np.median(seconds, axis=1)
+    # `steps_of_block` is int64[blocks, block_steps]; [blocks] seconds each.
     bsp_of_block, median_of_block = (x[steps_of_block].sum(axis=1) for x in (slowest_of_step, median_of_step))
     return Baseline(block_counts @ bsp_of_block / num_steps, block_counts @ median_of_block / num_steps)
 
@@ -72,7 +73,8 @@ def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
 def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratios:
     """The ratios of a scheme: per effective step, per worker and so on, each float64[1 + bootstraps].
 
-    From sums float[blocks], and how often each block counts, `block_counts float64[1 + bootstraps, blocks]`.
+    From sums float[blocks], and how often each block counts, `block_counts float64[1 + bootstraps, blocks]`. An
+    effective step is the use of as much work as BSP uses in a step. With nothing to divide by they are NaN or inf.
     """
     total = BlockSums(*(block_counts @ sum_of_block for sum_of_block in sums))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -89,7 +91,9 @@ def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratio
 
 
 def exactness(scheme: Scheme, num_workers: int, *, has_uneven_commits: Callable[[], bool]) -> str:
-    """What a scheme computes; one of `gcjax.advice.base.CLASSES`.
+    """What a scheme computes: "exact", "exact coded", "approximate", "stale" or "local steps" (explained in `CLASSES`).
+
+    The first that it has otherwise than BSP decides: own parameters of workers, older parameters, other gradients.
 
     Args:
       scheme: which one.
@@ -98,13 +102,15 @@ def exactness(scheme: Scheme, num_workers: int, *, has_uneven_commits: Callable[
         nothing else says it.
     """
     protocol = scheme.protocol
+    # `local`: what workers do with parameters of their own; None where they push gradients.
     if protocol.local is not None and not protocol.local.gradients_at_version:
         return LOCAL
+    # A function of W; None where staleness has no bound.
     if protocol.max_staleness is None or protocol.max_staleness(num_workers) > 0:
         return STALE
     if protocol.code is not None:
         return CODED if protocol.waits_for_exact_sum else APPROXIMATE
-    if protocol.local is not None:
+    if protocol.local is not None:  # sums of gradients at the newest version
         return APPROXIMATE
     return APPROXIMATE if has_uneven_commits() else EXACT
 

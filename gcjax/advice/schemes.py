@@ -111,7 +111,10 @@ def _synchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
 
 
 def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
-    """(name, setting, maker) of schemes whose gradients can be stale; a run-in is in steps of the trace."""
+    """(name, setting, maker) of schemes whose gradients can be stale.
+
+    Run-ins are steps of the trace before each block, so many that workers are as far apart as in the middle of a run.
+    """
     num_workers = inputs.num_workers
     num_sampled, num_groups = min(3, num_workers - 1), max(2, round(math.sqrt(num_workers)))
     num_levels = math.ceil(math.log2(num_workers)) + 1  # with 1, 2, 4, ... groups

@@ -7,7 +7,8 @@ shares, or N different chunks. Where messages are made of gradients that workers
 worker computes one chunk a step, and a commit uses all N chunks although it brings W new gradients at most: a gradient
 is used in up to K commits.
 
-Letters: W workers, N chunks, K chunks that a worker holds, E commits, C contributions.
+Letters: T steps of the trace, or units of a block, W workers, N chunks, K chunks that a worker holds, E commits,
+C contributions to a commit, M messages a worker.
 """
 
 import functools
@@ -62,7 +63,11 @@ class BlockSums(NamedTuple):
 
 
 def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float]:
-    """Of one measured step: how many units of the scheme it is, and which share of its seconds each of them takes."""
+    """Of one measured step: how many units of the scheme it is, and which share of its seconds each of them takes.
+
+    With a code the units are chunks, those of a worker's round; their shares add up to more than 1 if chunks are
+    computed more than once.
+    """
     code = _code_of(scheme.protocol)
     if code is None:
         return scheme.units_per_step, 1 / scheme.units_per_step
@@ -80,8 +85,8 @@ def num_run_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
 def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
     """Whether, if one worker is fast, a commit of a protocol without a code has not the same work of everybody.
 
-    It is tried on times `float64[T, W]` of which those of one worker are shortened. The sizes are those of the trace,
-    so that the same compiled program answers.
+    It is tried on equal times of which those of one worker are shortened. Their shape is that of the trace,
+    `seconds float64[T, W]`, so that the same compiled program answers.
     """
     seconds_with_fast_worker = np.broadcast_to(np.median(seconds), seconds.shape).copy()
     seconds_with_fast_worker[:, 0] *= 0.3
@@ -156,6 +161,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
         scheme, seconds.shape, first_step_of_block, block_steps
     )
     num_blocks = len(steps_of_blocks)
+    # The first blocks fill up the last batch; what they give there is cut off in the end.
     padded_steps_of_blocks = np.concatenate([steps_of_blocks, steps_of_blocks[: -num_blocks % blocks_per_batch]])
     batch_sums = []  # of each batch of blocks, sums float[blocks_per_batch]
     for steps_of_batch in padded_steps_of_blocks.reshape(-1, blocks_per_batch, steps_of_blocks.shape[1]):
@@ -222,11 +228,12 @@ def _use_of_commits(protocol: Protocol, schedule: Schedule) -> _Use:
     """What each commit of a schedule applies; without a code each unit of work counts, with one each chunk once."""
     if protocol.local is not None and protocol.local.message_code is not None:
         return _use_of_kept_gradients(protocol, protocol.local.message_code, schedule)
-    work = schedule.work.clip(0)  # [E, C]
+    work = schedule.work.clip(0)  # [E, C]; -1 pads
     units, messages = work.sum(axis=1), None
     if protocol.code is not None:
         units, messages = _used_chunks_and_messages(protocol, protocol.code, work)
     is_contribution = (schedule.worker >= 0) & (work > 0)
+    # In commits: commit e replaces version e.
     staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
     staleness = jnp.where(is_contribution, staleness, 0)
     return _Use(units, is_contribution.sum(axis=1), staleness.sum(axis=1), staleness.max(axis=1), messages)
@@ -235,11 +242,12 @@ def _use_of_commits(protocol: Protocol, schedule: Schedule) -> _Use:
 def _use_of_kept_gradients(protocol: Protocol, code: GradientCode, schedule: Schedule) -> _Use:
     """What commits apply whose messages have the last gradients on all K chunks: of the versions of the last K rounds.
 
-    A worker whose message is in time has a contribution to the commit, that of its unit of this round.
+    A worker whose message is in time has a contribution to the commit, that of its unit of this round; in
+    `schedule.worker int[E, C]` -1 pads. Each of its K gradients counts as a contribution, and is 0 to K - 1 rounds old.
     """
     assert protocol.local is not None
     num_workers, num_chunks, load = code.assignment.num_workers, code.assignment.num_chunks, code.assignment.load
-    is_in_time = jax.vmap(  # bool[E, W]
+    is_in_time = jax.vmap(  # bool[E, W]; padding gets the number W, which is none, and is dropped
         lambda worker: (
             jnp.zeros(num_workers, bool).at[jnp.where(worker >= 0, worker, num_workers)].set(True, mode="drop")
         )
@@ -266,7 +274,10 @@ def _use_of_kept_gradients(protocol: Protocol, code: GradientCode, schedule: Sch
 def _sums_of_schedule(
     protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
 ) -> BlockSums:
-    """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight there."""
+    """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight in the window.
+
+    A unit that is cut off counts as the part of it that was computed. Times in the schedule are inf for what never is.
+    """
     num_workers, code = durations.shape[1], _code_of(protocol)
     commit_weight = window.ramped_weight(schedule.time)  # float[E], from 0 to 1
     use = _use_of_commits(protocol, schedule)  # [E] each; messages None where each message sent counts by itself
@@ -279,6 +290,7 @@ def _sums_of_schedule(
         else jnp.sum(commit_weight * use.messages)
     )
     computing_seconds = window.weighted_seconds(schedule.compute_start, schedule.compute_end)  # [T, W]
+    # What BSP uses in a step.
     used_units_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
         seconds=window.seconds,
@@ -297,7 +309,7 @@ def _sums_of_schedule(
 
 def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
     """bool[E]: whether a commit has one contribution of each worker, all of as many units (`work`); worker -1 pads."""
-    worker_or_dropped = jnp.where(schedule.worker >= 0, schedule.worker, num_workers)  # int[E, C]
+    worker_or_dropped = jnp.where(schedule.worker >= 0, schedule.worker, num_workers)  # int[E, C]; W is no worker
     num_contributions_of_worker = jax.vmap(  # int[E, W]
         lambda workers_of_commit: jnp.zeros(num_workers, jnp.int32).at[workers_of_commit].add(1, mode="drop")
     )(worker_or_dropped)
@@ -309,14 +321,15 @@ def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
 def _used_chunks_and_messages(protocol: Protocol, code: GradientCode, work: jax.Array) -> tuple[jax.Array, jax.Array]:
     """float[E] each: the chunks that each commit has at least once, and the messages for it, in full gradients.
 
-    `work`: int32[E, C], the chunks that each worker has done, in the order of its load; C = W.
+    `work`: int32[E, C], the chunks that each worker has done, in the order of its load; C = W. Only chunks of workers
+    that have sent a message count; a round that waits for the exact sum has all N.
     """
     is_message_sent = jax.vmap(code.sent)(work)  # bool[E, C, M]
     messages = is_message_sent.sum(axis=(1, 2)) / code.num_blocks
     if protocol.waits_for_exact_sum:
         return jnp.full(work.shape[0], float(code.assignment.num_chunks)), messages
     position_in_load = jnp.arange(code.assignment.load)
-    is_computed = (position_in_load < work[..., None]) & (code.assignment.chunks >= 0)  # [E, C, K]
+    is_computed = (position_in_load < work[..., None]) & (code.assignment.chunks >= 0)  # [E, C, K]; -1 is no chunk
     is_chunk_sent = is_computed & is_message_sent.any(axis=2)[..., None]
     chunks = jnp.asarray(code.assignment.chunks.clip(0))  # [W, K]: here C = W
     is_chunk_used = jax.vmap(  # bool[E, N]

@@ -46,7 +46,7 @@ def with_seconds_to_target(advice: Advice, seconds: np.ndarray, study: Study, pr
             try:
                 row = row._replace(seconds_to_target=_seconds_to_target(row, seconds, study, progress))
             except ValueError as error:
-                left_out[f"{row.scheme.label}, trained"] = str(error)
+                left_out[f"{row.scheme.label}, trained"] = str(error)  # and it stays without a time
         rows.append(row)
     sign = ">=" if goal.higher_is_better else "<="
     return advice._replace(schemes=tuple(rows), left_out=left_out, target=f"{goal.metric} {sign} {goal.value:g}")

@@ -20,7 +20,10 @@ def verdict(advice: Advice) -> str:
 
 
 def _same_gradient_sentence(advice: Advice) -> str:
-    """The best scheme whose steps are those of BSP; `advice.schemes` has the fastest first."""
+    """The best scheme whose steps are those of BSP; `advice.schemes` has the fastest first, BSP among them.
+
+    What it wins back is a share of what stragglers cost BSP; up to 1e-6 is rounding.
+    """
     rows = [row for row in advice.schemes if row.exactness in (EXACT, CODED)]
     best, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
     if best is bsp_row or best.won_back.value <= 1e-6:
@@ -78,7 +81,7 @@ def share_text(estimate: Estimate) -> str:
 
 
 def percent_text(value: float) -> str:
-    """A share in percent, with one digit behind the point below 10 %."""
+    """A share in percent, with one digit behind the point below 10 %; "-" for NaN, and 0 without a minus sign."""
     if value != value:
         return "-"
     digits = 1 if abs(value) < 0.0995 else 0

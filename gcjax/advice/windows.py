@@ -41,7 +41,10 @@ class Window(NamedTuple):
         return jnp.where(is_known, self._until(stop) - self._until(start), 0)
 
     def _until(self, time: jax.Array) -> jax.Array:
-        """The integral of the weight up to each moment, in seconds; without a ramp plus `begin`."""
+        """The integral of the weight up to each moment, in seconds; without a ramp plus `begin`.
+
+        Only differences of it are used. The weight is a ramp that rises from `begin` on, less one that does from `end`.
+        """
         if self.ramp is None:
             return time.clip(self.begin, self.end)
         since_begin, since_end = (_ramp_integral((time - edge) / self.ramp) for edge in (self.begin, self.end))
@@ -74,9 +77,10 @@ def smooth_window(schedule: Schedule, *, run_in_units: int, num_units: int, roun
       num_units: units of a worker in the run-in and the block.
       round_units: units of a worker in a round.
     """
-    unit_seconds = schedule.horizon / num_units  # of the worker that is first through its units
+    unit_seconds = schedule.horizon / num_units  # of the worker that is first through its units, at the horizon
     block_units = num_units - run_in_units
     ramp_units = max(1, block_units // 4 // round_units) * round_units
+    # In units of that worker. The ramp behind the end is over half a round before they run out.
     end_unit = num_units - round_units / 2 - ramp_units
     begin_unit = end_unit - block_units + ramp_units
     return Window(begin_unit * unit_seconds, end_unit * unit_seconds, ramp_units * unit_seconds)

@@ -1,6 +1,6 @@
 """From batches of runs to the columns that are saved.
 
-Letters: T units sampled per worker, W workers.
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
 import platform
@@ -45,11 +45,15 @@ def metric_columns(
       mixing: how the workers of the protocol average their parameters, if they do.
       num_fragments: as in `costs`.
       has_group_servers: as in `costs`.
+
+    Returns:
+      Columns `scheme`, the labels, `commit`, `time` (virtual seconds), the task's metrics and those of `Costs`, with
+      `numbers` (messages times d) for `messages`, and `server_numbers` for `server_messages`.
     """
     columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
-        is_padding = evaluations.commit < 0
+        is_padding = evaluations.commit < 0  # -1 where the run ended earlier
         moments = evaluations.time[~is_padding].astype(np.float64)
         run_costs = costs(
             run_schedule, durations[run], moments, code, mixing, num_fragments, has_group_servers

@@ -52,11 +52,14 @@ def drawn_metrics(results: Results) -> list[str]:
 
 
 def linear_axis_seconds(results: Results) -> float | None:
-    """Seconds up to which a time axis is linear, and logarithmic from there on; None if it is linear everywhere."""
+    """Seconds up to which a time axis is linear, and logarithmic from there on; None if it is linear everywhere.
+
+    That is the time of the first evaluation after zero, of any scheme.
+    """
     if not _needs_logarithmic_time(results):
         return None
     times = results.metrics["time"]
-    return float(times[np.isfinite(times) & (times > 0)].min())  # of the first evaluation after zero
+    return float(times[np.isfinite(times) & (times > 0)].min())
 
 
 def _needs_logarithmic_time(results: Results) -> bool:

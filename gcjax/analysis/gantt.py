@@ -63,7 +63,10 @@ def _draw_units(panel: Axes, units: Columns, timeline_seconds: float, num_worker
 def draw_bars(
     panel: Axes, worker_of_bar: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str, *, height: float
 ) -> None:
-    """Draws a bar for each interval (seconds) that has a length, in its worker's row; `height` is a share of that."""
+    """Draws a bar for each interval (seconds) that has a length, in its worker's row; `height` is a share of that.
+
+    `worker_of_bar`, `begin` and `end` are [bars]; an interval with a NaN or inf has no length.
+    """
     with np.errstate(invalid="ignore"):
         has_length = np.isfinite(begin) & np.isfinite(end) & (end > begin)
     for worker in np.unique(worker_of_bar[has_length]):

@@ -34,6 +34,7 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
         raise ValueError(f"the file of a heat map must end in .png, .pdf or .svg; got {path}.")
     times = step_times(trace)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # At least 1e-6, as a logarithmic scale has no 0.
         ratio = np.maximum(times.seconds / times.step_median[:, None], 1e-6).T  # float64[W, T]; NaN where there is none
     num_workers, num_steps = ratio.shape
     height = 1.6 + min(0.25 * num_workers, 6.0)  # inches
@@ -57,7 +58,7 @@ def _max_pooled(values: np.ndarray, *, axis: int) -> np.ndarray:
     length = values.shape[axis]
     if length <= _MAX_CELLS:
         return values
-    cell_begins = np.linspace(0, length, _MAX_CELLS, endpoint=False).astype(int)
+    cell_begins = np.linspace(0, length, _MAX_CELLS, endpoint=False).astype(int)  # each cell goes on to the next begin
     return np.fmax.reduceat(values, cell_begins, axis=axis)
 
 

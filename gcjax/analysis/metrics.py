@@ -73,10 +73,11 @@ def costs(
     num_workers = host_schedule.start.shape[1]
     time_of_all_workers = moments * num_workers
     is_failed = np.isinf(np.asarray(durations))
-    compute_end = np.where(is_failed, host_schedule.compute_start, host_schedule.compute_end)  # a failed worker waits
+    # A failed worker waits from then on, and does not compute. Sums of seconds over all workers are float[V].
+    compute_end = np.where(is_failed, host_schedule.compute_start, host_schedule.compute_end)
     computing_time = _time_within(host_schedule.compute_start, compute_end, moments)
     receiving_time = _time_within(host_schedule.start, host_schedule.compute_start, moments)
-    send_end = np.where(np.isfinite(host_schedule.send_start), host_schedule.finish, np.inf)
+    send_end = np.where(np.isfinite(host_schedule.send_start), host_schedule.finish, np.inf)  # inf: nothing is sent
     sending_time = _time_within(host_schedule.send_start, send_end, moments)
     communicating_time = receiving_time + (sending_time - _sending_while_computing(host_schedule, moments))
     is_cut_off = ~np.isfinite(host_schedule.finish)
@@ -102,7 +103,7 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
 
     Args:
       times: float[V] seconds, increasing.
-      values: float[V], the metric; NaN where there is none.
+      values: float[V], the metric; NaN where there is none, which reaches nothing.
       target: the value to reach.
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
     """
@@ -117,13 +118,19 @@ def is_stalled(schedule: Schedule) -> bool:
 
 
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """float[V]: how much of all intervals [begin, end] lies before each moment; one without an end has no length."""
+    """float[V] seconds: the length of all intervals [begin, end] together that lies before each of the V moments.
+
+    `begin` and `end` are arrays of one shape; an interval without an end (inf) has no length.
+    """
     end = np.where(np.isfinite(end), end, begin)  # so that their times since then cancel out
     return _sum_of_times_since(begin, moments) - _sum_of_times_since(end, moments)
 
 
 def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the seconds up to each moment in which workers send and compute at once, summed over workers."""
+    """float[V]: the seconds up to each of the V moments in which workers send and compute at once, summed over workers.
+
+    Times are inf for what never is.
+    """
     overlap = np.zeros(moments.size)
     times_of_workers = (
         times.T for times in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
@@ -150,9 +157,12 @@ def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
 
 
 def _sum_of_times_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """float[V]: for each moment, the sum over all finite `times` (seconds, any shape) of max(0, moment - time)."""
+    """float[V]: for each of the V moments, the sum over all finite `times` of max(0, moment - time), all in seconds.
+
+    The shape of `times` does not matter.
+    """
     sorted_times = np.sort(times[np.isfinite(times)].astype(np.float64))
-    cumulative_times = np.concatenate([[0.0], np.cumsum(sorted_times)])  # [n]: the sum of the first n
+    cumulative_times = np.concatenate([[0.0], np.cumsum(sorted_times)])  # entry n: the sum of the first n
     num_times_until = np.searchsorted(sorted_times, moments, side="right")  # int[V]
     return moments * num_times_until - cumulative_times[num_times_until]
 
@@ -165,31 +175,34 @@ def _num_times_until(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
 def _num_gradients_sent(
     schedule: Any, moments: np.ndarray, code: GradientCode | None, mixing: Mixing | None
 ) -> np.ndarray:
-    """float[V]: what all workers together have sent up to each moment, in full gradients.
+    """float[V]: what all workers together have sent up to each of the V moments, in full gradients.
 
-    A message of a code is one of L blocks of a gradient, another one a gradient; copies of parameters that workers send
-    each other (`mixing`) are as large.
+    A message of a code is one of L blocks of a gradient, and counts when its commit happens. Another one is a gradient,
+    and counts when it has arrived; copies of parameters that workers send each other (`mixing`) are as large.
     """
     if mixing is not None:
         copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
         arrival_order = np.argsort(schedule.finish, axis=None)
-        cumulative_sent = np.concatenate([[0.0], np.cumsum(copies.ravel()[arrival_order])])  # [n]: by the n-th arrival
+        cumulative_sent = np.concatenate([[0.0], np.cumsum(copies.ravel()[arrival_order])])  # entry n: by n arrivals
         return cumulative_sent[_num_times_until(schedule.finish, moments)]
     if code is None:
         return _num_times_until(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
     is_contribution, progress = schedule.worker >= 0, schedule.work.clip(0)  # [E, W]: here C = W
-    is_block_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(progress)))  # bool[E, W, M]
+    is_block_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(progress)))  # bool[E, W, M], M messages a worker
     gradients_sent = is_contribution * is_block_sent.sum(axis=2) / code.num_blocks  # [E, W]
-    cumulative_sent = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])  # [n]: by the n-th commit
+    cumulative_sent = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])  # entry n: by n commits
     return cumulative_sent[_num_times_until(schedule.time, moments)]
 
 
 def _staleness_so_far(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float[V] each: mean and largest staleness of the contributions up to each moment; NaN before the first."""
-    is_contribution = schedule.worker >= 0
-    commit = np.arange(schedule.time.size)[:, None]
+    """float[V] each: mean and largest staleness of the contributions up to each of V moments; NaN before the first.
+
+    Staleness is in commits. Where there is no contribution the worker is -1, and where no commit, the time inf.
+    """
+    is_contribution = schedule.worker >= 0  # [E, C]
+    commit = np.arange(schedule.time.size)[:, None]  # commit e replaces version e
     staleness = np.where(is_contribution, commit - schedule.version, 0)
-    cumulative_contributions = np.concatenate([[0], np.cumsum(is_contribution.sum(axis=1))])  # [n]: of n commits
+    cumulative_contributions = np.concatenate([[0], np.cumsum(is_contribution.sum(axis=1))])  # entry n: of n commits
     cumulative_staleness = np.concatenate([[0], np.cumsum(staleness.sum(axis=1))])
     max_staleness_so_far = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])
     num_commits = _num_times_until(schedule.time, moments)

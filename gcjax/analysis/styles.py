@@ -31,7 +31,7 @@ def styles(results: Results, metric: str) -> dict[str, dict[str, Any]]:
         dashes = _DASHES[index // len(COLOURS) % len(_DASHES)]
         style_of_scheme[scheme] = {"color": COLOURS[index % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
     for group in coinciding_schemes(results, metric):
-        for num_curves_below, scheme in enumerate(group[1:], start=1):
+        for num_curves_below, scheme in enumerate(group[1:], start=1):  # the first is drawn as it is
             dash = (len(group) - num_curves_below) * _DASH_LENGTH
             gap_for_curves_below = num_curves_below * _DASH_LENGTH
             offset_and_dashes = (0, (dash, gap_for_curves_below))  # of matplotlib, in widths of the line
@@ -60,6 +60,7 @@ def coinciding_schemes(results: Results, metric: str) -> list[list[str]]:
     mean_curves = {scheme: (times, scale(values.mean(axis=0))) for scheme, (times, values) in curves.items()}
     finite_values = np.concatenate([values[np.isfinite(values)] for _, values in mean_curves.values()])
     panel_height = float(np.ptp(finite_values)) if finite_values.size else 0.0  # in the unit of the curves
+    # A scheme joins all groups with a curve that coincides with its own, and makes them one.
     groups: list[list[str]] = []
     for scheme, curve in mean_curves.items():
         groups_on_this_curve = [
@@ -75,7 +76,8 @@ def _do_coincide(
 ) -> bool:
     """Whether two curves, (times, values) each, are near one another for much of the time that they have in common.
 
-    Both are float[V], each at increasing times of its own; `panel_height` is the range of all curves.
+    Both are float[V], V points, each at increasing times of its own; `panel_height` is the range of all curves. A value
+    that is NaN is near nothing.
     """
     (times, _), (other_times, _) = curve, other_curve
     common_end = min(times[-1], other_times[-1])

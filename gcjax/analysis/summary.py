@@ -104,7 +104,10 @@ def heads(results: Results) -> SummaryRow:
 
 
 def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
-    """Puts a scheme before others: minus the number of seeds that reach the target, then their mean time to it."""
+    """Puts a scheme before others: minus the number of seeds that reach the target, then their mean time to it.
+
+    The time to the target is inf for a seed that does not reach it; 0 stands for the mean of none.
+    """
     times_to_target = reach_times(results, scheme)
     is_reached = np.isfinite(times_to_target)
     return -is_reached.sum(), times_to_target[is_reached].mean() if is_reached.any() else 0.0
@@ -113,7 +116,7 @@ def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
 def _summary_row(results: Results, scheme: str) -> SummaryRow:
     """The cells of one scheme in the summary table."""
     seeds, times_to_target = results.seeds(scheme), reach_times(results, scheme)
-    last_values = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}  # [S] each
+    last_values = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}  # of each seed
     is_stalled_for_seed = results.facts["schemes"][scheme]["stalled"]
     return SummaryRow(
         scheme=scheme,
@@ -133,8 +136,8 @@ def _summary_row(results: Results, scheme: str) -> SummaryRow:
 def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, column: str) -> str:
     """What the seeds of a scheme had spent when they reached the target, as a mean over those that did, as a cell.
 
-    If no seed reached it, what was spent until the end, marked with >. `times_to_target`: float[S] seconds, each the
-    time of an evaluation; inf where the target was not reached.
+    If no seed reached it, what was spent until the end, marked with >. `times_to_target`: float[S] seconds of S seeds,
+    each the time of an evaluation, a row of the columns; inf where the target was not reached.
     """
     if not np.isfinite(times_to_target).any():
         return "> " + table_cells.three_digits_cell(float(np.mean([seed[column][-1] for seed in seeds])))

@@ -14,7 +14,7 @@ def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: li
     """The text of virtual seconds to the target, mean and spread over seeds that reached it, or why there are none.
 
     Args:
-      times: float[S] seconds, one a seed; inf where the target was not reached.
+      times: float[S] seconds, one for each of S seeds; inf where the target was not reached.
       end_times: float[S] seconds, when each run ended.
       is_stalled: for each seed, whether the run came to a halt.
     """
@@ -49,7 +49,7 @@ def staleness_cell(mean: list[float] | np.ndarray, largest: list[float] | np.nda
 
 
 def three_digits_cell(value: float) -> str:
-    """A number with three digits and a suffix for thousands, millions, billions."""
+    """A number with three digits and a suffix for thousands, millions, billions (G) or trillions."""
     for suffix in ("", " k", " M", " G"):
         rounds_to_three_digits = value < 999.5
         if rounds_to_three_digits:

@@ -34,7 +34,7 @@ def target(metric: str, value: float, known_metrics: Iterable[str], *, higher_is
       ValueError: if the task has no such metric, or the metric cannot have this value.
     """
     _validate.choice("metric", metric, known_metrics)
-    is_share = "accuracy" in metric
+    is_share = "accuracy" in metric  # from 0 to 1
     lowest_possible = -math.inf if higher_is_better and not is_share else 0.0  # a loss is >= 0
     highest_possible = 1.0 if is_share else math.inf
     if not lowest_possible <= value <= highest_possible:

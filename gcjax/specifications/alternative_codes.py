@@ -38,8 +38,8 @@ def adaptive_coded(
     Args:
       num_workers: W.
       num_stragglers: of each code, how many workers may be missing, if nothing else is said.
-      decodable: of each code, which progress can be decoded; if None, whatever all but so many workers have done, with
-        a load of one.
+      decodable: of each code, the load and which progress int[W], the chunks done, can be decoded; if None, whatever
+        all but so many workers have done, with a load of one.
     """
     check_num_workers(num_workers)
     codes = _codes_with_stragglers(num_workers, num_stragglers) if decodable is None else tuple(decodable)
@@ -93,5 +93,8 @@ class _Program(NamedTuple):
         return jnp.stack([code.is_decodable(state.pending_units) for code in self.codes])[state.code]
 
     def is_read_of_event(self, before: CodedRounds, after: CodedRounds, event: Event) -> jax.Array:
-        """bool[]: whether the worker reads the version that the event shows, and works by the code of the round."""
+        """bool[]: whether the worker reads the version that the event shows, and works by the code of the round.
+
+        The column of its contribution says which code that is: a schedule has W columns for each.
+        """
         return has_read(before, after, event) & (event.column // self.num_workers == before.code)

@@ -12,7 +12,7 @@ Fields that mean the same have the same name everywhere: `clock` the units that 
 commits so far, `read` the version read last, `pending_units` the units that are not in a commit yet, `busy` whether a
 worker is between reading and pushing.
 
-Letters: W workers, D entries of a state.
+Letters: W workers, C components, D entries of a state, n states.
 """
 
 import math
@@ -95,7 +95,7 @@ class Role(NamedTuple):
         """The role of workers, each of which may change its entry of the arrays `own`, and all of `shared`."""
 
         def frame(worker: Numbers) -> State:
-            """Of the arrays in `own` the worker's entry, of those in `shared` every entry, of all others none."""
+            """True for the worker's entry of the arrays in `own`, all of those in `shared`; False for all others."""
             may_change = {**dict.fromkeys(own, is_own_entry(num_workers, worker)), **dict.fromkeys(shared, True)}
             return state_type(**{name: may_change.get(name, False) for name in state_type._fields})
 
@@ -204,7 +204,7 @@ class Specification(NamedTuple):
         return "server" if self.num_servers == 1 else f"server {component - self.num_workers}"
 
     def roles(self) -> list[tuple[Role, range]]:
-        """The roles, and the components that have each."""
+        """The roles: of workers, and of servers if there are any; with the numbers of the components that have each."""
         workers = [(self.worker, range(self.num_workers))]
         if self.server is None:
             return workers
@@ -249,7 +249,7 @@ class Layout(NamedTuple):
 
 
 def layout(specification: Specification) -> Layout:
-    """How the states of a specification are written down.
+    """How the states of a specification are written down: as rows of their D entries, and as one number each.
 
     Raises:
       ValueError: if there are more states than can be numbered.
@@ -261,7 +261,7 @@ def layout(specification: Specification) -> Layout:
     entry_sizes = np.concatenate(sizes_of_arrays)  # int64[D]: the values that each entry of a state can have
     num_keys = math.prod(entry_sizes.tolist())
     if num_keys > MAX_KEYS:
-        num_digits = sum(math.log10(size) for size in entry_sizes.tolist())
+        num_digits = sum(math.log10(size) for size in entry_sizes.tolist())  # about in proportion to the workers
         max_workers = int(math.log10(MAX_KEYS) / num_digits * specification.num_workers)
         raise ValueError(
             f"the states of {specification.name} must have numbers below 2^62; {entry_sizes.size} entries with up to "

@@ -41,6 +41,7 @@ def ssp(num_workers: int = 3, *, staleness: int = 2) -> Specification:
       staleness: s.
     """
     specification = bounded_staleness("ssp", num_workers, program_staleness=staleness, promised_staleness=staleness)
+    # `members`: what is promised if only some of the workers take part.
     return specification._replace(members=partial(_bounded_with_members, num_workers, staleness))
 
 
@@ -54,24 +55,29 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
       num_workers: W.
       staleness: s of the guarantee; the program is that of BSP.
     """
+    # A commit is one unit of everybody, so there are as many as the slowest has units.
     specification = bounded_staleness(
         "bsp", num_workers, program_staleness=0, promised_staleness=staleness, num_commits_of=jnp.min
     )
-    num_local_steps = 1
+    num_local_steps = 1  # BSP is local SGD with one step a round, always one (`dynamic` False)
     return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps, False))
 
 
 def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
-    """What actions say of events by which a worker's clock grows by one: it may begin, and reads the newest version.
+    """Arguments of an `Action` by which a worker's clock, the units it has pushed, grows by one: how events show it.
 
-    While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
+    The arrival of a unit (UNIT) stands for it. It must be allowed when the unit begins (BEGIN), with the newest
+    version: while it is under way the others only come closer, so what was allowed then is so when it arrives.
 
     Args:
       num_commits_of: `clock int[W] -> int[]`, the commits so far, which is the newest version.
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether a step is the event's unit, begun with the newest version from before it."""
+        """bool[]: whether a step is the event's unit, the next one of its worker, begun with the newest version.
+
+        `clock int[W]` counts the units that each worker has pushed, so that the next one has this number.
+        """
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
         return pushes & (event.version == num_commits_of(before.clock))
@@ -86,13 +92,24 @@ def pushing_workers(
     *,
     num_commits_of: NumCommits,
 ) -> Role:
-    """Workers whose only action is the move `push`, which makes their clock grow by one; see `push_event_arguments`."""
+    """The role of workers with one action, `push`: their entry of `clock int[W]`, the units pushed, grows by one.
+
+    Args:
+      num_workers: W.
+      push: `(state, worker) -> (after, bool[])`, the second one whether the worker may.
+      guarantee: `(before, after, worker) -> bool[]`, whether a step of a worker, which changes no other entry, is one
+        that it promises.
+      num_commits_of: `clock int[W] -> int[]`, the commits so far: the version that whoever begins a unit reads.
+    """
     action = Action("push", push, **push_event_arguments(num_commits_of=num_commits_of))
     return Role.of_workers(Clocks, num_workers, ("clock",), (action,), guarantee)
 
 
 def replay_clocks(state: Any, events: Event, rows: np.ndarray) -> Any:
-    """The states before the events `rows`, as arrays [rows, ...]: clocks count the UNIT events, other fields stay."""
+    """The states before the events `rows`, as arrays [rows, ...], if `state` is that before the first event of all.
+
+    `clock int[W]` counts the UNIT events of each worker; other fields stay.
+    """
     clock = state.clock + num_before(rows, np.flatnonzero(events.kind == KINDS.index(UNIT)), events, state.clock.size)
     constant_fields = {name: np.broadcast_to(x, (rows.size, *np.shape(x))) for name, x in state._asdict().items()}
     return type(state)(**{**constant_fields, "clock": clock})
@@ -103,14 +120,18 @@ def num_before(rows: np.ndarray, counted_rows: np.ndarray, events: Event, num_wo
 
     Both are ascending indices into `events`; `next_of` gives for each counted event the first of `rows` after it.
     """
+    # Counts of each row and worker are at row * W + worker; behind the last row is one for events after all rows.
     flat_index = next_of(rows, counted_rows) * num_workers + events.worker[counted_rows]
     num_between = np.bincount(flat_index, minlength=(rows.size + 1) * num_workers).reshape(-1, num_workers)
     return np.cumsum(num_between[:-1], axis=0, dtype=np.int32)
 
 
 def next_of(rows: np.ndarray, event_rows: np.ndarray) -> np.ndarray:
-    """int[event_rows]: the number of the first of `rows` that comes after each event; both are in their order."""
-    num_events_before = np.searchsorted(event_rows, rows)
+    """int[event_rows]: the position in `rows` of the first that comes after each event, `rows.size` if none does.
+
+    Both are ascending indices of events; a row does not come after an event of the same index.
+    """
+    num_events_before = np.searchsorted(event_rows, rows)  # [rows]
     return np.repeat(np.arange(rows.size + 1), np.diff(num_events_before, prepend=0, append=event_rows.size))
 
 
@@ -146,7 +167,10 @@ def bounded_staleness(
         return (after.clock[worker] == clock + 1) & (clock <= before.clock.min() + promised_staleness)
 
     def rely(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
-        """bool[]: whether at most one other worker pushes one unit, and ends within the promised staleness + 1."""
+        """bool[]: whether at most one other worker pushes one unit, and ends within the promised staleness + 1.
+
+        That is counted from the slowest; who is further ahead already may stay so.
+        """
         increments = after.clock - before.clock
         at_most_one_other = (increments[worker] == 0) & (increments >= 0).all() & (increments.sum() <= 1)
         max_clock = jnp.maximum(before.clock.max(), before.clock.min() + promised_staleness + 1)
@@ -175,7 +199,7 @@ class MemberClocks(NamedTuple):
     """Clocks where workers leave and join, so that they are no longer the numbers of pushes.
 
     Attributes:
-      clock: int[W]; who joins is as slow as the slowest.
+      clock: int[W]; who joins gets that of the slowest, if its own is not above it.
       pushed: int[W], the units that each worker has pushed.
       version: int[], the commits so far, one for each push.
     """
@@ -186,7 +210,10 @@ class MemberClocks(NamedTuple):
 
 
 def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) -> Specification:
-    """SSP if the workers `alive bool[W]` take part: nobody is more than s + 1 units ahead of anybody of them."""
+    """SSP if the workers `alive bool[W]` take part: nobody is more than s + 1 units ahead of anybody of them.
+
+    Runs are held against it, in whose states numbers grow beyond `sizes`.
+    """
 
     def slowest_of_alive(clock: jax.Array) -> jax.Array:
         """int[]: the least clock of those who take part; of nobody, a large number."""
@@ -203,12 +230,18 @@ def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) ->
         return has_pushed & (before.clock[worker] <= slowest_of_alive(before.clock) + staleness)
 
     def matches(before: MemberClocks, after: MemberClocks, event: Event) -> jax.Array:
-        """bool[]: whether a step is the event's unit, begun with the newest version from before the step."""
+        """bool[]: whether a step is the event's unit, begun with the newest version from before the step.
+
+        `pushed int[W]` are the units of each so far, so that its next one has this number; each makes a version.
+        """
         pushes = (event.unit == before.pushed[event.worker]) & (after.version == before.version + 1)
         return pushes & (event.version == before.version)
 
     def state_after_join(state: MemberClocks, worker: jax.Array) -> MemberClocks:
-        """The state in which the worker is as slow as the slowest; as fast as the fastest, if nobody takes part."""
+        """The state in which the worker is not behind the slowest; not behind the fastest of all, if nobody takes part.
+
+        So its joining holds nobody up. Its clock stays if it is above that.
+        """
         least_clock = jnp.where(jnp.any(alive), slowest_of_alive(state.clock), state.clock.max())
         return state._replace(clock=state.clock.at[worker].max(least_clock))
 
@@ -252,12 +285,18 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         return state._replace(clock=state.clock.at[worker].add(1)), is_new_enough
 
     def refresh(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
-        """The state in which the worker has seen all up to the slowest's clock, and whether that is new to it."""
+        """The state in which the worker has seen all up to the slowest's clock, and whether that is new to it.
+
+        `seen_clock int[W]`: up to which clock each has seen everybody's units.
+        """
         slowest = state.clock.min()
         return state._replace(seen_clock=state.seen_clock.at[worker].set(slowest)), state.seen_clock[worker] < slowest
 
     def guarantee(before: Cached, after: Cached, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes a unit, or reads what is new to it, at most up to the slowest's clock."""
+        """bool[]: whether the worker pushes a unit, or reads what is new to it, at most up to the slowest's clock.
+
+        It may push if it has seen (`seen_clock int[W]`) everybody's units up to s before its own clock.
+        """
         clock_before, clock_after = before.clock[worker], after.clock[worker]
         seen_before, seen_after = before.seen_clock[worker], after.seen_clock[worker]
         may_push = (clock_before <= seen_before + staleness) & (seen_after == seen_before)
@@ -265,7 +304,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         return ((clock_after == clock_before + 1) & may_push) | reads
 
     def invariant(state: Cached) -> jax.Array:
-        """bool[]: whether reads are at most s + 1 units old, and none is newer than the slowest."""
+        """bool[]: whether what workers have seen is at most s + 1 units old, and none of it newer than the slowest."""
         is_new_enough = state.clock - state.seen_clock <= staleness + 1
         return (is_new_enough & (state.seen_clock <= state.clock.min())).all()
 
@@ -278,6 +317,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         f"ssp_cached({num_workers} workers, staleness {staleness})",
         num_workers,
         initial=Cached(clock=zeros(num_workers), seen_clock=zeros(num_workers)),
+        # Of canonical states: the slowest clock is s + 1 at most, so nobody has seen more, and clocks go up to 2 s + 2.
         sizes=Cached(clock=np.full(num_workers, 2 * staleness + 3), seen_clock=np.full(num_workers, staleness + 2)),
         worker=Role.of_workers(
             Cached, num_workers, Cached._fields, (Action("push", push), Action("read", refresh)), guarantee

@@ -37,8 +37,12 @@ def coded(
     Args:
       num_workers: W.
       num_stragglers: how many workers may be missing, if nothing else is said.
-      decodable: which progress can be decoded, as a function, or as a table bool[K+1, ..., K+1] with one axis a worker;
-        if None, whatever all but so many workers have done, with a load of one.
+      decodable: the load, and which progress int[W], the chunks done, can be decoded; or this as a table
+        bool[K+1, ..., K+1] with one axis a worker and K chunks each; if None, whatever all but so many workers have
+        done, with a load of one.
+
+    Raises:
+      ValueError: if the table has other axes.
     """
     check_num_workers(num_workers)
     if decodable is None:
@@ -74,8 +78,11 @@ def coded_reduce(
       num_workers: W = n + n^2 + ... + n^layers, numbered layer by layer, those below one node next to each other.
       num_layers: of the tree.
       num_stragglers: how many of the n below each node may be missing, if nothing else is said.
-      decodable: which progress can be decoded; if None, whatever all but so many below each node have done, with a load
-        of one.
+      decodable: the load, which is the chunks of a worker, and which progress int[W], the chunks done, can be decoded;
+        if None, whatever all but so many below each node have done, with a load of one.
+
+    Raises:
+      ValueError: if there is no such tree of W workers, and `decodable` is None.
     """
     check_num_workers(num_workers)
     decodable_sets = _decodable_up_a_tree(num_workers, num_layers, num_stragglers) if decodable is None else decodable
@@ -104,12 +111,15 @@ def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int)
     _validate.integer("num_stragglers", num_stragglers, maximum=layer_sizes[0] - 1)
 
     def is_decodable(progress: jax.Array) -> jax.Array:
-        """bool[]: whether enough send to the server; `progress int[W]` are chunks done, layer by layer of the tree."""
-        layer_ends, num_children = np.cumsum(layer_sizes), layer_sizes[0]
+        """bool[]: whether enough send to the server; `progress int[W]` are chunks done, layer by layer of the tree.
+
+        `layer_sizes` are its workers n, n^2, ..., from below the server on.
+        """
+        layer_ends, num_children = np.cumsum(layer_sizes), layer_sizes[0]  # n below each node
         # Leaves send when done, others if they are done and enough of their children send: layers from below.
         sends = progress[layer_ends[-1] - layer_sizes[-1] :] > 0
         for size, end in zip(layer_sizes[-2::-1], layer_ends[-2::-1], strict=True):
-            num_sending = sends.reshape(size, num_children).sum(axis=1, dtype=jnp.int32)
+            num_sending = sends.reshape(size, num_children).sum(axis=1, dtype=jnp.int32)  # of each node's children
             sends = (progress[end - size : end] > 0) & (num_sending >= num_children - num_stragglers)
         return sends.sum(dtype=jnp.int32) >= num_children - num_stragglers
 
@@ -117,7 +127,11 @@ def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int)
 
 
 def _decodable_of_table(table: np.ndarray, num_workers: int) -> Decodable:
-    """What a table bool[K+1, ..., K+1] allows to decode: its entry at the chunks of each worker."""
+    """What a table bool[K+1, ..., K+1] allows to decode: its entry at the chunks, 0 to K, of each worker.
+
+    Raises:
+      ValueError: if it has not one axis a worker, all of one length.
+    """
     if table.ndim != num_workers or len(set(table.shape)) != 1 or table.shape[0] < 2:
         raise ValueError(
             f"decodable must have one axis a worker, each of length load + 1; got shape {table.shape} for "

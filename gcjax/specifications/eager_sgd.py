@@ -67,6 +67,7 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
         f"eager_sgd({num_workers} workers, {collective})",
         num_workers,
         initial=Eager(np.int32(0), read=zero - 1, busy=zero, pending_units=zero, is_ahead=zero),
+        # Values of canonical states: the version is 1, all else 0 or 1, gradients of a worker too.
         sizes=Eager(version=2, read=two_values, busy=two_values, pending_units=two_values, is_ahead=two_values),
         worker=Role.of_workers(Eager, num_workers, Eager._fields[1:], actions, program.worker_rule),
         claim="a commit takes all gradients that have come, when a worker has made one more than there are commits",
@@ -104,7 +105,7 @@ class _Program(NamedTuple):
     is_solo: bool
 
     def may_push(self, state: Eager, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker has begun, and no commit has to come first."""
+        """bool[]: whether the worker has begun, and no commit has to come first, as with "solo" if anybody is ahead."""
         return (state.busy[worker] == 1) & (~np.bool_(self.is_solo) | (state.is_ahead == 0).all())
 
     def begin(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
@@ -113,7 +114,7 @@ class _Program(NamedTuple):
         return after, (state.busy[worker] == 0) & (state.is_ahead[worker] == 0)
 
     def push_ahead(self, state: Eager, worker: jax.Array) -> tuple[Eager, jax.Array]:
-        """The state in which the worker has pushed a gradient more than there are commits."""
+        """The state in which the worker has pushed a gradient more than there are commits, and whether it may."""
         after, may_push = self.push_late(state, worker)
         return after._replace(is_ahead=state.is_ahead.at[worker].set(1)), may_push
 
@@ -146,7 +147,10 @@ class _Program(NamedTuple):
         return is_commit(before, after) & (after.is_ahead == 0).all() & (before.is_ahead.sum() > 0)
 
     def invariant(self, state: Eager) -> jax.Array:
-        """bool[]: whether who is ahead (has made more than there are commits) waits; with solo one at most is."""
+        """bool[]: whether who is ahead (has made more than there are commits) waits; with solo one at most is.
+
+        It waits if it is not `busy`, and has a gradient in no commit yet. No version is read that is not there.
+        """
         is_worker_ahead = state.is_ahead == 1
         waits = ~is_worker_ahead | ((state.busy == 0) & (state.pending_units > 0))
         return (
@@ -154,7 +158,10 @@ class _Program(NamedTuple):
         )
 
     def step_property(self, before: Eager, after: Eager, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes all gradients, one of them ahead, and who begins reads the newest version."""
+        """bool[]: whether a commit takes all gradients, one of them ahead, and who begins reads the newest version.
+
+        A step that makes no version is no commit; `busy` is 1 from begin to push.
+        """
         is_commit = after.version > before.version
         takes_all = (before.pending_units > 0).any() & (before.is_ahead > 0).any() & (after.pending_units == 0).all()
         begins = after.busy > before.busy

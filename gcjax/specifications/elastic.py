@@ -58,7 +58,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
         initial=Exchanges(np.int32(0), zero, zero, zero, zero),
-        sizes=Exchanges(
+        sizes=Exchanges(  # values of canonical states: version 1, read 1, or 0 where a push is too stale
             version=2,
             pending_units=zero + steps + 1,
             read=two_values,
@@ -97,7 +97,10 @@ class _Exchange(NamedTuple):
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker takes one step, at most H between two exchanges, none in an exchange."""
+        """bool[]: whether the worker takes one step, at most H between two exchanges, none in an exchange.
+
+        `pending_units int[W]` are the steps of each since its last push; in an exchange `num_open_exchanges` is 1.
+        """
         pending_units = before.pending_units[worker]
         return (
             (after.pending_units[worker] == pending_units + 1)
@@ -132,7 +135,7 @@ class _Exchange(NamedTuple):
 
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after an exchange ends, by the push of server W + w for worker w; whether one is under way."""
-        worker = server - self.num_workers
+        worker = server - self.num_workers  # negative if this is computed of a worker, which is not used
         version = state.version + 1
         pushes_of_others = state.pushes_of_others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32)
         after = state._replace(
@@ -147,7 +150,7 @@ class _Exchange(NamedTuple):
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
         """The state after the begin of an exchange, the read of server W + w for worker w, and whether it may begin.
 
-        It may when the worker has done H steps.
+        It may when the worker has done H steps since its last push. `num_open_exchanges` is 1 from read to push.
         """
         worker = server - self.num_workers
         after = state._replace(

@@ -71,7 +71,8 @@ def min_states(stepper: Stepper) -> LowerBound:
         return _NOTHING_KNOWN
     canonical = _canonical_rows(stepper)
     initial_row = canonical(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
-    # A worker's state is what its own entries have in a state of all; its moves go from one to another.
+    # A worker's state is what its own entries have in a state of all; its moves go from one to another. Those of the
+    # last worker are found here, and tried with all of them below.
     worker_states, worker_moves = _worker_states(stepper, initial_row, own_entries[-1], canonical)
     state_numbers = np.random.default_rng(0).integers(len(worker_states), size=(NUM_SAMPLES, spec.num_workers))
     # Random states: a random one of its states for each worker.
@@ -126,6 +127,7 @@ def _worker_states(
         is_own = moves.component == last_worker
         for after, action in zip(moves.after[is_own], moves.action[is_own], strict=True):
             canonical_after = canonical(after[None])[0]
+            # A move that changes what is of others, or how it is counted in canonical states, is left out.
             others_before = initial_row[other_entries]
             others_after = after[other_entries], canonical_after[other_entries]
             if any((entries_after != others_before).any() for entries_after in others_after):

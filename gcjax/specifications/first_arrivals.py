@@ -75,7 +75,11 @@ def _specification_with_cancelling(
 def _cancelling_with_members(
     name: str, num_workers: int, num_contributions: int, one_push_per_worker: bool, alive: Any
 ) -> Specification:
-    """Commits of K pushes that cut off all other units, if the workers `alive bool[W]` take part."""
+    """Commits of K pushes that cut off all other units, if the workers `alive bool[W]` take part.
+
+    With one push per worker a commit takes fewer once all who take part have pushed. `pending_units int[W]` are the
+    pushes of each in this round.
+    """
     contents = (
         f"one gradient each of {num_contributions} workers"
         if one_push_per_worker

@@ -227,7 +227,10 @@ class _Program(NamedTuple):
     alive: Any = None
 
     def may_commit(self, state: Arrivals) -> jax.Array:
-        """bool[]: whether there are as many pushes as a commit takes."""
+        """bool[]: whether there are as many whole pushes as a commit takes, K.
+
+        Of K different workers it takes fewer, once all who take part (`alive bool[W]`) have pushed.
+        """
         has_k_pushes = (state.pending_units // self.units_per_push).sum() == self.num_contributions
         return has_k_pushes | (self.one_push_per_worker & all_have_pushed(state, self.alive))
 
@@ -247,7 +250,10 @@ class _Program(NamedTuple):
         return self.max_pending_units + 1
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
+        """The state in which the worker computes on the newest version, and whether it may begin: it is idle.
+
+        Then all units of its last push have arrived (`remaining_units` 0). Its `pending_units` are in no commit yet.
+        """
         remaining_units = state.remaining_units.at[worker].set(self.units_per_push)
         after = state._replace(read=state.read.at[worker].set(state.version), remaining_units=remaining_units)
         # With one push per worker, who has pushed waits for the commit.
@@ -255,7 +261,10 @@ class _Program(NamedTuple):
         return after, (state.remaining_units[worker] == 0) & ~waits_for_commit
 
     def add_unit(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state in which one unit more of the worker's push has arrived, and whether the commit has room for it."""
+        """The state in which one unit more of the worker's push has arrived, and whether the commit has room for it.
+
+        `remaining_units int[W]` have not arrived, `pending_units` have, and are in no commit yet.
+        """
         after = state._replace(
             remaining_units=state.remaining_units.at[worker].add(-1),
             pending_units=state.pending_units.at[worker].add(1),
@@ -299,7 +308,11 @@ class _Program(NamedTuple):
         return is_commit(before, after) & self.may_commit(before)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes K pushes; with one per worker, too, whether who begins reads a newer one."""
+        """bool[]: whether a commit takes K pushes; with one per worker, too, whether who begins reads a newer version.
+
+        Who begins has more `remaining_units`, those of its push that have not arrived. Steps without a new version are
+        no commits.
+        """
         is_complete = self.may_commit(before) & (before.pending_units <= self.max_pending_units).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.remaining_units > before.remaining_units
@@ -319,7 +332,10 @@ class _QuorumProgram(_Program):
     __slots__ = ()
 
     def may_commit(self, state: Arrivals) -> jax.Array:
-        """bool[]: whether K workers have pushed, or all of `alive bool[W]`, and no push has arrived in part only."""
+        """bool[]: whether K workers have pushed, or all of `alive bool[W]`, and no push has arrived in part only.
+
+        `pending_units int[W]` are those in no commit yet.
+        """
         has_pushed = state.pending_units >= self.units_per_push
         all_alive_have_pushed = (has_pushed | ~self.alive).all() & has_pushed.any()
         has_quorum = (has_pushed.sum() >= self.num_contributions) | all_alive_have_pushed

@@ -42,7 +42,7 @@ class Grouping(NamedTuple):
 
     @property
     def loads(self) -> np.ndarray:
-        """int32[W]: the units of each worker before a push: all of them, or with a code at most."""
+        """int32[W]: the units of each worker in a push: `num_local_steps`, or up to the load of its group's code."""
         loads = np.full(self.levels.shape[1], self.num_local_steps, np.int32)
         for workers, decodable in self.codes:
             loads[list(workers)] = decodable.load
@@ -84,7 +84,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
         name,
         num_workers,
         initial=Groups(zero, grouping.levels[0].astype(np.int32), *(zero_per_worker,) * 4, level=zero),
-        sizes=Groups(
+        sizes=Groups(  # of canonical states: version 1, reads 1, or 0 where a push is too stale, no pushes of others
             version=2,
             group=zero_per_worker + num_workers,
             pending_units=zero_per_worker + grouping.loads + 1,
@@ -120,7 +120,7 @@ class _Program(NamedTuple):
     def is_complete(self, pending_units: jax.Array) -> jax.Array:
         """bool[W]: whether each has done what a push takes of it; with codes whether its group's can be decoded.
 
-        A push sends what a group has done since its read, and makes a version, alone.
+        A push sends what a group has done since its read, `pending_units int[W]`, and makes a version, alone.
         """
         steps = self.grouping.num_local_steps
         if not self.grouping.codes:
@@ -135,6 +135,8 @@ class _Program(NamedTuple):
         """The state with one unit more of the worker, and whether it may do it.
 
         It may between its group's read and push, if nobody of its group has done less; a code asks for no order.
+        `pending_units int[W]` are those since the read; `num_unread_pushes`, at a group's lowest worker, is 1 from push
+        to read.
         """
         is_member = state.group == state.group[worker]
         min_pending_units = jnp.min(jnp.where(is_member, state.pending_units, state.pending_units[worker]))
@@ -147,6 +149,7 @@ class _Program(NamedTuple):
         """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read.
 
         `group int[W]` is the lowest worker of each one's group; `num_unread_pushes` is 1 there from push to read.
+        `pending_units int[W]` are each one's since the read. With codes nobody waits for who is behind.
         """
         pending_units = before.pending_units[worker]
         is_behind = (before.group == before.group[worker]) & (before.pending_units < pending_units)
@@ -182,9 +185,8 @@ class _Program(NamedTuple):
         """
         is_member = before.group == before.group[event.worker]
         same_size = jnp.sum(jnp.where(is_member, before.pending_units, 0)) == event.size
-        is_lowest = (event.worker == before.group[event.worker]) | bool(
-            self.grouping.codes
-        )  # who may have done nothing
+        # With codes the lowest of the group may have done nothing, and is not in the commit then.
+        is_lowest = (event.worker == before.group[event.worker]) | bool(self.grouping.codes)
         return (after.version == event.commit + 1) & same_size & is_lowest
 
     def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
@@ -209,7 +211,9 @@ class _Program(NamedTuple):
 
         `pushes_of_others int[W]` counts, at each group's lowest worker, what other groups have pushed since its read.
         """
-        lowest_member = server - self.num_workers  # the entry of the group's lowest worker is that of the group
+        # The entry of the group's lowest worker is that of the group. Of a worker instead of a server the number is
+        # negative, and it has no members, so that nothing may be pushed.
+        lowest_member = server - self.num_workers
         is_member, is_entry_of_group = self.members(state, server), is_own_entry(self.num_workers, lowest_member)
         has_enough = (
             self.is_complete(state.pending_units)
@@ -240,7 +244,8 @@ class _Program(NamedTuple):
     def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
         """The state in which the group has read, split as at this level, and whether it has pushed before.
 
-        `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then.
+        `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then. One
+        beyond the last row counts as that; `num_unread_pushes` is 1 from push to read.
         """
         is_member = self.members(state, server)
         group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
@@ -256,7 +261,7 @@ class _Program(NamedTuple):
         return after, group_exists & (state.num_unread_pushes[lowest_member] == 1)
 
     def _read_and_stay_together(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The state after the read of a group that is not split yet, and whether it may read."""
+        """The state after a read with which a group stays whole that would be split, and whether that may be."""
         after, enabled = self.read(state, server)
         return after._replace(group=state.group), enabled & (after.group != state.group).any()
 
@@ -318,13 +323,15 @@ class _Program(NamedTuple):
         group_number_is_of_member = (state.group[state.group] == state.group).all()
         if self.grouping.codes:
             return (state.pending_units <= jnp.asarray(self.grouping.loads)).all() & group_number_is_of_member
+        # At the lowest worker of each group.
         max_of_group = jnp.zeros_like(state.pending_units).at[state.group].max(state.pending_units)
         return (max_of_group[state.group] - state.pending_units <= 1).all() & group_number_is_of_member
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes.
 
-        Those since its read, kept at the lowest member; a step that makes no version is no push, and passes.
+        Those since its group's read are `pushes_of_others`, kept at the lowest member. A step that makes no version is
+        no push, and passes.
         """
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
         staleness = before.version - before.read[lowest_member]
@@ -333,7 +340,10 @@ class _Program(NamedTuple):
         return (after.version == before.version) | (has_bounded_staleness & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
-        """The state with version 1, no pushes of others, and reads 1 less the staleness beyond pushes of others."""
+        """The state with version 1, no pushes of others, and reads 1 less the staleness beyond pushes of others.
+
+        Where a push may have any number of units, those above `num_local_steps` are not counted.
+        """
         staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.pushes_of_others, 0)
         pending_units = (
             state.pending_units

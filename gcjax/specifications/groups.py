@@ -77,6 +77,9 @@ def grouped(
       groups: how many, neighbours together; or the workers of each.
       num_local_steps: H, the rounds between two pushes.
       decodable: of each group, which progress of its workers its code can decode; none without codes.
+
+    Raises:
+      ValueError: if not every worker is in one group, or groups with codes are too many, too few, or of several rounds.
     """
     check_num_workers(num_workers)
     if isinstance(groups, int):
@@ -109,10 +112,11 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
       order: of the workers; neighbours stay together longest. By their numbers if None.
     """
     check_num_workers(num_workers)
+    # One group of all, two, four, ..., and at last one for each worker.
     num_groups_of_level = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
     workers = range(num_workers) if order is None else order
     groups_of_level = [contiguous_groups(workers, num_groups) for num_groups in num_groups_of_level]
-    levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])
+    levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])  # int[levels, W]
     grouping = Grouping(levels, num_local_steps=1)
     return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
 
@@ -130,12 +134,13 @@ def _single_workers(
     specification = groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
     def state_after_join(state: Groups, worker: jax.Array) -> Groups:
-        """The state in which the worker must read before it does a unit."""
+        """The state in which the worker must read before it does a unit; what it had done and not pushed is lost."""
         return state._replace(
             num_unread_pushes=state.num_unread_pushes.at[worker].set(1),
             pending_units=state.pending_units.at[worker].set(0),
         )
 
+    # Nobody waits for anybody, so it is the same whoever takes part.
     return specification._replace(members=lambda alive: specification._replace(state_after_join=state_after_join))
 
 
@@ -146,7 +151,7 @@ def contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]
 
 
 def _lowest_member_of_group(num_workers: int, groups: list[list[int]]) -> np.ndarray:
-    """int[W]: the lowest worker of each worker's group, by which the group is known."""
+    """int[W]: the lowest worker of each worker's group, by which it is known; `ValueError` unless each is in one."""
     if sorted(worker for group in groups for worker in group) != list(range(num_workers)):
         raise ValueError(f"groups must have each of the {num_workers} workers once; got {groups}.")
     lowest_member = np.zeros(num_workers, np.int32)

@@ -87,6 +87,7 @@ def halos(
         initial=GroupVersions(
             np.int32(0), zero_per_group, zero_per_group, read=zero - 1, remaining_units=zero, pending_units=zero
         ),
+        # Values of canonical states: versions are 2, 1 and 0, the last one, the one before, and older ones of a group.
         sizes=GroupVersions(
             version=3, made_version=zero_per_group + 3, merged_version=zero_per_group + 3, read=zero + 3,
             remaining_units=zero + program.remaining_units_at_begin + 1,
@@ -148,17 +149,20 @@ class _Program(NamedTuple):
         return jnp.asarray(self.group_of_worker) == group
 
     def own_entries(self, worker: Any) -> GroupVersions:
-        """What a worker may change: its own entries, and what is known of its group."""
+        """What a worker may change (True): its own entries, and what its group is known to have merged."""
         is_own = is_own_entry(len(self.group_of_worker), worker)
         is_own_group = is_own_entry(self.num_groups, self.group_of(worker))
         return GroupVersions(False, False, is_own_group, is_own, is_own, is_own)
 
     def is_idle(self, remaining_units: jax.Array) -> jax.Array:
-        """bool[]: whether a worker's last push has arrived."""
+        """bool[]: whether a worker's last push has arrived; of one with any number of units the first one is enough."""
         return remaining_units <= (1 if self.any_num_steps else 0)
 
     def begin(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """The state in which the worker goes on from what its group has merged, and whether it may: it is idle."""
+        """The state in which the worker goes on from what its group has merged, and whether it may: it is idle.
+
+        All of its last push has arrived, `remaining_units`; those of its new one then have not.
+        """
         after = state._replace(
             read=state.read.at[worker].set(state.merged_version[self.group_of(worker)]),
             remaining_units=state.remaining_units.at[worker].set(self.remaining_units_at_begin),
@@ -166,7 +170,10 @@ class _Program(NamedTuple):
         return after, self.is_idle(state.remaining_units[worker])
 
     def begin_with_answer(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """As `begin`, where the group now merges `made_version`, the answer to its last commit; it must be new."""
+        """As `begin`, where the group now merges `made_version`, the answer to its last commit; it must be new.
+
+        That is, not what the group has merged already, `merged_version int[G]`.
+        """
         group = self.group_of(worker)
         has_answer = state.made_version[group] > state.merged_version[group]
         state = state._replace(merged_version=state.merged_version.at[group].set(state.made_version[group]))
@@ -176,7 +183,8 @@ class _Program(NamedTuple):
     def unit(self, state: GroupVersions, worker: jax.Array) -> tuple[GroupVersions, jax.Array]:
         """The state in which one unit more of the worker has arrived, and whether there is one under way.
 
-        With a number of steps that may be any, `remaining_units` is 2 before a push's first unit, and 1 from then on.
+        `pending_units` have arrived and are in no commit yet. With `any_num_steps` (a push may have any number)
+        `remaining_units` are 2 before a push's first unit, and 1 from then on.
         """
         remaining_units = (
             jnp.ones_like(state.remaining_units[worker]) if self.any_num_steps else state.remaining_units[worker] - 1
@@ -191,7 +199,8 @@ class _Program(NamedTuple):
         """bool[]: whether the worker begins with what its group has, or a unit of its push arrives.
 
         Of a group: `made_version` by its last commit, `merged_version` what its members get, which may lag by one.
-        With a number of steps that may be any, `remaining_units` is 2 before a push's first unit, and 1 from then on.
+        Of a worker: `remaining_units` of its push under way; `pending_units` have arrived and are in no commit yet.
+        With `any_num_steps` (a push may have any number) `remaining_units` are 2 before its first unit, 1 from then on.
         """
         group = self.group_of(worker)
         remaining_before, remaining_after = before.remaining_units[worker], after.remaining_units[worker]
@@ -220,7 +229,7 @@ class _Program(NamedTuple):
         return begins | arrives
 
     def server_of_event(self, state: GroupVersions, event: Event) -> jax.Array:
-        """int[]: the server of the commit's group, as a component."""
+        """int[]: the server of the commit's group, as a component: servers are numbered behind the workers."""
         return len(self.group_of_worker) + self.group_of(event.worker)
 
     def commits_units_of_group(self, before: GroupVersions, after: GroupVersions, event: Event) -> jax.Array:
@@ -229,13 +238,19 @@ class _Program(NamedTuple):
         return (after.version == event.commit + 1) & (num_units == event.size)
 
     def may_commit(self, state: GroupVersions, group: jax.Array) -> jax.Array:
-        """bool[]: whether a group has K pushes or more, all of them whole."""
+        """bool[]: whether a group has K pushes or more that are in no commit yet, all of them whole.
+
+        Its workers' `pending_units` say so; where a push may have any number of units, K units are enough.
+        """
         pending_units = jnp.where(self.members(group), state.pending_units, 0)
         is_whole = self.any_num_steps | (pending_units % self.num_local_steps == 0).all()
         return is_whole & (pending_units.sum() >= self.min_units_of_commit)
 
     def commit(self, state: GroupVersions, server: jax.Array) -> tuple[GroupVersions, jax.Array]:
-        """The state after a commit of all that the server's group has pushed, and whether there may be one."""
+        """The state after a commit of all that the server's group has pushed, and whether there may be one.
+
+        Then the group has merged the version that its commit before has made, `made_version int[G]`.
+        """
         group = server - len(self.group_of_worker)
         version = state.version + 1
         after = state._replace(
@@ -268,7 +283,7 @@ class _Program(NamedTuple):
         )
 
     def invariant(self, state: GroupVersions) -> jax.Array:
-        """bool[]: whether nobody has read what its group has not merged, and no group merged what is not made."""
+        """bool[]: whether nobody has read what its group has not merged, and no group merged what it has not made."""
         read_is_merged = state.read <= state.merged_version[jnp.asarray(self.group_of_worker)]
         return (
             read_is_merged.all()
@@ -280,11 +295,11 @@ class _Program(NamedTuple):
         """bool[]: whether a commit takes the units of K pushes, or more, all of one group, and no version goes back.
 
         That is neither the one that a worker has read, nor the one that a group has merged. A step that makes no
-        version is no commit.
+        version is no commit; what a commit takes is no longer among the `pending_units int[W]`.
         """
         is_commit, is_taken = after.version > before.version, after.pending_units < before.pending_units
         group = jnp.asarray(self.group_of_worker)
-        taken_group = group[jnp.argmax(is_taken)]
+        taken_group = group[jnp.argmax(is_taken)]  # that of the first worker of whom it takes something
         takes_one_group = (~is_taken | (group == taken_group)).all()
         num_taken_units = jnp.sum(jnp.where(is_taken, before.pending_units, 0))
         has_enough_units = num_taken_units >= self.min_units_of_commit
@@ -294,7 +309,8 @@ class _Program(NamedTuple):
     def canonicalise(self, state: GroupVersions) -> GroupVersions:
         """The state in which 2 stands for the version that a group has made last, 1 for the one that it had before.
 
-        0 stands for older ones, and many pushes of a worker for K.
+        0 stands for older ones, and more pending units of a worker than those of K pushes count as these; what there is
+        of a push that has not arrived whole is kept.
         """
         made_version = jnp.full_like(state.made_version, 2)
         merged_version = jnp.where(state.merged_version == state.made_version, 2, 1)

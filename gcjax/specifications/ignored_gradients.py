@@ -43,6 +43,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
         further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
     )
+    # No worker in particular is waited for, so it is the same whoever takes part.
     return specification._replace(members=lambda alive: specification)
 
 
@@ -65,7 +66,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
         f"ringmaster({num_workers} workers, R = {delay_threshold}{', cuts off' * cuts_off})",
         num_workers,
         initial=Arrivals(version=np.int32(0), read=zero, remaining_units=zero, pending_units=zero),
-        sizes=Arrivals(
+        sizes=Arrivals(  # values of canonical states: version R, and delays of reads from 0 to R
             version=delay_threshold + 1,
             read=zero + delay_threshold + 1,
             remaining_units=zero + 2,
@@ -79,6 +80,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
         step_property=program.step_property,
         canonicalise=program.canonicalise,
     )
+    # Nobody is waited for, so it is the same whoever takes part.
     return specification._replace(members=lambda alive: specification)
 
 
@@ -92,7 +94,11 @@ class _Program(NamedTuple):
         return state.version - state.read >= self.delay_threshold
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state in which the worker computes on the newest version; it may if idle, or if its delay is too long."""
+        """The state in which the worker computes on the newest version; it may if idle, or if its delay is too long.
+
+        `remaining_units` is 1 while it computes, `pending_units` until its push is in a commit. The delay is how many
+        commits there were since the version that it has read.
+        """
         after = state._replace(
             read=state.read.at[worker].set(state.version), remaining_units=state.remaining_units.at[worker].set(1)
         )
@@ -101,7 +107,10 @@ class _Program(NamedTuple):
         return after, is_idle | drops_gradient
 
     def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        """The state in which the worker's push waits for its commit, and whether it may push."""
+        """The state in which the worker's push waits for its commit (`pending_units`), and whether it may push.
+
+        It must compute (`remaining_units` 1) on a version that is new enough, and no other push may wait.
+        """
         after = state._replace(
             remaining_units=state.remaining_units.at[worker].set(0), pending_units=state.pending_units.at[worker].add(1)
         )
@@ -111,7 +120,8 @@ class _Program(NamedTuple):
     def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes what is new enough, or begins with the newest version.
 
-        `remaining_units` is 1 while it computes; beginning again drops its gradient, which must be too old for that.
+        `remaining_units` is 1 while it computes, `pending_units` are in no commit yet, one of all workers at most.
+        Beginning again drops a gradient, which must be too old for that.
         """
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         delay = before.version - before.read[worker]
@@ -139,7 +149,10 @@ class _Program(NamedTuple):
         return is_commit(before, after) & (before.pending_units.sum() == 1)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes delays (in commits) below R only, and nobody drops such a gradient."""
+        """bool[]: whether a commit takes delays (in commits) below R only, and nobody drops such a gradient.
+
+        Who computes (`remaining_units` 1) before and after, on another version, has dropped one.
+        """
         has_push, delay = before.pending_units > 0, before.version - before.read
         takes_new = ~has_push | (delay < self.delay_threshold)
         is_commit = after.version > before.version

@@ -64,6 +64,7 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
     initial_state = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
     specification = sequential_specification(name, initial_state, code)
+    # All other entries are 0 or 1; of its uncoded parts a worker does from 0 to window - 1.
     return specification._replace(sizes=specification.sizes._replace(uncoded_parts=np.full(shapes[2], window)))
 
 
@@ -94,7 +95,8 @@ class _Multiplex(NamedTuple):
         """`uncoded_parts int[jobs, W]` and `coded_shares int[jobs, burst, W]`, with the answers of this round.
 
         In one round a worker does a part of the job of each age: an uncoded one in the first window - 1 rounds, and
-        then an uncoded one that it still owes, or its share of a coded part. Row a is the job that began a rounds ago.
+        then an uncoded one that it still owes, or its share of a coded part: of part p in the round of age
+        window - 1 + p. Row a is the job that began a rounds ago.
         """
         age, coded_part = np.arange(self.jobs_in_flight)[:, None], np.arange(self.burst)
         num_uncoded_parts = self.window - 1
@@ -126,12 +128,16 @@ class _Multiplex(NamedTuple):
         uncoded_parts, coded_shares = self.parts_after_round(state)
         is_decodable = (uncoded_parts[-1] >= self.window - 1).all()
         if self.has_coded_parts:
+            # Shares of each coded part, over workers.
             is_decodable &= (coded_shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
         has_no_job_yet = state.num_rounds < self.jobs_in_flight - 1
         return has_no_job_yet | is_decodable
 
     def units_of_job(self, state: Multiplexed, job: jax.Array) -> jax.Array:
-        """int[]: the chunks done for the oldest job at the end of this round; negative for other jobs."""
+        """int[]: the chunks done for the oldest job, the last row, at the end of this round; negative for other jobs.
+
+        Jobs are numbered by the rounds in which they begin; a part is `task_size` chunks.
+        """
         uncoded_parts, coded_shares = self.parts_after_round(state)
         num_parts = uncoded_parts[-1].sum() + (coded_shares[-1].sum() if self.has_coded_parts else 0)
         return self.task_size * jnp.where(job == state.num_rounds - (self.jobs_in_flight - 1), num_parts, -1)

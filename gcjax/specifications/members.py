@@ -1,8 +1,8 @@
 """Workers that leave and join: a specification with the mask of those who take part in its state.
 
-A specification says by `members` what it is if some workers only take part: nobody waits for the others, and a worker
-that joins counts as slow as the slowest (`state_after_join`). Here this becomes one specification, in which leaving and
-joining are steps of the worker. Who has left takes no step.
+A specification says by `members` what it is if some workers only take part: nobody waits for the others; and by
+`state_after_join` what joining changes, for example that a clock is that of the slowest. Here this becomes one
+specification, in which leaving and joining are steps of the worker. Who has left takes no step.
 
 Letters: W workers.
 """
@@ -26,10 +26,11 @@ _WORKER_ROLE, _SERVER_ROLE = 0, 1
 def with_members(specification: Specification) -> Specification:
     """The specification for workers that leave and join; its first state has none yet.
 
-    Its states have one field more, `alive`: 1 for who takes part.
+    Its states have one field more, `alive`: 1 for who takes part. It is for runs to be held against, event by event,
+    and not for exploring: so `canonicalise`, `is_explored`, `rely`, `replay` are left out, and numbers outgrow `sizes`.
 
     Args:
-      specification: one with `members`.
+      specification: one with `members`: `alive bool[W] -> Specification`.
 
     Raises:
       ValueError: if it has none.
@@ -40,6 +41,7 @@ def with_members(specification: Specification) -> Specification:
             "Say Specification(..., members=...), or look at what does not depend on it: "
             "gcjax.protocols.check without memberships, for a run in which all stay."
         )
+    # First states, sizes and claims are the same whoever takes part. The mask is bool[W], all False.
     spec_of_nobody = specification.members(zeros(specification.num_workers) > 0)
     inner_state_type = type(spec_of_nobody.initial)
     with_alive = _WithAlive(specification, _state_type(inner_state_type.__name__, inner_state_type._fields))
@@ -47,13 +49,14 @@ def with_members(specification: Specification) -> Specification:
     leave = Action("leave", _leave, event=LEAVE, matches=_takes_part_no_longer_or_anew)
     join = Action("join", with_alive.join, event=JOIN, matches=_takes_part_no_longer_or_anew)
     server = spec_of_nobody.server
+    # By its number a role is looked up again in the specification of those who take part in a state.
     if server is not None:
         server = with_alive.role_with_members(server, _SERVER_ROLE, more_actions=())
     return Specification(
         specification.name,
         specification.num_workers,
         initial=with_alive.state_type(*spec_of_nobody.initial, alive=zero_per_worker),
-        sizes=with_alive.state_type(*spec_of_nobody.sizes, alive=zero_per_worker + 2),
+        sizes=with_alive.state_type(*spec_of_nobody.sizes, alive=zero_per_worker + 2),  # two values: 0, 1
         worker=with_alive.role_with_members(spec_of_nobody.worker, _WORKER_ROLE, more_actions=(leave, join)),
         claim=f"{spec_of_nobody.claim}, of those who take part",
         server=server,
@@ -72,7 +75,7 @@ def _state_type(name: str, fields: tuple[str, ...]) -> Any:
 
 
 class _WithAlive(NamedTuple):
-    """The parts of a specification, for states that say who takes part."""
+    """The parts of a specification, for states of `state_type`, whose last field, `alive`, says who takes part."""
 
     specification: Specification
     state_type: Any
@@ -87,21 +90,28 @@ class _WithAlive(NamedTuple):
         return type(self.specification_of_alive(state).initial)(*state[:-1])
 
     def join(self, state: State, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state in which the worker takes part, and whether it did not before."""
+        """The state in which the worker takes part (`alive` 1, not 0), and whether it did not before.
+
+        Its other fields are as the specification wants them for who joins, for example a clock as the slowest one's.
+        """
         after = self.specification_of_alive(state).state_after_join(self.without_alive(state), worker)
         return self.state_type(*after, alive=state.alive.at[worker].set(1)), state.alive[worker] == 0
 
     def role_with_members(self, role: Role, role_number: int, more_actions: tuple[Action, ...]) -> Role:
-        """The role, and more actions, for states with `alive`; its number, 0 or 1, is that in `Specification.roles`."""
+        """The role, and more actions, for states with `alive`; its number in `Specification.roles` is 0 or 1.
+
+        Its frame lets all entries change: the rule asks the role's own frame. `more_actions` are for such states, too.
+        """
         actions = [self._action_with_members(action, role_number, i) for i, action in enumerate(role.actions)]
         everything = self.state_type(*(True,) * len(self.state_type._fields))
         rule = partial(self._rule_with_members, role_number)
         return Role(actions=(*actions, *more_actions), frame=lambda component: everything, rule=rule)
 
     def _action_with_members(self, action: Action, role_number: int, index: int) -> Action:
-        """An action, at the place `index` among those of its role, for states with `alive`.
+        """An action, at the place `index` among those of its role, for states with `alive int[W]`, 1 who takes part.
 
         Each of its functions is looked up anew in the specification of those who take part in the state that it gets.
+        The number of its role is 0 for workers, 1 for servers.
         """
 
         def action_of_alive(state: State) -> Action:
@@ -134,7 +144,10 @@ class _WithAlive(NamedTuple):
         return state.alive[component] > 0 if role_number == _WORKER_ROLE else jnp.ones((), bool)
 
     def _rule_with_members(self, role_number: int, before: State, after: State, component: jax.Array) -> jax.Array:
-        """bool[]: whether a step is allowed if those who are `alive` before it take part, or is leaving or joining."""
+        """bool[]: whether a step is allowed if those who are `alive` before it take part, or is leaving or joining.
+
+        Only workers leave and join, each itself; `role_number` is 0 for them, 1 for servers.
+        """
         role, _ = self.specification_of_alive(before).roles()[role_number]
         allows = role.allows(self.without_alive(before), self.without_alive(after), component)
         is_step = allows & (before.alive == after.alive).all() & self._takes_part(before, role_number, component)

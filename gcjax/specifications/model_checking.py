@@ -113,6 +113,9 @@ class Result(NamedTuple):
 def check(specification: Specification) -> Result:
     """Checks a specification; a small instance of a protocol.
 
+    That is each component on its own, in any environment on which it relies; whether that is what the others guarantee;
+    all programs together; and that somebody can always move.
+
     Raises:
       ValueError: if the instance is too large; told before anything is explored where workers do not wait for each
         other.

@@ -1,6 +1,6 @@
 """The steps out of many states at once: those of the programs, and those that the environment may take.
 
-Letters: n states or steps, N states at once, D entries of a state.
+Letters: n states or steps, N states at once, D entries of a state, A actions of all roles, S values that are tried.
 """
 
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ class Stepper:
         )
 
     def moves_of_all(self, rows: np.ndarray) -> Moves:
-        """The moves of all components from n <= N states, int32[n, D]; one compiled program for N, padded."""
+        """The moves of all components from n <= N states, int32[n, D]; padded to N, for which a program is compiled."""
         after, enabled, _ = (
             np.asarray(x)[: rows.shape[0]] for x in self._compiled_moves(padded_to(rows, self.states_at_once))
         )
@@ -103,7 +103,8 @@ class Stepper:
         after, enabled, is_allowed_to_environment = (
             np.asarray(x)[:num_rows] for x in self._compiled_moves(padded_rows)
         )
-        is_of_component = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, components, actions]
+        # `after` is int32[n, components, actions, D]; the masks are bool[n, components, actions].
+        is_of_component = (np.arange(after.shape[1]) == component)[None, :, None]
         environment_moves = _moves_where(after, is_allowed_to_environment & ~is_of_component)
         moves_by_kind = [
             _moves_where(after, enabled & is_of_component),
@@ -121,11 +122,14 @@ class Stepper:
             judgement = self._compiled_judge_step(*(padded_to(x, STEPS_AT_ONCE) for x in arrays), observer)
             judgements.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
         if not judgements:
-            return Judgement(*(np.zeros(0, bool),) * 4, canonical_rows=rows)
+            return Judgement(*(np.zeros(0, bool),) * 4, canonical_rows=rows)  # no steps, so no rows
         return Judgement(*(np.concatenate(arrays) for arrays in zip(*judgements, strict=True)))
 
     def _judge_step(self, row: jax.Array, row_after: jax.Array, component: jax.Array, observer: jax.Array) -> Judgement:
-        """What is known of one step of a component between rows int32[D]; `observer` is the component that relies."""
+        """What is known of one step of a component from a row int32[D] to another; `observer` is who relies on it.
+
+        The fields are bool[], and one canonical row: `jax.vmap` makes arrays of many steps of them.
+        """
         spec, layout = self.specification, self.layout
         before, after = layout.unflatten(row), layout.unflatten(row_after)
         guaranteed = spec.guarantee(before, after, component)
@@ -136,7 +140,7 @@ class Stepper:
             is_relied_on=relied,
             holds=holds,
             is_explored=spec.is_explored(after),
-            canonical_rows=layout.flatten(spec.canonicalise(after)),
+            canonical_rows=layout.flatten(spec.canonicalise(after)),  # int32[D]
         )
 
     def _program_moves(self, row: jax.Array) -> tuple[jax.Array, ...]:
@@ -152,7 +156,7 @@ class Stepper:
         role_number_of_action = [number for _, number in self.actions]
 
         def moves_of_component(component: jax.Array) -> tuple[jax.Array, ...]:
-            """The same for one component: [A, D], [A] and [A]."""
+            """The same for one component: [A, D], [A] and [A], A the actions of all roles; those of its own count."""
             role_number = (component >= spec.num_workers).astype(jnp.int32)  # 0 workers, 1 servers
             moves = [action.move(state, component) for action, _ in self.actions]
             is_of_role = role_number == jnp.asarray(role_number_of_action)
@@ -189,7 +193,7 @@ class _EnvironmentOfRole:
     def moves(self, rows: np.ndarray, num_rows: int, component: int) -> Moves:
         """The steps from the first `num_rows` of the states int32[N, D] that others than the component may take.
 
-        A step of component `components[i]` writes one row of `values_to_write` to its entries `writable_entries[i]`.
+        A step of component `components[i]` writes one of the S rows of `values_to_write` to its `writable_entries[i]`.
         """
         tables = np.asarray(self.components), self.writable_entries, self.values_to_write
         is_allowed = np.array(
@@ -236,7 +240,7 @@ class _EnvironmentOfRole:
 def writable_entries_and_values(
     specification: Specification, layout: Layout, role: Role, components: range
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All that components could write: everything within the sizes, and one above.
+    """All that components could write: each entry from 0 to its size, which is one above what it may be.
 
     Returns:
       The entries that each may write, int[components, entries], and the values to try, int32[values, entries].
@@ -244,10 +248,10 @@ def writable_entries_and_values(
     Raises:
       ValueError: if there are too many.
     """
-    with jax.ensure_compile_time_eval():
+    with jax.ensure_compile_time_eval():  # numbers, also where this is traced
         entries_of_component = [np.flatnonzero(frame_entries(layout, role, component)) for component in components]
     writable_entries = np.stack(entries_of_component)
-    max_values = layout.sizes[writable_entries].max(axis=0)  # one above what is within the sizes
+    max_values = layout.sizes[writable_entries].max(axis=0)  # int64[entries], of any component
     num_values = int(np.prod(max_values + 1.0))
     if num_values > MAX_TRIED:
         component_name = specification.component_name(components.start)
@@ -256,7 +260,7 @@ def writable_entries_and_values(
             f"to write what it may, for all of them are tried out; it has {num_values}. Use fewer workers or smaller "
             f"parameters, or let the role take only the steps of its actions."
         )
-    values_by_entry = np.indices(max_values + 1).reshape(max_values.size, -1)
+    values_by_entry = np.indices(max_values + 1).reshape(max_values.size, -1)  # [entries, values], all combinations
     return writable_entries, values_by_entry.T.astype(np.int32)
 
 

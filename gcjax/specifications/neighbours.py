@@ -29,7 +29,7 @@ def d_psgd(num_workers: int = 3, *, mixing: Any = "ring") -> Specification:
       mixing: as in `gcjax.protocols.d_psgd`.
     """
     check_num_workers(num_workers)
-    hears = mixing_matrices(mixing, num_workers) > 0
+    hears = mixing_matrices(mixing, num_workers) > 0  # bool[turns, W, W]
     return _waiting_for_neighbours(f"d_psgd({num_workers} workers)", hears)
 
 
@@ -44,7 +44,7 @@ def sgp(num_workers: int = 3, *, mixing: Any = "one_peer_exponential") -> Specif
       mixing: as in `gcjax.protocols.sgp`.
     """
     check_num_workers(num_workers)
-    hears = mixing_matrices(mixing, num_workers, keeps_equal=False) > 0
+    hears = mixing_matrices(mixing, num_workers, keeps_equal=False) > 0  # bool[turns, W, W]
     return _waiting_for_neighbours(f"sgp({num_workers} workers)", hears)
 
 
@@ -82,13 +82,16 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
     neighbours = undirected_neighbours(graph, check_num_workers(num_workers))
     _validate.integer("num_backup", num_backup)
     _validate.integer("max_gap", max_gap, minimum=1)
-    distance = iterations_ahead(neighbours[None])[0]
-    is_connected = distance < UNBOUNDED
+    distance = iterations_ahead(neighbours[None])[0]  # int64[W, W], in hops; the graph is the same in each turn: [None]
+    is_connected = distance < UNBOUNDED  # whether there is a path
     farthest = (max_gap + 1) * int(distance.max(where=is_connected, initial=0))
-    allowed = np.where(is_connected, distance * (max_gap + 1), UNBOUNDED)
+    allowed = np.where(is_connected, distance * (max_gap + 1), UNBOUNDED)  # [W, W]: how far w may be ahead of v
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
-        """The state with one iteration more of the worker, and whether it may do it."""
+        """The state with one iteration more of the worker, and whether it may do it.
+
+        At most b of its neighbours, `neighbours bool[W, W]`, are behind it, by at most g iterations.
+        """
         clock, is_neighbour = state.clock, jnp.asarray(neighbours)[worker]
         num_behind = (is_neighbour & (clock < clock[worker])).sum()
         is_near = ~is_neighbour | (clock >= clock[worker] - max_gap)
@@ -104,7 +107,7 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
         f"hop({num_workers} workers, {num_backup} backup, gap {max_gap})",
         num_workers,
         initial=Clocks(zeros(num_workers)),
-        sizes=Clocks(np.full(num_workers, farthest + 2)),
+        sizes=Clocks(np.full(num_workers, farthest + 2)),  # clocks from 0 on, the slowest one's
         worker=pushing_workers(num_workers, push, guarantee, num_commits_of=jnp.min),
         claim=f"nobody is more than {max_gap + 1} iterations ahead of a neighbour",
         invariant=lambda state: (state.clock[:, None] - state.clock[None] <= jnp.asarray(allowed)).all(),
@@ -121,12 +124,17 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
     more iterations than there are turns and workers, multiplied: no bound is above that.
     """
     num_turns, num_workers = hears.shape[:2]
-    ahead = iterations_ahead(hears)
+    ahead = iterations_ahead(
+        hears
+    )  # int64[turns, W, W]: how far w may be ahead of v, by the turn of its last iteration
     bounded = ahead < UNBOUNDED
     farthest = int(ahead.max()) if bounded.all() else num_turns * num_workers
 
     def waits_for(clock: jax.Array, worker: jax.Array) -> jax.Array:
-        """bool[W]: whom the worker has to hear before its next iteration, by the graph of its last one."""
+        """bool[W]: whom the worker has to hear before its next iteration, by the graph of its last one.
+
+        Before the first one there is none (turn -1, the last one, is taken), and nobody is behind: all clocks are 0.
+        """
         return jnp.asarray(hears)[(clock[worker] - 1) % num_turns, worker]
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
@@ -143,8 +151,8 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
 
     def invariant(state: Clocks) -> jax.Array:
         """bool[]: whether nobody is further ahead of anybody than the graphs allow."""
-        last_turn = (state.clock - 1) % num_turns
-        allowed = jnp.asarray(ahead)[last_turn, jnp.arange(num_workers)]  # [W, W]
+        last_turn = (state.clock - 1) % num_turns  # of each worker
+        allowed = jnp.asarray(ahead)[last_turn, jnp.arange(num_workers)]  # [W, W]: of each worker, a row
         return (state.clock[:, None] - state.clock[None] <= allowed).all()
 
     return Specification(
@@ -156,6 +164,7 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
         claim="nobody is further ahead of anybody than there are hops between them",
         invariant=invariant,
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
+        # The slowest is counted from 0 to turns - 1: whole turns are left out, which keeps everybody's graph.
         canonicalise=lambda state: Clocks(state.clock - state.clock.min() // num_turns * num_turns),
         replay=replay_clocks,
     )

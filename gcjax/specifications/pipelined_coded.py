@@ -63,6 +63,7 @@ def pipelined_coded(
         f"pipelined_coded({num_workers} workers, load {load})",
         num_workers,
         initial=Pipeline(version=np.int32(0), clock=zeros(num_workers), num_new=zeros(num_workers) + load),
+        # Values of canonical states: version 1, clocks 0 (late) to 2 (in time), K new gradients at most.
         sizes=Pipeline(version=2, clock=zeros(num_workers) + 3, num_new=zeros(num_workers) + load + 1),
         worker=Role.of_workers(Pipeline, num_workers, ("clock",), (send,), program.worker_rule),
         claim=(
@@ -85,7 +86,8 @@ def _is_in_time(state: Pipeline) -> jax.Array:
 def _sends_round_of_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
     """bool[]: whether it is the worker's next message, and in the commit of its version exactly if it is in time.
 
-    The message of the first round is that of a contribution of several units, of which events show the first one only.
+    A worker's message n is of round n, and of the version with this number. In the first round it is sent with the last
+    of several units, and events show the commit of the first one only, so nothing is asked of it.
     """
     round_number = before.clock[event.worker]
     is_in_time = round_number == before.version
@@ -121,7 +123,7 @@ class _Program(NamedTuple):
         return self.decodable.is_decodable(jnp.where(_is_in_time(state), self.load, 0))
 
     def send(self, state: Pipeline, worker: jax.Array) -> tuple[Pipeline, jax.Array]:
-        """The state with a message more, and whether the version for it is there."""
+        """The state with a message more of the worker (`clock`), and whether the version for it is there."""
         return state._replace(clock=state.clock.at[worker].add(1)), state.clock[worker] <= state.version
 
     def worker_rule(self, before: Pipeline, after: Pipeline, worker: jax.Array) -> jax.Array:
@@ -138,7 +140,7 @@ class _Program(NamedTuple):
         return after, self.has_enough(state)
 
     def server_rule(self, before: Pipeline, after: Pipeline, server: jax.Array) -> jax.Array:
-        """bool[]: whether the server commits when there is enough, and has what was new."""
+        """bool[]: whether the server commits when there is enough, and counts what is new in each next message."""
         has_counted = (after.num_new == self.num_new_after(before)).all()
         return (after.version == before.version + 1) & has_counted & self.has_enough(before)
 

@@ -1,6 +1,6 @@
 """All states that can be reached, breadth first, with a shortest path to each.
 
-Letters: N states at once, D entries of a state.
+Letters: n states or steps, N states at once, D entries of a state.
 """
 
 import time
@@ -123,7 +123,7 @@ class _Search:
     def run(self) -> None:
         """Goes on until no state is new, or the property fails."""
         if not bool(self.spec.invariant(self.spec.initial)):
-            self.failures["property"] = ()
+            self.failures["property"] = ()  # in the first state: no step leads there
         while self.canonical_rows_of_level[-1].shape[0] and "property" not in self.failures:
             self._explore_level(self.canonical_rows_of_level[-1])
 
@@ -146,7 +146,7 @@ class _Search:
             self._add_new(_concatenated(batches))
 
     def _first_steps_to_new(self, steps: _FollowedSteps) -> _FollowedSteps:
-        """The first step to each state that is not known, in the order found; one of those that are out of range."""
+        """The first step to each state that is not known, in the order found; one of those out of range (key -1)."""
         new_steps = self._first_indices_of_new(self.layout.keys(steps.canonical_rows))
         return _FollowedSteps(*(array[new_steps] for array in steps))
 
@@ -156,7 +156,7 @@ class _Search:
         return np.sort(first_indices[self._is_new(distinct_keys)])
 
     def _is_new(self, keys: np.ndarray) -> np.ndarray:
-        """bool[n], whether each key is not known yet."""
+        """bool[n], whether each key is not known yet; one above all of them is compared with the last one."""
         positions = np.searchsorted(self.known_keys, keys).clip(max=self.known_keys.size - 1)
         return self.known_keys[positions] != keys
 
@@ -180,6 +180,7 @@ class _Search:
                 self._fail("progress", self._path(first_state_number + int(stuck[0])))
         else:
             moves = self.stepper.moves_of_one(rows, self.component)
+        # Without a component all steps are of programs, and it does not count who relies on them.
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         is_of_program = moves.action != ENVIRONMENT_ACTION
         is_taken = is_of_program | judgement.is_relied_on
@@ -212,7 +213,10 @@ class _Search:
         self.failures.setdefault(kind, self._counterexample(path))
 
     def _add_new(self, steps: _FollowedSteps) -> None:
-        """Adds the states that are new, in the order in which they were found."""
+        """Adds the states that are new, in the order in which they were found.
+
+        One that is out of range (key -1) is an error, or left out if a failure has been found, which says more.
+        """
         keys = self.layout.keys(steps.canonical_rows)
         is_out_of_range = keys < 0
         if is_out_of_range.any() and self.failures:

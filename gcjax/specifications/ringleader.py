@@ -69,6 +69,7 @@ def ringleader(num_workers: int = 3) -> Specification:
             np.int32(0), read=no_version, busy=zero, pending_units=zero, next_round_units=zero, brought_commit=zero,
             must_read=zero + 1, first_bringer_unknown=np.int32(0),
         ),
+        # Values of canonical states: the version is one above the longest delay, all counts are 0 or 1.
         sizes=Table(
             version=program.max_delay + 2, read=zero + program.max_delay + 2, busy=two_values, pending_units=two_values,
             next_round_units=two_values, brought_commit=two_values, must_read=two_values, first_bringer_unknown=2,
@@ -114,21 +115,28 @@ class _Program(NamedTuple):
         return ~self.has_no_commit(state) & (state.pending_units > 0).any()
 
     def others_can_be_first_bringer(self, state: Table, worker: jax.Array) -> jax.Array:
-        """bool[]: whether somebody else can have brought the first commit of the round: it is still to begin."""
+        """bool[]: whether somebody else can have brought the first commit of the round: it is still to begin.
+
+        Who has brought it is idle (`busy` 0) until then, and not known to have brought one (`brought_commit` 0).
+        """
         is_other = jnp.arange(self.num_workers, dtype=jnp.int32) != worker
         return (is_other & (state.busy == 0) & (state.brought_commit == 0)).any()
 
     def begin(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
-        """The state in which the worker goes on with its version, and whether it may: it has brought no commit."""
+        """The state in which the worker goes on with its version, and whether it may: it has brought no commit since.
+
+        It must be idle, and not have to read. If who has brought the round's first commit is unknown
+        (`first_bringer_unknown` 1), that was somebody else, so there must be one who can have done it.
+        """
         after = state._replace(busy=state.busy.at[worker].set(1))
         may_not_be_bringer = (state.first_bringer_unknown == 0) | self.others_can_be_first_bringer(state, worker)
         return after, (state.busy[worker] == 0) & (state.must_read[worker] == 0) & may_not_be_bringer
 
     def begin_with_newest(self, state: Table, worker: jax.Array) -> tuple[Table, jax.Array]:
-        """The state in which the worker has read the newest version, and whether it may: it has brought a commit.
+        """The state in which the worker has read the newest version, and whether it may: it is idle, and must read.
 
-        If it need not read, it has brought the first commit of the round: so far it was unknown who had. Fields that
-        say whether are 0 or 1.
+        That is at first, and when it has brought a commit, which must have been made. If it need not read, it has
+        brought the first commit of the round: so far it was unknown who had. Fields that say whether are 0 or 1.
         """
         must_read = state.must_read[worker] == 1
         is_first_bringer = ~must_read & (state.first_bringer_unknown == 1) & (state.brought_commit[worker] == 0)
@@ -145,10 +153,14 @@ class _Program(NamedTuple):
         """The state with a gradient more, and whether it may come: nothing else is to be committed first.
 
         Before the first commit of a round all gradients wait for that one; then each worker's first one is a commit,
-        after which the worker must read, and further ones are for the next round.
+        after which the worker must read, and further ones, once it has brought its commit of this round
+        (`brought_commit` 1), are for the next round. Fields that say whether are 0 or 1.
         """
-        has_no_commit, is_second_push = self.has_no_commit(state), state.brought_commit[worker] == 1
-        brings_commit, is_for_next_round = ~has_no_commit & ~is_second_push, ~has_no_commit & is_second_push
+        is_for_first_commit, has_brought_commit = self.has_no_commit(state), state.brought_commit[worker] == 1
+        brings_commit, is_for_next_round = (
+            ~is_for_first_commit & ~has_brought_commit,
+            ~is_for_first_commit & has_brought_commit,
+        )
         after = state._replace(
             busy=state.busy.at[worker].set(0),
             pending_units=state.pending_units.at[worker].add((~is_for_next_round).astype(jnp.int32)),
@@ -186,7 +198,8 @@ class _Program(NamedTuple):
     def _is_push(self, before: Table, after: Table, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes while no push waits for its commit.
 
-        A push counts for the commit to come, or for the next round if the worker has brought a commit of this one.
+        A push counts for the commit to come (`pending_units`), or for the next round (`next_round_units`) if the worker
+        has brought a commit of this one (`brought_commit` 1). With its commit the worker must read (`must_read` 1).
         """
         no_push_waits = ~self.has_uncommitted_push(before)
         gets_idle = (before.busy[worker] == 1) & (after.busy[worker] == 0)
@@ -204,14 +217,19 @@ class _Program(NamedTuple):
         return gets_idle & pushes_one & brought_commit_is_right & must_read_is_right & rest_is_same & no_push_waits
 
     def may_commit(self, state: Table) -> jax.Array:
-        """bool[]: whether all are in the table, and one of them can have come now; or somebody has brought a commit."""
+        """bool[]: whether all are in the table, and one of them can have come now; or somebody has brought a commit.
+
+        The first holds for the first commit of a round, which takes gradients of everybody; an idle worker, whose push
+        was the last one, has brought it. The second holds for the others: there is a push that is to be committed.
+        """
         all_in_table = (state.pending_units > 0).all() & (state.busy == 0).any()
         return jnp.where(self.has_no_commit(state), all_in_table, self.has_uncommitted_push(state))
 
     def commit(self, state: Table, server: jax.Array) -> tuple[Table, jax.Array]:
         """The state after a commit of all pending units, and whether there may be one; a round has W commits.
 
-        Who brought the round's first commit, of everybody's gradients, is unknown until that worker begins.
+        Who brought the round's first commit, of everybody's gradients, is unknown until that worker begins. With the
+        W-th commit a round ends, and gradients for the next one are its pending units. Fields that say whether: 0 or 1.
         """
         first_bringer_unknown = jnp.where(self.has_no_commit(state), 1, state.first_bringer_unknown)
         num_commits = self.num_commits_of_round(state._replace(first_bringer_unknown=first_bringer_unknown))
@@ -229,7 +247,11 @@ class _Program(NamedTuple):
         return after, self.may_commit(state)
 
     def server_rule(self, before: Table, after: Table, server: jax.Array) -> jax.Array:
-        """bool[]: whether the server commits what it may, and begins a new round after W commits."""
+        """bool[]: whether the server commits what it may, and begins a new round after W commits.
+
+        `brought_commit int[W]` is 1 for who is known to have brought one in this round, `first_bringer_unknown` 1 while
+        nobody is known to have brought the first; who has brought one must read (`must_read` 1).
+        """
         is_first_commit = self.has_no_commit(before)
         ends_round = self.num_commits_of_round(before) + is_first_commit.astype(jnp.int32) == self.num_workers
         begins_new_round = (
@@ -255,18 +277,21 @@ class _Program(NamedTuple):
         return is_one_commit & tables_as_expected & bringers_as_expected
 
     def invariant(self, state: Table) -> jax.Array:
-        """bool[]: whether what is in the tables, or under way, is not too old already."""
+        """bool[]: whether no gradient in the tables or under way is of a version older than `max_delay` commits."""
         is_used = (state.pending_units > 0) | (state.next_round_units > 0) | (state.busy > 0)
         return (~is_used | (state.version - state.read <= self.max_delay)).all() & (state.read <= state.version).all()
 
     def step_property(self, before: Table, after: Table, component: jax.Array) -> jax.Array:
-        """bool[]: whether the first commit of a round takes all, and another one what one worker has brought."""
+        """bool[]: whether the first commit of a round takes all, and another one what one worker has brought.
+
+        It takes all `pending_units int[W]`, the gradients of each. A step that makes no version is no commit.
+        """
         is_commit, has_gradient = after.version > before.version, before.pending_units > 0
         takes_one = (before.pending_units.sum() == 1) & (~has_gradient | (before.brought_commit == 1)).all()
         return ~is_commit | jnp.where(self.has_no_commit(before), has_gradient.all(), takes_one)
 
     def canonicalise(self, state: Table) -> Table:
-        """The state with a fixed version, reads by their delays to it (too long ones are one), gradients as one."""
+        """The state with a fixed version, reads by their delays to it, up to `max_delay + 1`, and gradients as one."""
         newest = jnp.full_like(state.version, self.max_delay + 1)
         delay = jnp.minimum(state.version - state.read, self.max_delay + 1)
         return state._replace(

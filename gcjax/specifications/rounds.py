@@ -148,6 +148,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         has_enough_to_commit=lambda state: (state.pending_units == state.round_units).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
         action="commit, next",
+        # Behind the last commit of a record nothing shows what was chosen.
         shows=lambda event, units: event.is_last_commit | (event.max_units_in_next_commit == units),
         max_pending_units=num_local_steps,
     )
@@ -187,6 +188,7 @@ def specification_of_rounds(
         name,
         num_workers,
         initial=Rounds(version=np.int32(0), read=zeros(num_workers) - 1, pending_units=zeros(num_workers)),
+        # Of canonical states: the version is 1, what has been read 0 or 1.
         sizes=Rounds(version=2, read=two_values, pending_units=max_pending_units + 1),
         worker=reading_workers(Rounds, num_workers, program.may_do_unit),
         claim=claim,
@@ -224,7 +226,7 @@ class _Program(NamedTuple):
         return is_commit(before, after) & self.has_enough_to_commit(before)
 
     def invariant(self, state: Any) -> jax.Array:
-        """bool[]: whether all work is on the newest version."""
+        """bool[]: whether all work is on the newest version, and `further_invariant: state -> bool[]` holds."""
         return ((state.pending_units == 0) | (state.read == state.version)).all() & self.further_invariant(state)
 
     def canonicalise(self, state: Any) -> Any:
@@ -288,7 +290,7 @@ def reading_workers(
         return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
+        """bool[]: whether a step of the worker is a read of the newest version, or one unit (`pending_units`) on it."""
         num_new_units = after.pending_units[worker] - before.pending_units[worker]
         has_newest = after.read[worker] == before.version
         does_unit = (num_new_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
@@ -343,7 +345,7 @@ def rounds_with_choice(
 
     def server_rule(before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits when there is enough, and chooses what it can."""
-        choice = getattr(after, choice_field)
+        choice = getattr(after, choice_field)  # for the next round
         is_choice = (choice >= choices.start) & (choice < choices.stop)
         return is_commit(before, after) & is_choice & has_enough_to_commit(before)
 

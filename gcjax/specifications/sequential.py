@@ -49,7 +49,7 @@ class SequentialCode(NamedTuple):
         workers are late in it. `num_answers int[W]` is 0 for the late ones of this round; `server` is the only one.
         """
         is_late, was_late_before = state.num_answers == 0, state.late.any(axis=0)  # in this round, in those before
-        # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
+        # Rows of `late` are rounds, the last one first: whoever was late `burst` or more rounds ago.
         must_answer = state.late[self.burst - 1 :].any(axis=0)
         num_newly_late = (is_late & ~was_late_before).sum()
         conforms_with_bursts = ~(is_late & must_answer).any() & (
@@ -64,6 +64,7 @@ class SequentialCode(NamedTuple):
         """
         late = jnp.concatenate([1 - before.num_answers[None], before.late])  # [window, W], the latest round first
         rounds_ago = jnp.arange(late.shape[0])[:, None]
+        # [W] each; of who was never late they are the window and -1, which passes.
         last_late = jnp.min(jnp.where(late == 1, rounds_ago, late.shape[0]), axis=0)
         first_late = jnp.max(jnp.where(late == 1, rounds_ago, -1), axis=0)
         late_within_burst = (first_late - last_late < self.burst).all()
@@ -114,6 +115,7 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
         name,
         num_workers,
         initial=initial_state,
+        # How many values an entry has: two, but for the rounds.
         sizes=state_type(*(np.full(np.shape(x), 2) for x in initial_state))._replace(num_rounds=delay + 1),
         worker=Role.of_workers(
             state_type,

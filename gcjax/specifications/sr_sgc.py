@@ -49,8 +49,8 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
     check_parameters(num_workers, burst, window, max_slow)
     if (window - 1) % burst:
         raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
-    num_needed = num_workers + (-burst * max_slow // (window - 1 + burst))  # all but s
-    load = num_workers - num_needed + 1
+    num_needed = num_workers + (-burst * max_slow // (window - 1 + burst))  # all but s, which is rounded up
+    load = num_workers - num_needed + 1  # s + 1
     rounds = _SelectiveRepeat(burst, num_needed, load)
     code = SequentialCode(
         burst=burst,
@@ -101,7 +101,10 @@ class _SelectiveRepeat(NamedTuple):
         )
 
     def num_tasks(self, state: Repeated) -> jax.Array:
-        """int[]: how many tasks there are for the job of `burst` rounds ago, at the end of this round."""
+        """int[]: how many tasks there are for the job of `burst` rounds ago, at the end of this round.
+
+        Of each worker one: given in the job's own round, or by its answer in this one, if that repeats the task.
+        """
         return ((state.num_tasks_done[-1] == 1) | ((state.num_answers == 1) & self.repeats_old_task(state))).sum()
 
     def units_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:

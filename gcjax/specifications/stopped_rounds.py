@@ -66,7 +66,11 @@ def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int,
     """
 
     def has_enough_to_commit(state: Rounds) -> jax.Array:
-        """bool[]: whether K workers have taken H steps, or as many as take part in the round, at least one."""
+        """bool[]: whether K workers have taken H steps, or as many as take part in the round, at least one.
+
+        `pending_units int[W]` are the steps of each in this round. Who has read its version and has none counts as
+        having just joined, from which the state does not tell it.
+        """
         has_just_joined = (state.read == state.version) & (state.pending_units == 0)
         num_in_round = (alive & ~has_just_joined).sum()
         num_waited_for = jnp.minimum(num_waited, num_in_round).clip(1)

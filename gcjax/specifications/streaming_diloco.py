@@ -56,6 +56,7 @@ def streaming_diloco(
         f"overlap {overlap_steps})",
         num_workers,
         initial=Streams(version=np.int32(0), clock=zeros(num_workers)),
+        # Values of canonical states: version 0, and steps beyond those in commits.
         sizes=Streams(version=1, clock=zeros(num_workers) + farthest + 1),
         worker=Role.of_workers(Streams, num_workers, ("clock",), (step,), program.step_rule),
         claim=f"a commit takes {program.num_steps} steps of everybody; nobody is more than {farthest} ahead of anybody",
@@ -75,7 +76,10 @@ class _Streaming(NamedTuple):
     overlap_steps: int
 
     def step(self, state: Streams, worker: jax.Array) -> tuple[Streams, jax.Array]:
-        """The state with one step more of the worker, and whether the version that is due at it has been committed."""
+        """The state with one step more of the worker, and whether the version that is due at it has been committed.
+
+        `clock int[W]` are the steps that each has taken, so it is the number of its next one.
+        """
         due = self._version_at(state.clock[worker])
         return state._replace(clock=state.clock.at[worker].add(1)), due <= state.version
 
@@ -84,13 +88,16 @@ class _Streaming(NamedTuple):
         return ((step - self.overlap_steps) // self.num_steps).clip(0)
 
     def is_step(self, before: Streams, after: Streams, event: Event) -> jax.Array:
-        """bool[]: whether it is the worker's next step, with the version that is due at it."""
+        """bool[]: whether the event and the step are of the worker's next step, with the version that is due at it."""
         number = before.clock[event.worker]
         has_read = event.version == self._version_at(number)
         return (event.unit == number) & has_read & (after.clock[event.worker] == number + 1)
 
     def step_rule(self, before: Streams, after: Streams, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker takes one step, less than H/P + τ beyond what is committed."""
+        """bool[]: whether the worker takes one step, less than H/P + τ beyond what is committed.
+
+        `clock int[W]` are the steps of each; a commit takes H/P of everybody.
+        """
         beyond_commits = before.clock[worker] - self.num_steps * before.version
         return (after.clock[worker] == before.clock[worker] + 1) & (
             beyond_commits < self.num_steps + self.overlap_steps

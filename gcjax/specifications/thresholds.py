@@ -53,7 +53,10 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
     upper_threshold = _validate.integer("lower", lower) + _validate.integer("span", span)
 
     def guarantee(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes one unit, within the upper threshold; with any grant in its range."""
+        """bool[]: whether the worker pushes one unit, within the upper threshold; with any grant in its range.
+
+        That is `num_granted_left` of the steps after its next one, below the span; for the next one `is_next_granted`.
+        """
         clock = before.clock[worker]
         pushes = (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper_threshold)
         is_granted_in_range = (after.num_granted_left[worker] >= 0) & (after.num_granted_left[worker] < max(span, 1))
@@ -66,7 +69,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         f"dssp({num_workers} workers, thresholds {lower} to {upper_threshold})",
         num_workers,
         initial=Granted(clock=zero_per_worker, num_granted_left=zero_per_worker, is_next_granted=zero_per_worker),
-        sizes=Granted(
+        sizes=Granted(  # values: clocks 0, ..., upper threshold + 1, from the slowest; grants left below the span
             clock=zero_per_worker + upper_threshold + 2,
             num_granted_left=zero_per_worker + max(span, 1),
             is_next_granted=zero_per_worker + 2,
@@ -86,7 +89,11 @@ def _push_action(grant: int, lower_threshold: int, upper_threshold: int) -> Acti
     """
 
     def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
-        """The state with one unit more of the worker and its grant, and whether it may push with this grant."""
+        """The state with one unit more of the worker and its grant, and whether it may push with this grant.
+
+        Its next push may be beyond the threshold if `is_next_granted`; `num_granted_left` are those after the next one.
+        Who does not ask pushes with grant 0, and keeps what it has.
+        """
         clock = state.clock.at[worker].add(1)
         num_ahead, num_granted_left = clock[worker] - clock.min(), state.num_granted_left[worker]
         asks_for_grant = (num_granted_left == 0) & (num_ahead > lower_threshold) & (clock[worker] == clock.max())
@@ -147,7 +154,7 @@ def near_others(
 
     def num_others_near(clock: jax.Array, max_gap: int) -> jax.Array:
         """int[W]: for each worker, how many others are at most `max_gap` units behind it, or ahead of it."""
-        # -1: each is near itself.
+        # [W, W] leads of each (row) over the others. -1: each is near itself.
         return (clock[:, None] - clock[None] <= max_gap).sum(axis=1) - 1
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
@@ -164,7 +171,7 @@ def near_others(
         name,
         num_workers,
         initial=Clocks(zeros(num_workers)),
-        sizes=Clocks(np.full(num_workers, farthest + 1)),
+        sizes=Clocks(np.full(num_workers, farthest + 1)),  # clocks 0, ..., farthest, from the slowest
         worker=pushing_workers(num_workers, push, guarantee, num_commits_of=num_commits_of),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (num_others_near(state.clock, staleness + 1) >= num_sampled).all(),

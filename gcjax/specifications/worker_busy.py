@@ -90,7 +90,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         return is_commit(before, after) & (after.round_version == after.version) & all_have_pushed(before)
 
     def state_after_join(state: Busy, worker: jax.Array) -> Busy:
-        """The state in which the worker is in no local step."""
+        """The state in which the worker is in no local step (`busy` 0), so that it begins one."""
         return state._replace(busy=state.busy.at[worker].set(0))
 
     commit_action = Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last)
@@ -141,7 +141,10 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         return after._replace(version=version, round_version=round_version), enabled
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
+        """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest.
+
+        `pending_units int[W]` counts the pushes of each; a round begins with the version `round_version`.
+        """
         num_pushes = after.pending_units[worker] - before.pending_units[worker]
         makes_version = (num_pushes >= 0) & (num_pushes <= 1) & (after.version == before.version + num_pushes)
         begins_round = (num_pushes == 1) & (worker == trigger)
@@ -232,7 +235,7 @@ def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) ->
     """bool[]: whether a worker pushes what it has begun, or begins with a version that it may have.
 
     That is the newest; with overlap any that is no older than what it has read last and than `next_read`, which it has
-    read meanwhile.
+    read meanwhile. A push ends a step, `busy` 1; with overlap it is allowed with `busy` 0, too.
     """
     busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
     same_read = (read == before.read[worker]) & (after.next_read[worker] == before.next_read[worker])
@@ -272,13 +275,14 @@ def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.nd
         return np.where(last_event < 0, initial, values[last_event]).astype(np.int32)
 
     unit_events, commit_events = np.flatnonzero(is_unit), np.flatnonzero(is_commit)
-    num_commits = np.searchsorted(commit_events, rows).astype(np.int32)
+    num_commits = np.searchsorted(commit_events, rows).astype(np.int32)  # before each row
     row_of_last_commit = np.append(0, commit_events)[num_commits]  # 0 if there is none
     num_arrived, num_arrived_at_commit = (
         num_before(x, unit_events, events, num_workers) for x in (rows, row_of_last_commit)
     )
     pending_before = np.where((num_commits == 0)[:, None], state.pending_units, 0)
-    version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit
+    version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit  # int32[events], before each
+    # A round begins with each commit. A worker is busy from a BEGIN, whose value is True, to a UNIT, whose is False.
     return Busy(
         version=state.version + num_commits,
         round_version=state.round_version + num_commits,
@@ -300,7 +304,7 @@ def _keeps_read_or_reads_newest(before: Busy, after: Busy, worker: jax.Array) ->
 def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
     """The parts that both variants share: the states, and that all that read in a round read the same version."""
     zero, zero_per_worker = np.int32(0), zeros(num_workers)
-    all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2
+    all_busy, two_values = zero_per_worker + 1, zero_per_worker + 2  # at first all are in a local step
     num_version_ranks, num_round_ranks, num_read_ranks = 4, 2, 3  # of canonical states, at most
     return Specification(
         name,
@@ -327,7 +331,7 @@ def _canonical_state(overlap: bool, state: Busy) -> Busy:
     read_or_old, next_read_or_old = jnp.maximum(state.read, old_version), jnp.maximum(state.next_read, old_version)
     workers_versions = [read_or_old, next_read_or_old] if overlap else [read_or_old]
     versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.round_version, state.version])])
-    is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
+    is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # has been there before; counts once
 
     def rank_of(version: jax.Array) -> jax.Array:
         """int, like `version`: how many different ones of `versions` are below it."""

@@ -54,6 +54,7 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
         initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, next_read=zero_per_worker),
+        # Values of canonical states: the version is 1, what was read 1 (newest) or 0.
         sizes=Pushes(version=2, read=two_values, busy=two_values, next_read=zero_per_worker + 1 + overlap),
         worker=Role.of_workers(Pushes, num_workers, own, (push, *begins), program.rule, shared=("version",)),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),

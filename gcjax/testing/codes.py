@@ -100,13 +100,15 @@ def check_code(
 def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
     """float[states]: the distances of the decoded coefficients of all chunks from the identity, by the definition.
 
-    `coding` has a leading axis of states.
+    `coding` has a leading axis of states. In the exact sum each of the N chunks has the identity of its L blocks.
+    Letters: K chunks a worker, M messages.
     """
     chunks, num_blocks = code.assignment.chunks, code.num_blocks
-    encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
-    shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks
+    encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)  # [states, W, M, K, L], [states, W, M, L]
+    shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks  # [states, N, L, L]
     error = np.broadcast_to(-np.eye(num_blocks), shape).copy()
     for worker, position in zip(*np.nonzero(chunks >= 0), strict=True):
+        # p states, m messages, a and b blocks.
         decoded_coefficients = np.einsum("pma,pmb->pab", decode[:, worker], encode[:, worker, :, position])
         error[:, chunks[worker, position]] += decoded_coefficients
     return np.sqrt((error**2).sum(axis=(1, 2, 3)))
@@ -239,15 +241,16 @@ def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
 def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing_states: int) -> None:
     """Checks that what is in messages is finished, what is decoded is sent, and what is sent stays so.
 
-    Progress grows along the last `num_growing_states` of the states.
+    Progress grows along the last `num_growing_states` of the states. Letters: K chunks a worker, M messages; encode is
+    [states, W, M, K, L], decode [states, W, M, L], with L blocks.
     """
     is_chunk_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [states, W, K]
     sends_any: Any = plans.sent.any(axis=2)  # [states, W]
-    is_chunk_encoded = (np.asarray(plans.coding.encode) != 0).any(axis=(2, 4))
+    is_chunk_encoded = (np.asarray(plans.coding.encode) != 0).any(axis=(2, 4))  # [states, W, K]
     is_sent_unfinished = is_chunk_encoded & ~is_chunk_done & sends_any[:, :, None]
     rule = "a message must not contain a chunk that is not finished"
     _require_none(is_sent_unfinished.any(axis=(1, 2)), plans, rule)
-    decodes_unsent = (plans.coding.decode != 0).any(axis=3) & ~plans.sent
+    decodes_unsent = (plans.coding.decode != 0).any(axis=3) & ~plans.sent  # [states, W, M]
     _require_none(decodes_unsent.any(axis=(1, 2)), plans, "a message that is not sent must have the weight 0")
     rule = "a worker that has finished nothing must send nothing"
     _require_none((sends_any & (plans.progress == 0)).any(axis=1), plans, rule)
@@ -257,7 +260,7 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing_state
     sent_while_growing = plans.sent[-num_growing_states:]
     unsent_in_next_state = sent_while_growing[:-1] & ~sent_while_growing[1:]
     is_withdrawn = np.zeros(len(plans.progress), bool)
-    is_withdrawn[-num_growing_states:-1] = unsent_in_next_state.any(axis=(1, 2))
+    is_withdrawn[-num_growing_states:-1] = unsent_in_next_state.any(axis=(1, 2))  # the last one has none after it
     _require_none(is_withdrawn, plans, "a message that is sent must stay so with further progress")
 
 
@@ -284,6 +287,7 @@ def _check_never_grows(plans: _PlannedStates, num_growing_states: int) -> None:
     grows_after_state = np.diff(plans.distance[-num_growing_states:]) > 1e-9
     if grows_after_state.any():
         first_growing_state = len(plans.progress) - num_growing_states
+        # The last one, in which the most is done.
         state_before_growth = first_growing_state + int(np.flatnonzero(grows_after_state)[-1])
         old_distance, new_distance = plans.distance[state_before_growth : state_before_growth + 2]
         old_progress, new_progress = plans.progress[state_before_growth : state_before_growth + 2]
@@ -304,7 +308,7 @@ def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, ra
         times.dtype == finish_times.dtype, f"completion must keep the type {finish_times.dtype}; it is {times.dtype}"
     )
     is_finished = np.isfinite(finish_times) & is_held
-    progress_at_time = (is_finished & (finish_times <= times[:, None, None])).sum(axis=2)
+    progress_at_time = (is_finished & (finish_times <= times[:, None, None])).sum(axis=2)  # [cases, W]
     progress_before_time = (is_finished & (finish_times < times[:, None, None])).sum(axis=2)
     progress = np.concatenate([progress_at_time, progress_before_time])
     distances = _distances_in_batches(code, plan_all, progress, batch_size=num_states)
@@ -321,7 +325,7 @@ def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, ra
         rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {residual:.6g}"
         require(is_exact[i], rule, case)
         rule = f"completion must be the earliest time; it is {time:g} s, and the sum is exact before"
-        require(not is_exact_before[i] or time == 0, rule, case)
+        require(not is_exact_before[i] or time == 0, rule, case)  # no time is earlier than 0
 
 
 def _distances_in_batches(
@@ -349,7 +353,7 @@ def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarra
         seconds[failed_workers] = np.inf
     tied_seconds = random.choice([0.5, 1.0, 2.0], size=num_workers)
     seconds_per_chunk_of_cases = (equal_seconds, ordered_seconds, tied_seconds, *random_seconds)
-    num_chunks_so_far = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)
+    num_chunks_so_far = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)  # [W, K]; 0 of who holds none
     with np.errstate(invalid="ignore"):  # 0 * inf, of a failed worker
         return np.stack(
             [

@@ -112,11 +112,12 @@ def check_protocol(
 def _cases_to_try(shape: tuple[int, int], num_cases: int, random: np.random.Generator) -> Iterator[Case]:
     """Cases of the shape (T, W) to try, the simplest first; the last has a worker that fails for good."""
     num_units, num_workers = shape
-    no_seconds = np.zeros((3, num_workers))  # messages take no time
+    no_seconds = np.zeros((3, num_workers))  # messages take no time: latency, upload, download
     yield Case(np.ones(shape), no_seconds)
     for failure_probability in (0.0, 0.1):
         for _ in range(num_cases):
             mean_seconds = random.uniform(0.5, 2.0, size=num_workers)
+            # Few numbers, so that many times are equal; seldom 0.
             tied_seconds = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
             for unit_seconds in (tied_seconds, random.exponential(size=shape) * mean_seconds):
                 durations = np.where(random.random(shape) < failure_probability, np.inf, unit_seconds)
@@ -189,7 +190,7 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
 
 def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
     """Checks that under `vmap` the first three cases without a network have the same schedules, bit by bit."""
-    indices = [i for i, case in enumerate(cases) if not case.message_seconds.any()][:3]
+    indices = [i for i, case in enumerate(cases) if not case.message_seconds.any()][:3]  # messages that take no time
     batched_cases, schedules_alone = [cases[i] for i in indices], [schedules[i] for i in indices]
     durations = jnp.stack([jnp.asarray(case.durations) for case in batched_cases])
     no_network = batched_cases[0].network

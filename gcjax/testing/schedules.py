@@ -23,7 +23,7 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
       protocol: that it is of.
       durations: float[T, W] seconds.
     """
-    local = protocol.local
+    local = protocol.local  # what workers do with parameters of their own; None where they push gradients
     has_group_servers = local is not None and local.servers is not None
     _check_padding(schedule, weight_can_be_0=has_group_servers)
     sends_while_computing = local is not None and (local.overlaps_pull or local.fragments is not None)
@@ -36,7 +36,7 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
 def _check_padding(schedule: Schedule, *, weight_can_be_0: bool) -> None:
     """Checks that empty slots and commits that do not happen are -1, with weight 0; contributions have one above 0.
 
-    With `weight_can_be_0` each commit has one such contribution at least.
+    With `weight_can_be_0` each commit has one such contribution at least. What is -1: worker, first unit and work.
     """
     is_commit, is_contribution = np.isfinite(schedule.time), schedule.worker >= 0
     for name in INDICES:
@@ -64,7 +64,7 @@ def _first_commit(is_bad: Any) -> int:
 def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
     """Checks that staleness is within the protocol's bound, and no version is read before it is committed."""
     is_contribution = schedule.worker >= 0
-    version_before_commit = np.arange(schedule.time.size)[:, None]
+    version_before_commit = np.arange(schedule.time.size)[:, None]  # [E, 1]: commit e replaces version e
     staleness = np.where(is_contribution, version_before_commit - schedule.version, 0)
     if protocol.max_staleness is not None:
         num_workers = schedule.start.shape[1]
@@ -72,7 +72,7 @@ def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
         rule = f"staleness must not be above the protocol's max_staleness, {max_staleness}"
         stale_commit, largest_staleness = _first_commit(staleness > max_staleness), staleness.max(initial=0)
         require(largest_staleness <= max_staleness, f"{rule}; commit {stale_commit} has {largest_staleness}")
-    newest_version = np.where(is_contribution, schedule.version, -1).max(axis=1, keepdims=True, initial=-1)
+    newest_version = np.where(is_contribution, schedule.version, -1).max(axis=1, keepdims=True, initial=-1)  # [E, 1]
     reads_older_version = is_contribution & (schedule.version != newest_version)
     rule = "contributions to one commit must read one version if the protocol says one_version"
     require(
@@ -92,7 +92,11 @@ def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
 
 
 def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contribution: int) -> Any:
-    """The last second at which a worker can have read the version that its contribution to a commit says."""
+    """The last second at which a worker can have read the version that its contribution to a commit says.
+
+    That is the begin of its first unit; with local steps it may read as late as when it begins to send the message of
+    these units. Units that have no message have inf there.
+    """
     worker, unit = schedule.worker[commit, contribution], schedule.unit[commit, contribution]
     start_time = schedule.start[unit, worker]
     can_read_between_own_steps = protocol.local is not None
@@ -105,7 +109,10 @@ def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contr
 
 
 def _check_order(schedule: Schedule, protocol: Protocol) -> None:
-    """Checks that a worker's units are used in their order, once they are computed to the end and have arrived."""
+    """Checks that a worker's units are used in their order, once they are computed to the end and have arrived.
+
+    A contribution has `work` units from `unit` on; in the schedule times are inf for what never is.
+    """
     if protocol.code is not None:  # `work` is what a round has come to, also by units of other rounds
         return
     num_workers = schedule.start.shape[1]
@@ -165,7 +172,7 @@ def _check_begins_not_while_sending(schedule: Schedule, worker: int) -> None:
 def _check_seconds(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
     """Checks that computing a unit takes as long as it was sampled to take, or less if it is cut off."""
     finite_starts = np.where(np.isfinite(schedule.compute_start), schedule.compute_start, 0)
-    seconds = schedule.compute_end - finite_starts
+    seconds = schedule.compute_end - finite_starts  # [T, W]; only those count that begin and end
     is_computed = np.isfinite(schedule.compute_start) & np.isfinite(schedule.compute_end)
     is_too_long = is_computed & (seconds > durations * (1 + ROUNDING) + ROUNDING)
     _require_no_unit(is_too_long, seconds, durations, "computing a unit must not take longer than its duration")

@@ -17,7 +17,7 @@ def smallest_case(
     Args:
       broken_rule_of: `case -> rule`, the rule that a case breaks, in a sentence; empty if it breaks none.
       rule: that the given case breaks.
-      case: a named tuple `(durations float[T, W], message_seconds float[3, W])`.
+      case: a named tuple `(durations float[T, W], message_seconds float[3, W])`: latency, upload, download.
       round_units: the units of each worker in a round.
     """
     for smaller in _smaller_cases(case, round_units):
@@ -39,7 +39,10 @@ def smallest_case(
 
 
 def _smaller_cases(case: Any, round_units: int) -> Iterator[Any]:
-    """Cases of the first one to three rounds, of so many units, and of two workers or all; the smallest first."""
+    """Cases of the first one to three rounds, of so many units, and of two workers or all; the smallest first.
+
+    The last of those with two workers has all units. A case has durations float[T, W], message_seconds float[3, W].
+    """
     num_units, num_workers = case.durations.shape
     units_of_first_rounds = [n * round_units for n in (1, 2, 3) if n * round_units < num_units]
     for num_first_workers in sorted({min(2, num_workers), num_workers}):
@@ -52,7 +55,10 @@ def _smaller_cases(case: Any, round_units: int) -> Iterator[Any]:
 
 
 def _simplifications(case: Any) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
-    """Functions of the durations: all ones, or one entry after the other as 1 or rounded up to a whole number."""
+    """Functions of the durations: all ones, or one entry after the other as 1 or rounded up to a whole number.
+
+    Of the first `MAX_ENTRIES`; inf stays so when it is rounded.
+    """
     yield np.ones_like
     for index in list(np.ndindex(case.durations.shape))[:MAX_ENTRIES]:
         for simpler_value in (1.0, np.ceil(case.durations[index])):

@@ -65,7 +65,7 @@ def check_straggler_model(
 
 def _check_seconds(seconds: np.ndarray) -> None:
     """Checks that all durations float[T, W] are at least 0, and none is NaN."""
-    is_bad = ~(seconds >= 0)
+    is_bad = ~(seconds >= 0)  # also NaN
     if is_bad.any():
         unit, worker = np.argwhere(is_bad)[0]
         rule = "seconds must be at least 0, and inf for a failed worker"
@@ -102,7 +102,7 @@ def _type_and_shape(x: Any) -> str:
 
 
 def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_workers: int) -> None:
-    """Checks that durations of all keys are one program, which gives what `vmap` over keys gives."""
+    """Checks that durations of all keys, float[T, W] each, are one program, which gives what `vmap` over keys gives."""
     keys = jax.random.split(key, 3)
 
     def sample(rng_key: jax.Array) -> jax.Array:
@@ -114,6 +114,7 @@ def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_worke
     require(program.num_traces == 1, "another key must compile nothing")
     seconds_under_vmap = np.asarray(call_or_fail("sample", jax.vmap(sample), keys))
     for alone_seconds, batch_seconds in zip(seconds_one_by_one, seconds_under_vmap, strict=True):
+        # Unit 0 if none differs; then it is not shown.
         first_different_unit = int(np.argmax((~np.isclose(alone_seconds, batch_seconds, rtol=ROUNDING)).any(axis=1)))
         unit_alone, unit_in_batch = alone_seconds[first_different_unit], batch_seconds[first_different_unit]
         case = f"unit {first_different_unit}: {on_one_line(unit_alone)} alone, {on_one_line(unit_in_batch)} under vmap"

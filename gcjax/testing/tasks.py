@@ -48,6 +48,7 @@ def check_task(
     batch = call_or_fail("unit_batch", unit_batch, task.data, key, 0, 0)
     _check_types(task, params, batch, key)
     _check_finite(task, params, batch, key, quick)
+    # (worker, unit) and (chunk, round), also such that 16 bits do not hold.
     _check_batches("unit_batch", task.unit_batch, unit_batch, task.data, key, ((0, 0), (1, 2), (70_000, 7)), quick)
     chunks = ((0, 0), (task.num_chunks - 1, 2), (0, 70_000))
     _check_batches("chunk_batch", task.chunk_batch, chunk_batch, task.data, key, chunks, quick)
@@ -160,7 +161,7 @@ def _check_batches(
 
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
-    """Checks that the loss of two merged batches is the weighted sum of their losses."""
+    """Checks that the loss of two merged batches is the weighted sum of their losses, also with a negative weight."""
     weights = jnp.asarray([0.5, -2.0], jnp.float32)
     workers = jnp.arange(2, dtype=jnp.int32)
     batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, key, workers, jnp.int32(0))

@@ -86,6 +86,7 @@ def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, An
     times, values = seed_curves(results, scheme, metric)  # [V], [S, V]
     shown_points = _thinned_indices(times.size, points_a_curve(len(results.schemes)))
     columns = {"time": times, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
+    # Of matplotlib: "-" for a whole line, or (offset, lengths of dashes and gaps in widths of the line).
     dash_lengths = style["linestyle"][1] if isinstance(style["linestyle"], tuple) else []
     return {
         "name": scheme,
@@ -103,7 +104,10 @@ def _rounded(value: float) -> float | None:
 
 
 def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
-    """Who did what when: for each scheme the bars of its workers; times are in steps of the time that is shown."""
+    """Who did what when: for each scheme the bars of its workers, for the script.
+
+    Times are in steps, `_NUM_TIME_STEPS` of the longest timeline; each state has two colours, one for a dark page.
+    """
     shown_activities = activities[:MAX_TIMELINES]
     max_units = max(1, MAX_UNITS // max(1, len(shown_activities)))
     limited_activities = [limited_activity(activity, max_units=max_units) for activity in shown_activities]
@@ -119,7 +123,8 @@ def timelines(activities: Sequence[Activity]) -> dict[str, Any]:
 def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
     """The bars of one scheme: columns `row`, `lane`, `state`, `begin`, `end`, `unit`; and the times of its commits.
 
-    `seconds`: the length of the timeline, which times are counted by, in `_NUM_TIME_STEPS` steps.
+    `seconds`: the length of the timeline, which times are counted by, in `_NUM_TIME_STEPS` steps. A row is a shown
+    worker, lane 0 its own track, others those of its messages; there is no bar where it waits.
     """
     track_slices = slices(activity)
     is_server = track_slices.worker == SERVER
@@ -143,7 +148,7 @@ def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
 
 
 def _time_steps(nanoseconds: np.ndarray, timeline_seconds: float) -> list[int]:
-    """Times in steps of the timeline."""
+    """Times in steps of the timeline, whole numbers from 0 to `_NUM_TIME_STEPS`."""
     share_of_timeline = nanoseconds / 1e9 / timeline_seconds
     time_steps: list[int] = np.rint(share_of_timeline * _NUM_TIME_STEPS).astype(int).tolist()
     return time_steps

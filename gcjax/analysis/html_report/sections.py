@@ -77,7 +77,8 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
     """What was measured of workers, messages and server in live runs.
 
     Args:
-      calibrations: run -> `unit_seconds`, `send_seconds`, `receive_seconds`, float[W] each, and `service_seconds`.
+      calibrations: run -> `unit_seconds`, `send_seconds`, `receive_seconds`, float[W] each, and `service_seconds`, one
+        number of the server; None or NaN for what is not known.
     """
     heads = ("Run", "Worker", "Unit (ms)", "Send (ms)", "Receive (ms)", "Service (ms)")
     rows = []

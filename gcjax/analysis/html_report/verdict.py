@@ -55,7 +55,7 @@ def _comparison_sentence(
     """
     faster_seconds, slower_seconds = _seconds_text(faster_times), _seconds_text(slower_times)
     has_ratio = np.isfinite(faster_times) & np.isfinite(slower_times) & (faster_times > 0) & (slower_times > 0)
-    log_ratios = np.log(slower_times[has_ratio] / faster_times[has_ratio])
+    log_ratios = np.log(slower_times[has_ratio] / faster_times[has_ratio])  # of seeds for which both reached the target
     reached_first = f"{faster} reached {target_text} first, after {faster_seconds} s"
     if log_ratios.size < 2:
         chance = f"{max(log_ratios.size, 1)} seed does not tell this from chance"

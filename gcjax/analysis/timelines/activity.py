@@ -68,7 +68,7 @@ def of_schedule(
     Raises:
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.
     """
-    record: Any = on_host(jax.device_get(schedule))
+    record: Any = on_host(jax.device_get(schedule))  # in NumPy; its times are [T, W]
     last_moment, num_workers = _last_moment(record), record.start.shape[1]
     durations_without_failure = np.zeros(record.start.shape)
     unit_durations = (
@@ -91,15 +91,15 @@ def of_schedule(
 
 
 def _units_of_workers(name: str, record: Schedule, durations: np.ndarray, workers: np.ndarray) -> Columns:
-    """The columns `units` of an `Activity`, of these workers int[shown] of a record."""
+    """The columns `units` of an `Activity`, of these workers int[shown] of a record; durations float[T, W] of all."""
     record_of_workers = jax.tree.map(lambda x: x[:, workers] if x.shape == record.start.shape else x, record)
     units = timeline_columns(name, record_of_workers, durations[:, workers], np.inf)
-    return units | {"worker": workers[units["worker"]]}
+    return units | {"worker": workers[units["worker"]]}  # the numbers that they have among all workers
 
 
 def _contributions_until(name: str, record: Schedule, seconds: float) -> Columns:
     """The columns `contributions` of an `Activity`, of all commits until `seconds`; `name` is the run's."""
-    num_commits = int(np.searchsorted(record.time, seconds, side="right"))
+    num_commits = int(np.searchsorted(record.time, seconds, side="right"))  # times increase; inf at the end
     fields_by_commit: Any = {
         field: getattr(record, field)[:num_commits] for field in ("time", "worker", "unit", "work", "weight")
     }
@@ -172,13 +172,13 @@ def _array_of_shape(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np
 
 
 def _loss_curve(times: np.ndarray, loss: np.ndarray) -> Columns:
-    """The loss [E] of the commits that are made, at their times [E]."""
+    """The loss float[E] of the commits that are made, at their times float[E] seconds, which are inf for the others."""
     is_made = np.isfinite(times)
     return {"time": times[is_made].astype(np.float64), "value": loss[is_made].astype(np.float64)}
 
 
 def _last_moment(record: Schedule) -> float:
-    """Seconds, when all is over that has a time; 5 % later at most if somebody is waited for for ever."""
+    """Seconds, when all is over that has a time; 5 % later if somebody is waited for for ever (the horizon is inf)."""
     times = [record.time, record.start, record.compute_start, record.compute_end, record.finish]
     last_finite_time = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=1.0)
     waits_for_ever = np.isinf(record.horizon)

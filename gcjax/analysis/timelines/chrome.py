@@ -36,7 +36,11 @@ def track_name(worker: int, lane: int) -> str:
 
 
 def _process_events(process_id: int, activity: Activity) -> Iterator[dict[str, Any]]:
-    """The events of one process, with a thread for each track, that is (worker, lane), in their order."""
+    """The events of one process, with a thread for each track, that is (worker, lane), in their order.
+
+    The kind of an event is `ph`: "M" names or describes something, "X" is a slice, "s" and "f" are the ends of an
+    arrow, "C" is a value of a counter. `ts` is its time in microseconds.
+    """
     track_slices = slices(activity)
     track_of_slice = list(zip(track_slices.worker.tolist(), track_slices.lane.tolist(), strict=True))
     thread_of_track = {track: thread for thread, track in enumerate(sorted(set(track_of_slice)), start=1)}
@@ -61,11 +65,11 @@ def _name_event(kind: str, process_id: int, thread: int, name: str) -> dict[str,
 
 def _microseconds(nanoseconds: np.ndarray) -> list[float]:
     """The unit of the format, as Python numbers."""
-    return [flow_index / 1000 for flow_index in nanoseconds.tolist()]
+    return [time / 1000 for time in nanoseconds.tolist()]
 
 
 def _slice_events(process_id: int, track_slices: Slices, thread_of_slice: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """An event for each slice, which is in the thread `thread_of_slice` says."""
+    """An event for each slice, in the thread that `thread_of_slice` says; with its unit or commit, if it has one."""
     begins, durations = _microseconds(track_slices.begin), _microseconds(track_slices.end - track_slices.begin)
     names, units_or_commits = track_slices.name.tolist(), track_slices.unit_or_commit.tolist()
     for slice_index, thread in enumerate(thread_of_slice):
@@ -86,4 +90,5 @@ def _flow_events(
     for flow_index, (source, target) in enumerate(zip(arrows.source.tolist(), arrows.target.tolist(), strict=True)):
         event = {"cat": "push", "name": "push", "pid": process_id, "id": f"{process_id}.{flow_index}"}
         yield {**event, "ph": "s", "tid": thread_of_slice[source], "ts": middles[source]}
+        # "bp": "e": the arrow ends in the slice that is there at this time, not in the next one.
         yield {**event, "ph": "f", "bp": "e", "tid": thread_of_slice[target], "ts": begins[target]}

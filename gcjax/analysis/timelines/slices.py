@@ -193,7 +193,10 @@ def _waiting_slices(worker_slices: Slices, activity: Activity) -> Slices:
 
 
 def _version_slices(activity: Activity) -> Slices:
-    """The slices of the server: each from a commit to the next one, and the version before the first of the window."""
+    """The slices of the server: each from a commit to the next one, and the version before the first of the window.
+
+    Commit e makes version e + 1; before the first commit, as behind the last one, the commit is -1.
+    """
     if activity.contributions is None:
         return Slices(*(np.zeros(0, dtype) for dtype in (int, int, np.int64, np.int64, object, int)))
     commits, first_row_of_commit = np.unique(activity.contributions["commit"], return_index=True)
@@ -213,7 +216,10 @@ def _version_slices(activity: Activity) -> Slices:
 
 
 def _versions_name(commit: int, next_commit: int, activity: Activity) -> str:
-    """The name of what is from a commit to the next one that is shown; -1 if there is none."""
+    """The name of what is from a commit to the next one that is shown; -1 if there is none.
+
+    Commit e replaces version e and makes version e + 1. There may be commits in between that are not shown.
+    """
     if activity.has_all_commits or next_commit == commit + 1:
         return f"version {commit + 1}"
     return f"versions {commit + 1} and later" if next_commit < 0 else f"versions {commit + 1} to {next_commit}"
@@ -223,7 +229,8 @@ def _messages_in_commits(units: Columns, contributions: Columns) -> tuple[np.nda
     """Commit, worker and unit, int[messages] each, of all messages that a commit took.
 
     A message is taken if its unit is one of a contribution's, `work` units from `unit` on, and arrives by the commit. A
-    unit's position is its number among all units of all workers.
+    unit's position is its number among all units of all workers. The contribution that can have a unit is the one that
+    begins last up to it.
     """
     sent_units = select_rows(units, np.isfinite(units["send_start"]) & np.isfinite(units["finish"]))
     units_per_worker = 1 + int(max(units["unit"].max(initial=0), contributions["unit"].max(initial=0)))
@@ -257,7 +264,7 @@ def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
     commits, first_row_of_commit, commit_index_of_contribution = np.unique(
         contributions["commit"], return_index=True, return_inverse=True
     )
-    staleness = (contributions["commit"] - contributions["version"]).astype(np.float64)
+    staleness = (contributions["commit"] - contributions["version"]).astype(np.float64)  # in commits
     largest = np.full(commits.size, -np.inf)
     np.maximum.at(largest, commit_index_of_contribution, staleness)
     num_contributions = np.bincount(commit_index_of_contribution, minlength=commits.size)
@@ -267,6 +274,6 @@ def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
 
 
 def _within_window(curve: Columns, activity: Activity) -> Columns:
-    """The part of a curve that is in the window, without what is no number."""
+    """The part of a curve, `time` (seconds) and `value`, that is in the window, without values that are not finite."""
     is_shown = (curve["time"] >= activity.begin) & (curve["time"] <= activity.end) & np.isfinite(curve["value"])
     return select_rows(curve, is_shown)
