@@ -76,14 +76,18 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
 
     Args:
       record: the record in numpy arrays.
-      whole: whether a contribution stands for all its `work` units; otherwise for the first one only.
+      whole: whether a contribution stands for all its `work` units; otherwise for the first one only, and no unit
+        counts as late, unless commits are not in order of time.
+
+    Raises:
+      ValueError: if a contribution has a unit that was not sampled.
     """
-    num_commits = int(np.isfinite(record.time).sum())
+    num_commits = int(np.isfinite(record.time).sum())  # E without those that never happen
     num_units = record.start.shape[0]
     row, column = np.nonzero((record.worker[:num_commits] >= 0) & (record.work[:num_commits] > 0))
     worker, first_unit, work = (np.asarray(x)[row, column] for x in (record.worker, record.unit, record.work))
     units_of_contribution = work if whole else np.ones_like(work)
-    contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # that each unit is in
+    contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # [units], that each is in
     commit, worker, first_unit = row[contribution].astype(np.int32), worker[contribution], first_unit[contribution]
     num_units_before = np.repeat(np.cumsum(units_of_contribution) - units_of_contribution, units_of_contribution)
     offset_in_contribution = np.arange(contribution.size, dtype=np.int32) - num_units_before
@@ -110,6 +114,7 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
     lowest_worker[commit[::-1]] = worker[::-1]  # the lowest one is written last
     is_other_message = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
     is_other_contribution = (np.diff(worker) != 0) | (np.diff(commit) != 0)
+    # A stretch: the units of one worker that are in one commit, next to each other.
     stretch_begin = np.flatnonzero(np.append(True, is_other_contribution)[: unit.size])
     stretch_length = np.diff(np.append(stretch_begin, unit.size)).astype(np.int32)
     max_work = np.zeros(num_commits, np.int32)

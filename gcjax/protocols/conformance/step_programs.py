@@ -102,6 +102,7 @@ class Programs:
         num_states = events.kind.size + 1
         if self.specification.replay is not None:
             return as_int32(self.specification.replay(state, events, np.arange(num_states)))
+        # One at least: the state before the first padding is that after the last event.
         num_padding = _padded_size(num_states, min_padded_rows) - events.kind.size
         # The padding, -1, is of no kind.
         padded_events = jax.tree.map(lambda x: np.append(x, np.full(num_padding, -1, x.dtype)), events)
@@ -120,7 +121,7 @@ class Programs:
             events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
             if events_of_kind.size:
                 num_padding = _padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
-                padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))
+                padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))  # the first, again
                 before, after = take_rows(states, padded), take_rows(states, padded + 1)
                 results_of_kinds.append((events_of_kind, violations_of(before, after, take_rows(events, padded))))
         violations = np.zeros((events.kind.size, 2), bool)
@@ -132,14 +133,14 @@ class Programs:
         """The state after an event, and the one before it: a step of a scan, which collects the second."""
         advancing_kinds = [kind for kind in self.actions_of_kind if self._advances(kind)]
         branches = [partial(self._next, kind) for kind in (None, *advancing_kinds)]
-        # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind.
+        # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind: the last.
         branch_numbers = {kind: 1 + index for index, kind in enumerate(advancing_kinds)}
         branch_of_kind = np.array([*(branch_numbers.get(kind, 0) for kind in KINDS), 0], np.int32)
         branch = jnp.asarray(branch_of_kind)[event.kind]
         return jax.lax.switch(branch, branches, state, event), state
 
     def _advances(self, kind: str) -> bool:
-        """Whether events of this kind are steps themselves, and do not only ask whether one may be taken."""
+        """Whether events of this kind are steps themselves (`Action.event`), not only ask whether one may be taken."""
         return any(action.event == kind for _, action in self.actions_of_kind[kind])
 
     def _next(self, kind: str | None, state: State, event: Event) -> State:
