@@ -57,7 +57,7 @@ def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.
     `block` is its number. The window of the last, shorter block ends with the last time, and has inf before the block.
     """
     size = block_size(times.size)
-    first = jnp.minimum(block * size, times.size - size)
+    first = jnp.minimum(block * size, times.size - size)  # not beyond the end: so the last window reaches back
     window = jax.lax.dynamic_slice_in_dim(times, first, size)
     is_of_block = first + jnp.arange(size, dtype=jnp.int32) >= block * size
     return first, jnp.where(is_of_block, window, jnp.inf)

@@ -62,7 +62,7 @@ def event_schedule(
         changes, is_present = absences.changes(), absences.is_present
         queue = queue._replace(changes=changes, is_present=is_present, keeps_version=keeps_version)
         rule = rule_with_room_for_lost_turns(rule, *absences.leave.shape)
-    # One commit more, to see whether there was room.
+    # One commit more, to see whether there was room: `time` is [E + 1].
     turns, time, horizon = _simulated_turns(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.splits_by_version else 1)
     is_lossy = jnp.isfinite(time[-1]) | (not rule.one_contribution_per_worker and _most_messages(turns) > max_messages)
@@ -108,15 +108,16 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
     )
     if weight_is_number:
         return record
-    staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version
-    weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)
+    staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version  # int32[E, C], in commits
+    weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)  # of no work where -1 pads
     return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
 
 
 def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, jax.Array, jax.Array]:
     """The turns `[J, W]`, the seconds `[E]` of the commits, and the horizon, after running the event queue to its end.
 
-    J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
+    J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too. The last entry of
+    the queue's arrays, which means nothing, is left out.
     """
 
     def is_running(state: State) -> jax.Array:

@@ -111,7 +111,10 @@ def all_have_pushed(view: View) -> jax.Array:
 
 
 def round_begin(view: View) -> jax.Array:
-    """float[] seconds, when the first of those began who have a turn under way or a message in no commit; else now."""
+    """float[] seconds, when the first of those began who have a turn under way or a message in no commit.
+
+    Only who is alive counts; now if there is nobody.
+    """
     takes_part = view.alive & (~view.idle | (view.num_uncommitted > 0))
     return jnp.min(jnp.where(takes_part, view.begin_time, view.now))
 
@@ -222,7 +225,7 @@ class Rule(NamedTuple):
         return self.waits_for_commit or self.ready is _all_may_begin
 
     def units_of(self, view: View) -> Any:
-        """The units of a turn that begins now: int, or int32[W]."""
+        """The units of a turn that begins now, `num_units`: int, or int32[] or int32[W] if it is a function."""
         return self.num_units(view) if callable(self.num_units) else self.num_units
 
 
@@ -282,7 +285,7 @@ def group_rule(group_of: Callable[[View], jax.Array], num_workers: int, num_cont
         return group_of(view) == group_of(view)[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether all of this worker's group who are alive have a message that is in no commit yet."""
+        """bool[]: whether all of this worker's group who are alive have a message in no commit, and there is one."""
         is_member, has_message = members_of_own_group(view, worker), view.num_uncommitted > 0
         nobody_is_missing = (has_message | ~is_member | ~view.alive).all()
         return nobody_is_missing & (has_message & is_member).any()
