@@ -64,11 +64,11 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
     def mean_of_two(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[2, 2]: both get the mean."""
+        """float[2, 2]: how the two members of any commit mix: both get the mean of their parameters."""
         return jnp.full((2, 2), 0.5, schedule.time.dtype)
 
     def two_copies(schedule: Schedule) -> jax.Array:
-        """float[T, W]: what a worker and its neighbour send each other."""
+        """float[T, W]: the copies of the parameters for each unit, which a worker and its neighbour send each other."""
         return jnp.full_like(schedule.start, 2.0)
 
     return Protocol(

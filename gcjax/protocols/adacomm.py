@@ -97,7 +97,8 @@ def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Ar
     """int32[windows]: the local steps H of each window, new ones for those after `observed.window`, which has ended.
 
     These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and H[0]
-    the `first_steps`. If that is not less than before, H is halved; without these losses it stays.
+    the `first_steps`. If that is not less than before, H is halved; without these losses (NaN, or inf of the first), or
+    if F[0] is not above 0, it stays. H is 1 at least.
     """
     first_loss, window_loss = observed.loss[0], mean_loss(observed, observed.window, window_seconds)
     has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)

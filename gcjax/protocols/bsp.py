@@ -26,13 +26,13 @@ def bsp() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """Commit n is round n: unit n of every worker, on version n."""
+        """The schedule in which commit n is round n: unit n of every worker, on version n; column w is worker w."""
         num_units, num_workers = durations.shape
         messages_share_link = network.server is not None
         if messages_share_link:
             return rounds(fixed_units(count=1), durations, network, num_rounds=num_units)
         timeline = bounded_staleness(durations, network, staleness=0)
-        round_number = jnp.arange(num_units)[:, None]
+        round_number = jnp.arange(num_units)[:, None]  # [T, 1], also of commits: E = T
         return record(
             timeline,
             time=timeline.finish.max(axis=1),

@@ -92,7 +92,7 @@ def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Arr
     """The function that draws one of those who take part (`alive`), anew for each commit, by the commits so far."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
-        """int32[]: the first in a random order of the workers that takes part."""
+        """int32[]: the first in a random order of the workers that takes part, as `view.alive bool[W]` says."""
         del worker
         order = jax.random.permutation(jax.random.fold_in(rng_key, view.num_commits), view.clock.size).astype(jnp.int32)
         return order[jnp.argmax(view.alive[order])]

@@ -67,7 +67,8 @@ def elastic() -> LocalWork:
 def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
     """What a worker pushes, its difference from the server's parameters, and its parameters after; `base` is not used.
 
-    They move towards the server's, `version_params`, by `weight` times the difference, as the server's move to them.
+    They move towards the server's, `version_params`, by `weight` times the difference, as the server's move to them:
+    `weight float[]` is that of the contribution.
     """
     del base
     difference = jax.tree.map(jnp.subtract, params, version_params)

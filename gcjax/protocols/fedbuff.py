@@ -90,6 +90,6 @@ def fedbuff(
 
 
 def _change_and_base(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
-    """What a worker pushes, the change of its parameters since `base`; and `base`, from which it goes on."""
+    """What a worker pushes, the change of its parameters since `base`; and `base`, its parameters after the push."""
     del version_params, weight
     return jax.tree.map(jnp.subtract, params, base), base

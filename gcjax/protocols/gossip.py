@@ -34,7 +34,7 @@ def iterations_with_neighbours(
     """
 
     def exchange(num_workers: int) -> Callable[[jax.Array], Exchange]:
-        """What so many workers send each other."""
+        """What so many workers send each other, by the iteration: w hears those v with M[w, v] > 0."""
         return exchange_of(matrices_of(num_workers) > 0)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
@@ -53,7 +53,7 @@ def iterations_with_neighbours(
 
     def max_staleness(num_workers: int) -> int:
         """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""
-        ahead = iterations_ahead(matrices_of(num_workers) > 0)
+        ahead = iterations_ahead(matrices_of(num_workers) > 0)  # int[turns, W, W]
         return max(int(ahead.max()) - 1, 0)
 
     return Protocol(

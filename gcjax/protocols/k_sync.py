@@ -171,7 +171,7 @@ def _protocol_of_first_gradients(
 
 
 def first_arrivals(num_contributions: int, *, one_push_per_worker: bool, cancels_others: bool) -> Rule:
-    """The rule by which a commit takes the first `num_contributions` messages.
+    """The rule by which a commit takes the first K = `num_contributions` messages, each with the weight 1/K.
 
     `one_push_per_worker`: of different workers, who then wait for the commit; `cancels_others`: it cuts off all others.
     """

@@ -121,7 +121,7 @@ def _averaging_rounds(
 
 
 def check_units(durations: jax.Array, num_local_steps: int) -> None:
-    """Checks that there are units (local steps) `[T, W]` for one round of so many."""
+    """Raises a `ValueError` unless durations `[T, W]` have as many units T as a round takes, `num_local_steps`."""
     if durations.shape[0] < num_local_steps:
         raise ValueError(
             f"a round takes {num_local_steps} units of each worker; got durations of {durations.shape[0]} units. "

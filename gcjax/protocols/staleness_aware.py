@@ -40,7 +40,10 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""
+        """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0.
+
+        The staleness of what is in commit e is e - version, int32[E, C]; padding has the weight 0.
+        """
         record = unweighted.schedule(durations, network)
         staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
         return record._replace(weight=record.weight / jnp.maximum(staleness, 1).astype(record.weight.dtype))

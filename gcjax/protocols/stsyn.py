@@ -42,9 +42,10 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         del begin_time
         steps_done_time = receive_time + work.seconds(first_unit, num_local_steps)
         stop = jnp.sort(steps_done_time)[num_waited - 1]
+        # So many are known to be done, also where another sum of the same seconds is rounded above the stop.
         min_units = jnp.where(jnp.isfinite(steps_done_time) & (steps_done_time <= stop), num_local_steps, 0)
         this_round = units_until(work, first_unit, receive_time, jnp.broadcast_to(stop, first_unit.shape), min_units)
-        num_sampled = jnp.minimum(num_local_steps, work.num_units - first_unit)
+        num_sampled = jnp.minimum(num_local_steps, work.num_units - first_unit)  # [W], of the H units
         num_failed = jnp.isinf(work.seconds(first_unit, num_sampled)).sum()  # workers with a unit that never ends
         # Without a stop: if too many workers fail, the round never ends: 0 units begun, which are always there. Else
         # units run out: more are begun than there are.
@@ -88,6 +89,9 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
 
 
 def _one_over_num_uploads(staleness: Any, work: Any) -> Any:
-    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` steps, 1 / uploads."""
+    """float[..., 1]: the weight of each contribution to a commit of `work int32[..., C]` steps, 1 / uploads.
+
+    Who has taken a step uploads; 1 if nobody has.
+    """
     del staleness
     return 1 / (work > 0).sum(axis=-1, keepdims=True).clip(1)
