@@ -42,7 +42,9 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         return jnp.full(count, num_local_steps, jnp.int32)
 
     def schedule_of_steps(durations: jax.Array, network: Network, steps_by_window: jax.Array) -> Schedule:
-        """The rounds of local SGD, with `steps_by_window[j]`, at most H, local steps in those that begin in window j.
+        """The rounds of local SGD, with `steps_by_window[j]` local steps in those that begin in window j.
+
+        These are at most H = `num_local_steps`.
 
         Window j is from `seconds * j` on; the last of the `num_windows` has no end.
         """
@@ -71,7 +73,10 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory, int32[windows], are the local steps of each window, H at first."""
+        """The rule on the real clock: its memory, int32[windows], are the local steps of each window.
+
+        At first they are `num_local_steps` in all of them.
+        """
 
         def num_steps(view: View) -> jax.Array:
             """int32[]: the local steps of the window in which this round began."""

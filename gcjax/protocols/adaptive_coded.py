@@ -147,7 +147,7 @@ class _Rounds(NamedTuple):
     num_workers: int
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds of K = `load` units of every worker; columns p W + w of a commit are of candidate p.
+        """The schedule of rounds of K = `load` units of every worker; column p W + w is worker w under candidate p.
 
         `units` are [num_rounds, K, W] seconds; `window` is what is known of the last rounds. `candidate_index` and all
         arrays of `rounds` (see `CodedRound`) have a first axis [num_rounds].
@@ -160,7 +160,7 @@ class _Rounds(NamedTuple):
         timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
         progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [num_rounds, W]
         all_candidates = jnp.arange(num_candidates, dtype=jnp.int32)
-        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [num_rounds, P, 1]
+        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [num_rounds, candidates, 1]
         columns = progress.shape[0], num_candidates * self.num_workers
         worker = jnp.where(is_used, jnp.arange(self.num_workers, dtype=jnp.int32)[None, None], -1).reshape(columns)
         round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]

@@ -74,7 +74,7 @@ def adaptive_coded_rule(
     round in which somebody has pushed and left, nobody knows any more what was done when: it is not observed, and the
     next one has the same code.
     """
-    loads = jnp.asarray([candidate.code.assignment.loads for candidate in candidates], jnp.int32)  # [P, W]
+    loads = jnp.asarray([candidate.code.assignment.loads for candidate in candidates], jnp.int32)  # [candidates, W]
     num_workers, load = loads.shape[1], max(candidate.code.assignment.load for candidate in candidates)
 
     def memory(_: int, dtype: Any) -> Memory:

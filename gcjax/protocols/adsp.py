@@ -108,9 +108,9 @@ def adsp(
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory are the rates, `num_commits int32[windows]` among them.
+        """The rule on the real clock: its memory are the `Rates`, of which it looks at `num_commits int32[windows]`.
 
-        The time O of messages is not known before the run, and is taken as 0.
+        The time of messages is not known before the run, and is taken as 0.
         """
 
         def turn_seconds(view: View) -> jax.Array:

@@ -17,7 +17,8 @@ from gcjax.stragglers.network import Network
 def bsp() -> Protocol:
     """Bulk synchronous parallel: every round waits for everybody and applies the mean (Valiant 1990).
 
-    `F[n, w] = max_v F[n-1, v] + D[n, w]`; commit n happens at `max_w F[n, w]`. E = T, C = W.
+    With F[n, w] the end of unit n of worker w, and D[n, w] its seconds: `F[n, w] = max_v F[n-1, v] + D[n, w]`; commit n
+    happens at `max_w F[n, w]`. E = T, C = W.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.array([[1.0, 2.0], [1.0, 3.0]]))  # [T, W] seconds

@@ -54,7 +54,7 @@ class CodedGroups(NamedTuple):
         return sum(map(len, self.groups))
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The rounds of the groups, each of which ends with a push to the central server, a commit on arrival.
+        """The rounds of the G groups, each of which ends with a push to the central server, a commit on arrival.
 
         Of each group there is an entry of `networks`, `rounds` (arrays with a first axis [num_rounds]) and
         `round_seconds`, [num_rounds]: what a round takes, its longest message included.
@@ -90,7 +90,10 @@ class CodedGroups(NamedTuple):
         )
 
     def _contributions(self, rounds: Sequence[CodedRound], central_commits: Schedule) -> tuple[jax.Array, jax.Array]:
-        """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server."""
+        """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server.
+
+        The C columns are the members of each of the G groups, C/G places a group; a commit has those of one group.
+        """
         members = jnp.asarray(group_arrays(self.groups)[0])  # int32[G, C/G], -1 pads
         is_of_group = central_commits.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
         worker = jnp.where(is_of_group[:, :, None], members[None], -1)  # [E, G, C/G]
@@ -103,7 +106,7 @@ class CodedGroups(NamedTuple):
         return worker.reshape(num_commits, -1), work.reshape(num_commits, -1)
 
     def _weights(self, dtype: jnp.dtype) -> jax.Array:
-        """float[C], of each place of a member in each group: the group's share of the W workers, over its N chunks.
+        """float[C], of each place of a member in each of G groups: the group's share of the W workers, over N chunks.
 
         Places that pad a group have one, too, which no contribution uses.
         """

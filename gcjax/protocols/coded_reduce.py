@@ -152,7 +152,10 @@ def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, netwo
 
 
 def _begins_one_by_one(ready: jax.Array, seconds: jax.Array) -> jax.Array:
-    """float[n]: when each message begins to be taken, first come first served; both arguments float[n] seconds."""
+    """float[n]: when each of n messages begins to be taken, by a node that takes one at a time, the first first.
+
+    They are `ready float[n]` then, and take `seconds float[n]`.
+    """
     order = jnp.argsort(ready)
 
     def next_message(free_time: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -76,8 +76,8 @@ def decoupled_diloco(
     def grace(quorum_seconds: jax.Array, step_seconds: jax.Array) -> jax.Array:
         """float[] seconds of the window, never negative.
 
-        `quorum_seconds float[]` are those from the first to the K-th push, `step_seconds float[]` the mean ones of a
-        step of these K learners.
+        `quorum_seconds float[]` are those from the first to the K-th learner's push, K = `min_quorum`, and
+        `step_seconds float[]` the mean ones of a step of these learners.
         """
         if grace_seconds is not None:
             return jnp.asarray(grace_seconds, step_seconds.dtype)
@@ -90,7 +90,7 @@ def decoupled_diloco(
         return _rule(num_workers, num_local_steps, min_quorum, grace)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which K learners have pushed in each commit, at least."""
+        """The schedule in which `min_quorum` learners have pushed in each commit, at least."""
         num_units, num_workers = durations.shape
         waiting_rule = rule(num_workers)
         check_units(durations, num_local_steps)
@@ -165,9 +165,9 @@ def _rule(
         )
 
     def window_end(arrival: jax.Array, step_seconds: jax.Array) -> jax.Array:
-        """float[] seconds, when the window is over, `grace` after the K-th learner has pushed; inf before that.
+        """float[] seconds, when the window is over, `grace` after `min_quorum` learners have pushed; inf before that.
 
-        `arrival float[W]`, of the first pushes, is inf for learners without one.
+        `arrival float[W]`, of the first pushes, is inf for learners without one; `step_seconds float[W]` is of a step.
         """
         by_arrival = jnp.argsort(arrival)
         quorum = by_arrival[:min_quorum]
@@ -187,7 +187,10 @@ def _rule(
         return all_have_pushed(view) | (view.now >= end)
 
     def share_of_steps(staleness: Any, work: Any) -> Any:
-        """float[..., C]: the steps of each learner in the commit over those of all; column v W + w is learner w's."""
+        """float[..., C]: the steps of each learner in the commit over those of all, in all of its columns.
+
+        `work int32[..., C]` are the steps in each column; column v W + w is learner w's on its v-th version, from 0 on.
+        """
         del staleness
         by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
         steps_of_learner = by_version.sum(axis=-2, keepdims=True)

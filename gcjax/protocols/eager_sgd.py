@@ -76,7 +76,7 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
     """The rule: a commit takes all, once the initiator has made one gradient more than there are commits.
 
     `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived. A worker's clock counts
-    its gradients; C is W for each version that gradients in one commit can be of.
+    its gradients. A commit has room for W contributions of each version that gradients in it can be of.
     """
     return Rule(
         commits=lambda view, worker: view.clock[initiator(view, worker)] > view.num_commits,

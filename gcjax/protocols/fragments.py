@@ -40,7 +40,10 @@ class Fragments(NamedTuple):
     local_share: float
 
     def shares(self, params: Any) -> np.ndarray:
-        """float64[P]: the share of each fragment in the bytes of the parameters; arrays, or shapes and dtypes."""
+        """float64[P]: the share of each of the P fragments in the bytes of the parameters.
+
+        These are arrays, or their shapes and dtypes.
+        """
         num_bytes = np.zeros(self.num_fragments)
         for leaf, label in zip(jax.tree.leaves(params), jax.tree.leaves(self.labels(params)), strict=True):
             numbers = np.bincount(np.broadcast_to(label, np.shape(leaf)).ravel(), minlength=self.num_fragments)
@@ -65,9 +68,9 @@ class Fragments(NamedTuple):
         fragments = jnp.arange(self.num_fragments, dtype=jnp.int32)
 
         def last_change(version: jax.Array) -> jax.Array:
-            """int32[P]: how many times each fragment was changed before the version, less 1: commit e changes e % P.
+            """int32[P]: how many times each of P fragments was changed before the version, less 1.
 
-            So -1 for none; of version -1, which is none, it is as of version 0.
+            Commit e changes fragment e % P. So -1 for never; of version -1, which is none, it is as of version 0.
             """
             return (version.clip(0) - 1 - fragments) // self.num_fragments
 
@@ -190,7 +193,7 @@ _STACKED = object()
 
 @comparable
 def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) -> optax.GradientTransformation:
-    """The optimizer whose e-th step is on fragment `e % P`; each fragment has a state of its own.
+    """The optimizer whose e-th step is on fragment `e % P` of P; each fragment has a state of its own.
 
     Args:
       optimizer: its state may depend on shapes and dtypes of the parameters, array by array.
@@ -198,7 +201,10 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
     """
 
     def init(params: Any) -> FragmentStates:
-        """The state before the first step: once what is like the parameters, all else (counters) [P, ...]."""
+        """The state before the first step: once what is like the parameters, all else (counters) [P, ...].
+
+        P is the number of fragments.
+        """
         state = optax.tree_map_params(
             optimizer,
             lambda x: x,

@@ -174,8 +174,8 @@ class _Groups(NamedTuple):
 def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
     """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers.
 
-    A push is what a group sends after H rounds; it is a commit on arrival. Its C columns are the members of the group,
-    -1 where it has fewer than the largest.
+    A push is what one of the G groups sends after H = `num_local_steps` rounds; it is a commit on arrival. Its columns
+    are the members of the group, -1 where it has fewer than the largest.
     """
     (num_units, _), num_local_steps = durations.shape, groups.num_local_steps
     _check_durations(durations, groups.group_of_worker.size, num_local_steps)
@@ -237,7 +237,7 @@ class _Rounds(NamedTuple):
 
 
 def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
-    """The rounds of the groups `members_of_group int[G, members]`, -1 for none, one for each unit `[T, W]`."""
+    """The rounds of G groups, `members_of_group int[G, members]` (-1: none), one for each unit of `durations [T, W]`."""
     num_units, num_workers = durations.shape
     member, is_member = jnp.asarray(members_of_group.clip(0)), jnp.asarray(members_of_group >= 0)
 

@@ -162,7 +162,7 @@ def _local_work(
 def _push_record(
     groups: tuple[tuple[int, ...], ...], num_local_steps: int, dynamic: bool, durations: jax.Array, network: Network
 ) -> Schedule:
-    """The record in which each push to a group's server is a commit, whose C is 1.
+    """The record in which each push to a group's server is a commit of one contribution.
 
     As nobody waits for anybody, all groups are simulated at once, unless the members of each share a link. What a
     server takes for a message (`service`) counts as upload.

@@ -151,13 +151,16 @@ def _protocol_of_first_gradients(
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K."""
+        """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K.
+
+        K is the rule's `num_contributions`.
+        """
         waiting_rule = rule(durations.shape[1])
         max_commits = max(1, durations.size // waiting_rule.num_contributions)
         return event_schedule(waiting_rule, durations, network, num_commits=max_commits)
 
     def rule(num_workers: int) -> Rule:
-        """The rule of the first K gradients."""
+        """The rule by which a commit takes the first `num_gradients(num_workers)` gradients."""
         return first_arrivals(
             num_gradients(num_workers), one_push_per_worker=one_push_per_worker, cancels_others=cancels_others
         )

@@ -19,8 +19,9 @@ from gcjax.stragglers.network import Network
 def local_sgd(*, num_local_steps: int) -> Protocol:
     """Local SGD: everybody takes H steps on parameters of its own, then all take the mean of the parameters.
 
-    With P[n, w] the seconds of w's units n H, ..., n H + H - 1: `F[n] = max_w (F[n-1] + P[n, w])` (Stich 2019). The
-    steps are those of the run's optimizer, whose state stays with the worker; H = 1 without momentum is `bsp`.
+    With P[n, w] the seconds of w's units n H, ..., n H + H - 1, and F[n] the end of round n: `F[n] = max_w (F[n-1] +
+    P[n, w])` (Stich 2019). The steps are those of the run's optimizer, whose state stays with the worker; H = 1 without
+    momentum is `bsp`.
 
     Args:
       num_local_steps: H, 1 or more.

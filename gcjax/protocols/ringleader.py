@@ -67,7 +67,7 @@ def ringleader() -> Protocol:
 
 
 def _weights(record: Schedule) -> jax.Array:
-    """float[E, C]: the factor of each gradient in its first commit, 1 / (W b), b those of its worker in the table.
+    """float[E, C]: the factor of each gradient in its first commit, 1 / (W b), b its worker's in the table.
 
     A round has W commits, one brought by each worker; the first of them collects gradients of all (C = W).
 

@@ -107,7 +107,7 @@ def record(
     weight: jax.Array | float,
     read: jax.Array,
 ) -> Schedule:
-    """The record of these commits, with -1 (weight 0) wherever there is no contribution or the time is inf.
+    """The record of E commits of C contributions, with -1 (weight 0) where there is none or the time is inf.
 
     Args:
       timeline: the times of all units.

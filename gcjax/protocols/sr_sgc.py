@@ -118,7 +118,7 @@ class _SelectiveRepeat(NamedTuple):
 
         A job can be decoded in its own round if enough workers did its task then, otherwise `burst` rounds later, if
         with those who repeated it then there are enough. What was repeated counts in this second case only. Each worker
-        has one task for a job, of K = `load` chunks: C is W.
+        has one task for a job, of K = `load` chunks: `num_done` is [num_rounds, W].
         """
         finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)  # [num_rounds, K, W], from the round's begin
         num_rounds, burst = finish.shape[0], self.bursts.burst

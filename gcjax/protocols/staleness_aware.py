@@ -34,7 +34,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         return (1.0 / num_contributions) / jnp.maximum(staleness, 1).astype(jnp.result_type(float))
 
     def rule(num_workers: int) -> Rule:
-        """The rule of K-batch-async, with other weights."""
+        """The rule by which any `num_contributions` gradients are a commit, with weights by their staleness."""
         return first_arrivals(num_contributions, one_push_per_worker=False, cancels_others=False)._replace(
             weight=weight
         )

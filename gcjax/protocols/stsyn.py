@@ -65,12 +65,13 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round as soon as K workers have said that they took H steps.
 
-        Whoever has taken one by then uploads; where some have left, K is at most the number of the others.
+        These are `num_waited` and `num_local_steps`. Whoever has taken one by then uploads; where some have left, K is
+        at most the number of the others.
         """
         _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
 
         def stop(view: View) -> jax.Array:
-            """float[] seconds: now, if K workers have taken H steps; inf otherwise."""
+            """float[] seconds: now, if `num_waited` workers, or all, have taken `num_local_steps`; inf otherwise."""
             num_done = ((view.progress >= num_local_steps) & view.alive).sum()
             num_waited_for = jnp.minimum(num_waited, view.alive.sum())
             return jnp.where(num_done >= num_waited_for, view.now, jnp.inf)
@@ -89,7 +90,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
 
 
 def _one_over_num_uploads(staleness: Any, work: Any) -> Any:
-    """float[..., 1]: the weight of each contribution to a commit of `work int32[..., C]` steps, 1 / uploads.
+    """float[..., 1]: the weight of each of the C contributions to a commit, of `work int32[..., C]` steps: 1 / uploads.
 
     Who has taken a step uploads; 1 if nobody has.
     """

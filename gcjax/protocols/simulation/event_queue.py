@@ -302,7 +302,10 @@ class Queue(TurnQueue):
         return self._with_cut_off_turns(state, happens & self.rule.cuts_off(state.view, worker))
 
     def _with_commit_of_messages(self, state: State, is_committed: jax.Array, commit_number: jax.Array) -> State:
-        """The state in which the last messages of the workers of `is_committed bool[W]` are part of a commit."""
+        """The state in which the last messages of the workers of `is_committed bool[W]` are part of a commit.
+
+        `commit_number int32[]` and the place in it are written to the turns that sent them, which have ended.
+        """
         worker = jnp.arange(is_committed.size)
         position_in_commit = jnp.cumsum(is_committed, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
         last_turn = state.num_turns - 1  # int32[W]

@@ -46,8 +46,9 @@ def event_schedule(
         where it has parameters of its own; otherwise it reads anew.
 
     Raises:
-      ValueError: if the server stops turns, or a commit takes more than C messages, or there are more than E commits.
-        Under `jit` the horizon is NaN in the last two cases, which the check of any schedule refuses.
+      ValueError: if the server stops turns, or a commit takes more messages than the rule's `num_contributions` allows,
+        or there are more than E commits. Under `jit` the horizon is NaN in the last two cases, which the check of any
+        schedule refuses.
     """
     if rule.stop is not None:
         raise ValueError(
@@ -73,7 +74,9 @@ def event_schedule(
 
 
 def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -> Rule:
-    """The rule, with C larger by room for contributions before and after each lost turn, if a worker can have several.
+    """The rule, with more `num_contributions`, room for those before and after each lost turn.
+
+    Only if a worker can have several in a commit; otherwise it is as it was.
 
     Args:
       rule: for workers that lose no turn.
@@ -90,7 +93,7 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
 
     Args:
       rule: says what a contribution is, and what it weighs.
-      turns: arrays [J, W].
+      turns: arrays [J, W], J turns of each worker.
       work: the seconds of the units.
       time: float[E] seconds of the commits.
       horizon: float[] seconds, when the first worker would begin a unit that there is not.

@@ -136,9 +136,9 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
 
 
 def _check_room_fits(pushes: Schedule, exchanges: Exchanges) -> None:
-    """Raises a `ValueError` if what is recorded of the contributions to all E commits, [E, C], is too much for memory.
+    """Raises a `ValueError` if what is recorded of the contributions to all commits does not fit into memory.
 
-    There are P // K of them at most, since each takes K = `num_contributions` pushes of a group to be sent.
+    There are at most as many as pushes over K = `num_contributions`, since each takes K pushes of a group to be sent.
     """
     num_commits = max(1, pushes.time.size // exchanges.num_contributions)
     bytes_of_push = sum(getattr(pushes, name).dtype.itemsize for name in ("worker", "unit", "work", "weight"))
@@ -150,7 +150,7 @@ def _check_room_fits(pushes: Schedule, exchanges: Exchanges) -> None:
 
 
 def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _PushOutcome:
-    """What the servers make of pushes that arrive at `time float[P]`, in order, at those of `group int32[P]`.
+    """What the servers of G groups make of P pushes, at `time float[P]` in order, to those of `group int32[P]`.
 
     A time of inf is no push: it changes nothing.
     """
@@ -224,7 +224,7 @@ def _after_push(
 def _commit_of_message(
     outcome: _PushOutcome, commit_time: jax.Array, commit_order: jax.Array, group: jax.Array, exchanges: Exchanges
 ) -> jax.Array:
-    """int32[G, messages]: the commit of each message of a group; P, the number of pushes, if it never happens.
+    """int32[G, messages]: the commit of each message of the G groups; P, the number of pushes, if it never happens.
 
     Args:
       outcome: what is made of each push.

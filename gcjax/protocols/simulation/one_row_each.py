@@ -21,7 +21,7 @@ def with_rows(tables: Any, row: jax.Array, values: Any) -> Any:
     one kernel (`gcjax._one_kernel`). Under vmap there is none, so that it is a scatter.
 
     Args:
-      tables: a pytree of arrays [J, W, ...].
+      tables: a pytree of arrays [J, W, ...], of J rows.
       row: int32[W], the row of each worker, below J.
       values: a pytree of arrays [W, ...].
     """

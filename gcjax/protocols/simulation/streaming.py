@@ -33,10 +33,10 @@ class _State(NamedTuple):
 def streaming_commits(
     durations: jax.Array, network: Network, *, num_units: int, num_fragments: int, overlap_units: int
 ) -> Schedule:
-    """The schedule in which commit e takes the units `e L, ..., e L + L - 1` of everybody.
+    """The schedule in which commit e takes the L = `num_units` units `e L, ..., e L + L - 1` of everybody.
 
     Commit e is when the messages of all about its units have arrived. What comes of it is sent to all, and each worker
-    merges it before its unit `(e + 1) L + τ`, for which it waits if need be. A message is fragment `e % P`, so large as
+    merges it before its unit `(e + 1) L + τ`, for which it waits if need be. A message is fragment `e % P`, as large as
     `network.fragments` says; the first parameters are received whole. Messages of one worker in one direction pass its
     link one after the other; those of different commits do not share the server's link.
 

@@ -173,7 +173,7 @@ def turns_record(
     The place is that of the message among those of its commit, or that of the worker.
 
     Args:
-      turns: [J, W], those of a worker in order.
+      turns: [J, W], the J turns of each worker in order.
       work: the sampled units.
       time: float[E] seconds, when the commits happen; inf for those that do not.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled.
@@ -216,8 +216,8 @@ def turns_record(
 def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, jax.Array, Turns]:
     """The times of every unit, the version that was read for it, and the turn that it belongs to; arrays [T, W].
 
-    The turns of a worker are in order; turns that do not exist come last, with T as first unit. A unit that no turn has
-    begun gets the turn before it, version -1, and times inf.
+    The turns `[J, W]`, J of each worker, are in order; turns that do not exist come last, with T as first unit. A unit
+    that no turn has begun gets the turn before it, version -1, and times inf.
     """
     all_units = jnp.arange(work.num_units, dtype=jnp.int32)
 
