@@ -53,7 +53,8 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
             """The round in which each worker does its window's steps, the units from `first_unit int32[W]` on.
 
-            It begins at `begin_time float[]`; the parameters have arrived at `receive_time float[W]` seconds.
+            It begins at `begin_time float[]`, by which `steps_by_window int32[windows]` is looked up; the parameters
+            have arrived at `receive_time float[W]` seconds.
             """
             num_steps = steps_by_window[window_of(begin_time, window_seconds=seconds, num_windows=num_windows)]
             return fixed_units(num_steps)(work, first_unit, receive_time, begin_time)

@@ -78,7 +78,7 @@ def adaptive_coded_rule(
     num_workers, load = loads.shape[1], max(candidate.code.assignment.load for candidate in candidates)
 
     def memory(_: int, dtype: Any) -> Memory:
-        """Before the first round, which has candidate 0; there are as many workers as the candidates have."""
+        """The memory before the first round, which has candidate 0; W is that of the candidates, K their largest."""
         return Memory(
             unit_end=jnp.zeros((num_workers, load), dtype),
             candidate=jnp.zeros((), jnp.int32),

@@ -150,7 +150,7 @@ class _Search(NamedTuple):
     target_loss: float | None
 
     def validated(self) -> "_Search":
-        """The same, if the parameters are in their ranges."""
+        """The same, if the parameters are in their ranges; otherwise a `ValueError`."""
         _validate.single_number("seconds", self.window_seconds, above=True, finite=True)
         _validate.integer("max_commits", self.max_commits, minimum=1)
         _validate.single_number("max_loss_growth", self.max_loss_growth, minimum=1.0)

@@ -162,7 +162,7 @@ def stop_time(code: GradientCode, stopping_rule: StoppingRule, view: View, unit_
       code: of the round.
       stopping_rule: when it stops.
       view: what the server knows.
-      unit_end: float[W, K or more] seconds, when each chunk that is done was done.
+      unit_end: float[W, K or more] seconds, when each chunk that is done was done, on the clock of `view.now`.
     """
     begin_time = round_begin(view)
     seconds_to_stop = stopping_rule.time(code, done_seconds(code, view, unit_end, begin_time))
@@ -177,7 +177,8 @@ def stop_time(code: GradientCode, stopping_rule: StoppingRule, view: View, unit_
 def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time: jax.Array) -> jax.Array:
     """float[W, K] seconds from `begin_time`, when each chunk of the code was done; inf for one that is not yet.
 
-    Where a worker holds fewer chunks, the entries behind them are the time of its last one, or 0 if it holds none.
+    Done are the first `view.progress int32[W]` chunks of each worker, at `unit_end float[W, K or more]`. Where a worker
+    holds fewer chunks, the entries behind them are the time of its last one, or 0 if it holds none.
     """
     has_unit = jnp.asarray(code.assignment.chunks >= 0)
     is_done = jnp.arange(code.assignment.load, dtype=jnp.int32)[None] < view.progress[:, None]

@@ -150,7 +150,7 @@ class CodedGroups(NamedTuple):
 def _rounds_of_group(
     code: GradientCode, stop: StoppingRule, units: jax.Array, own_network: Network, load: int
 ) -> CodedRound:
-    """The rounds of one group, each from its begin, of `units float[num_rounds, K, members]`.
+    """The rounds of one group, each from its begin, of `units float[num_rounds, K, members]` seconds, K = `load`.
 
     All arrays have the first axis of the units.
     """

@@ -159,7 +159,7 @@ def _begins_one_by_one(ready: jax.Array, seconds: jax.Array) -> jax.Array:
     order = jnp.argsort(ready)
 
     def next_message(free_time: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """When the node is free after a message, (ready, seconds), and when this one begins."""
+        """float[] each: when the node is free after a message, `(ready, seconds)`, and when it begins to take it."""
         message_ready, message_seconds = message
         begin = jnp.maximum(free_time, message_ready)
         return begin + message_seconds, begin

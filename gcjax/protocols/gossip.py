@@ -48,7 +48,7 @@ def iterations_with_neighbours(
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
         """float[W, W]: the matrix of the iteration that the commit ends."""
         num_workers = schedule.start.shape[1]
-        by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)
+        by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)  # [turns, W, W]
         return by_turns[commit % by_turns.shape[0]]
 
     def max_staleness(num_workers: int) -> int:

@@ -237,14 +237,15 @@ class _Rounds(NamedTuple):
 
 
 def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
-    """The rounds of G groups, `members_of_group int[G, members]` (-1: none), one for each unit of `durations [T, W]`."""
+    """The rounds of G groups, `members_of_group int[G, members]` (-1 pads), one for each unit of `durations [T, W]`."""
     num_units, num_workers = durations.shape
     member, is_member = jnp.asarray(members_of_group.clip(0)), jnp.asarray(members_of_group >= 0)
 
     def rounds_of_group(member: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
         """The rounds of one group: [T] seconds that each takes, and [T, members] times of its units from its begin on.
 
-        `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
+        `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf, and
+        for which no round waits. The times are when computing begins, when it ends, and when the message arrives.
         """
         own_network = network_of_members(network, member, num_workers)
         received = own_network.arrivals_at_workers(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))

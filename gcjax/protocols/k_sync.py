@@ -180,7 +180,10 @@ def first_arrivals(num_contributions: int, *, one_push_per_worker: bool, cancels
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether so many messages are in no commit yet, or, one per worker, one of everybody alive."""
+        """bool[]: whether `num_contributions` messages are in no commit yet.
+
+        Where each worker has one at most, also if all have one who are alive: there may be fewer of these.
+        """
         del worker
         is_full = num_messages(view) >= num_contributions
         return is_full | all_have_pushed(view) if one_push_per_worker else is_full

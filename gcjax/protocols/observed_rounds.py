@@ -138,7 +138,11 @@ def with_round(
 
 
 def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
-    """float[W]: mean seconds a chunk, from seconds at work and chunks, [window, W] both; those of others if idle."""
+    """float[W]: mean seconds a chunk, from seconds at work and chunks done, [window, W] both.
+
+    For who has worked and done none, as if it were one; for who has not worked, the mean of the others', 0 if all have
+    not.
+    """
     has_worked = busy_seconds.sum(axis=0) > 0
     mean = busy_seconds.sum(axis=0) / num_done.sum(axis=0).clip(1).astype(busy_seconds.dtype)
     num_worked = has_worked.sum().clip(1).astype(busy_seconds.dtype)
@@ -173,8 +177,8 @@ def _estimated_round(candidate: Candidate, finish: jax.Array, network: Network) 
     seconds = stop_time + message_seconds(message_size(code, progress, finish.dtype), network).max()
     if stop.waits_for_exact_sum:
         return seconds, jnp.ones_like(seconds)
-    norm_of_sum = code.assignment.num_chunks * code.num_blocks
-    decoded_share = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
+    squared_norm_of_sum = code.assignment.num_chunks * code.num_blocks
+    decoded_share = (1 - code.plan(progress).residual ** 2 / squared_norm_of_sum).clip(0)
     return seconds, decoded_share.astype(seconds.dtype)
 
 

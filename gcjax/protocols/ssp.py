@@ -59,7 +59,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     def max_staleness(num_workers: int) -> int:
         """int: the most commits between reading and pushing.
 
-        While a worker is busy with its unit n, each other one can push its units n - s, ..., n + s.
+        While a worker is busy with its unit n, each other one can push its units n - s, ..., n + s, s = `staleness`.
         """
         max_pushes_meanwhile = 2 * staleness + 1
         return int((num_workers - 1) * max_pushes_meanwhile)

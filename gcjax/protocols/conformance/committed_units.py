@@ -151,7 +151,7 @@ def _arrival_and_message(
     if without_message.size:
         unit_with_message = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
         next_message = np.minimum.accumulate(unit_with_message[::-1], axis=0)[::-1]  # [T, W]; T if there is none
-        commit_of_unit = np.full((num_units + 1, num_workers), -1, np.int32)
+        commit_of_unit = np.full((num_units + 1, num_workers), -1, np.int32)  # -1 if in none, as unit T, which is none
         commit_of_unit[unit, worker] = commit
         last_of_message = next_message[unit[without_message], worker[without_message]]
         next_is_of_other_commit = commit_of_unit[last_of_message, worker[without_message]] != commit[without_message]
@@ -170,5 +170,5 @@ def last_arrival(record: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.n
         unit_or_none = np.where(has_message, unit_numbers, -1)
         last_with_message = np.maximum.accumulate(unit_or_none, axis=0)  # [T, W]; -1 if there is none
         previous_unit[without_message] = last_with_message[previous_unit[without_message], worker[without_message]]
-    has_previous = (unit > 0) & (previous_unit >= 0)
+    has_previous = (unit > 0) & (previous_unit >= 0)  # [n]; what is looked up elsewhere is not used
     return np.where(has_previous, record.finish[previous_unit, worker], 0)

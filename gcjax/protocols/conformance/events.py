@@ -323,7 +323,7 @@ def _begin_positions(
         first_at_moment, first_of_begin = (
             np.searchsorted(event_time, x, side="left") for x in (event_time, begin_time[ambiguous])
         )
-        place_in_order = first_at_moment * (num_versions + 1) + commit_of_event
+        place_in_order = first_at_moment * (num_versions + 1) + commit_of_event  # commits are at most E
         position[ambiguous] = np.searchsorted(place_in_order, first_of_begin * (num_versions + 1) + version[ambiguous])
     return position
 

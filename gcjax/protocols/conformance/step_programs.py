@@ -65,7 +65,11 @@ class Programs:
     """
 
     def __init__(self, specification: Specification):
-        """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers)."""
+        """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers).
+
+        `_violations_programs`: kind at which an action must be allowed -> the function of the states before n events,
+        those after them, and the events, to bool[n, 2]; `_replay`: a state and events -> the states before them.
+        """
         self.specification = specification
         self.actions_of_kind = {
             kind: [
@@ -216,7 +220,7 @@ class Programs:
             component = event.worker if is_worker else jnp.full_like(event.worker, self.specification.num_workers)
         after, is_allowed = action.move(state, component)
         after = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), after, state)
-        if not _must_be_allowed_at(action, kind):
+        if not _must_be_allowed_at(action, kind):  # that is asked at another event, and if it agrees
             return jnp.where(is_allowed, FITS, AGREES), after, component
         agrees, doing_nothing_agrees = action.matches(state, after, event), action.matches(state, state, event)
         fits = agrees & is_allowed

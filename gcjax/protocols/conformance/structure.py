@@ -178,7 +178,7 @@ def _check_times_of_units(schedule: "Schedule") -> None:
         rule = "start must be at least 0 seconds, and inf if the unit never begins"
         _raise_broken_unit(rule, f"{start[unit, worker]:g}", unit, worker)
     ordered_fields = list(pairwise(("start", "compute_start", "compute_end", "finish")))
-    sends_after_computing = schedule.send_start is not schedule.compute_end
+    sends_after_computing = schedule.send_start is not schedule.compute_end  # not if one array is both
     if sends_after_computing:
         ordered_fields += [("compute_end", "send_start"), ("send_start", "finish")]
     for earlier_field, later_field in ordered_fields:

@@ -150,7 +150,10 @@ def _most_messages(turns: Turns) -> jax.Array:
 
 
 def _raise_no_room(turns: Turns, time: jax.Array, max_messages: int) -> NoReturn:
-    """Raises the error of more messages for a commit, or more commits, than there is room for."""
+    """Raises the error of more messages for a commit, or more commits, than there is room for.
+
+    `time float[E + 1]` are the commits, one more than there is room for.
+    """
     num_messages = int(_most_messages(turns))
     if num_messages > max_messages:
         raise ValueError(

@@ -80,10 +80,10 @@ def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -
 
 
 def has_arrived(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:
-    """bool[W, W]: whether worker w has what it hears of worker v when it begins its next iteration.
+    """bool[W, W]: whether worker w (row) has what it hears of worker v (column) when it begins its next iteration.
 
     Args:
-      hears: bool[W, W].
+      hears: bool[W, W], whether w hears v.
       finish: float[W] seconds, when each has sent.
       next_start: float[W] seconds, when each begins.
     """

@@ -114,7 +114,7 @@ def fixed_units(count: int | jax.Array) -> RoundRule:
 def units_until(
     work: Work, first_unit: jax.Array, receive_time: jax.Array, stop: jax.Array, min_units: jax.Array | int = 0
 ) -> Round:
-    """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
+    """The round in which every worker does what it can until `stop`; a unit that is not done by then is cut off.
 
     Whether a unit is done is decided by the same rounded sum that is recorded as its end.
 

@@ -86,7 +86,10 @@ class TurnPlan(NamedTuple):
 
 
 def turn_of(work: Work, first_unit: jax.Array, ready_time: jax.Array, num_units: jax.Array | int) -> TurnPlan:
-    """Turns of so many units from `first_unit int32[W]` on, which begin at `ready_time float[W]` and are then sent."""
+    """Turns of `num_units`, [W] or one number, from `first_unit int32[W]` on, from `ready_time float[W]` on.
+
+    They are sent when they are done.
+    """
     stop = ready_time + work.seconds(first_unit, num_units)
     units_of_each = jnp.broadcast_to(jnp.asarray(num_units, first_unit.dtype), first_unit.shape)
     return TurnPlan(

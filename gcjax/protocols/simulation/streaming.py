@@ -94,8 +94,8 @@ class _StreamedTurns(NamedTuple):
     def initial_state(self, num_workers: int, dtype: jnp.dtype) -> _State:
         """The state before the first turn.
 
-        It keeps the last q + 1 commits, commit e at place e % (q + 1): what comes of one is merged q turns later
-        (`lag_turns`).
+        It keeps the last q + 1 commits, commit e at place e % (q + 1): what comes of one is merged q = `lag_turns`
+        turns later. For those before the first, all times are 0.
         """
         zeros = jnp.zeros(num_workers, dtype)
         num_kept_commits = self.lag_turns + 1
@@ -154,7 +154,8 @@ class _StreamedTurns(NamedTuple):
         """
         network, dtype, time = self.network, end.dtype, arrival.max()
         received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
-        latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
+        # A link is free before the message on it has arrived, and before the server has dealt with it.
+        latency = jnp.asarray(network.latency, dtype)
         service = jnp.asarray(0 if network.service is None else network.service, dtype)
         return _State(
             compute_end=end,
