@@ -299,7 +299,7 @@ def _timeline_of_units(
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:
-    """Raises a `ValueError` unless durations `[T, W]` are of the groups' workers, and T is at least a push, H units."""
+    """Raises a `ValueError` unless durations `[T, W]` are of `num_workers`, with T >= `num_local_steps`, one push."""
     check_members(durations, num_workers)
     if durations.shape[0] < num_local_steps:
         raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")

@@ -122,7 +122,7 @@ def _averaging_rounds(
 
 
 def check_units(durations: jax.Array, num_local_steps: int) -> None:
-    """Raises a `ValueError` unless durations `[T, W]` have as many units T as a round takes, `num_local_steps`."""
+    """Raises a `ValueError` unless durations `[T, W]` have the units of a round at least: T >= `num_local_steps`."""
     if durations.shape[0] < num_local_steps:
         raise ValueError(
             f"a round takes {num_local_steps} units of each worker; got durations of {durations.shape[0]} units. "

@@ -20,10 +20,10 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     Each iteration has other groups, drawn at random, and each worker is in one of them. With G[t, w] the group of w in
     iteration t, F[t, w] its end and D[t, w] its seconds, `F[t, w] = max_{v in G[t-1, w]} F[t-1, v] + D[t, w]`: whoever
     is slow holds up its group only, and those who meet its members later (Luo et al. 2020). The groups are the paper's
-    static schedule, known to all before,
-    of random groups, which never overlap; its group generator, which forms groups of those who happen to be there, is
-    left out. Commits and the run's parameters are those of `d_psgd`. A member of a group of g workers sends and
-    receives 2 (g-1)/g copies of the parameters, as a ring of g does that adds up and hands round.
+    static schedule, known to all before, of random groups, which never overlap; its group generator, which forms groups
+    of those who happen to be there, is left out. Commits and the run's parameters are those of `d_psgd`. A member of a
+    group of g workers sends and receives 2 (g-1)/g copies of the parameters, as a ring of g does that adds up and hands
+    round.
 
     Args:
       group_size: g, the most members, from 1 to W; the groups are as equal in size as possible.

@@ -96,10 +96,12 @@ def protocol_of_rounds(
         units = units_of_rounds(durations, num_units)  # float[num_rounds, K, W] seconds
         num_rounds = units.shape[0]
         job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
+        # decoding_delay int32[num_rounds], -1 for never; num_done int32[num_rounds, C]; the rest as in the next lines.
         all_rounds = rounds(units, network.arrivals_at_workers(jnp.zeros(num_workers, units.dtype)))
-        finish, stop = all_rounds.finish, all_rounds.stop  # seconds from the begin: [num_rounds, K, W], [num_rounds]
+        finish, stop = all_rounds.finish, all_rounds.stop  # seconds in the round: [num_rounds, K, W], [num_rounds]
+        # [num_rounds, K, W], which units have ended by the stop.
         is_done = all_rounds.has_unit & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
-        # float[num_rounds, W], in full gradients.
+        # float[num_rounds, W], in full gradients, of which who has answered sends `num_messages`.
         message_size = num_messages * (all_rounds.has_answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)
         timeline, round_end = stopped_rounds(
             finish, all_rounds.has_unit, is_done, stop, message_size, network, durations.shape[0]

@@ -137,7 +137,7 @@ class Programs:
         """The state after an event, and the one before it: a step of a scan, which collects the second."""
         advancing_kinds = [kind for kind in self.actions_of_kind if self._advances(kind)]
         branches = [partial(self._next, kind) for kind in (None, *advancing_kinds)]
-        # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind: the last.
+        # Branch 0, which changes nothing, is for kinds that no action stands for, and for no kind, -1: the last entry.
         branch_numbers = {kind: 1 + index for index, kind in enumerate(advancing_kinds)}
         branch_of_kind = np.array([*(branch_numbers.get(kind, 0) for kind in KINDS), 0], np.int32)
         branch = jnp.asarray(branch_of_kind)[event.kind]

@@ -193,10 +193,10 @@ class Queue(TurnQueue):
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
-        """The state at `now float[]`; and bool[], whether a message of the worker arrives: if its phase has ended.
+        """The state at `now float[]`; and bool[], whether a message of the worker arrives: if `phase_has_ended bool[]`.
 
-        It always arrives then, since a turn has one phase here. A server that takes seconds for a message (`service`)
-        is busy from now on, and the message counts as arrived now.
+        A turn has one phase here. A server that takes seconds for a message (`service`) is busy from now on, and the
+        message counts as arrived now.
         """
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)

@@ -117,7 +117,7 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
     entry = commit, outcome.column  # out of bounds: dropped
     shape = max_commits, exchanges.max_pushes
     timeline = Timeline(*(getattr(pushes, name) for name in Timeline._fields))
-    # int32[P]: what the last merged answer has made of the central parameters; commit e makes version e + 1.
+    # int32[P]: the version that the last merged answer has brought, 0 if there is none; commit e makes version e + 1.
     version = jnp.where(outcome.num_merged > 0, commit_of(outcome.num_merged - 1) + 1, 0)
 
     def by_commit(values: jax.Array, fill: int) -> jax.Array:

@@ -43,7 +43,8 @@ class SharedQueue(Queue):
     ) -> tuple[State, jax.Array]:
         """The state at `now float[]`; and bool[], whether a message of the worker arrives.
 
-        If its phase has ended, that of a message that is arriving, it does; after any other it goes on to the next one.
+        It does if `phase_has_ended bool[]`, and that was the phase `ARRIVING`; after any other the worker goes on to
+        the next one.
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))

@@ -188,7 +188,7 @@ def turns_record(
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), read.shape)
     num_commits = time.shape[0]
-    # bool[T, W]: whether a unit is in a message, and in a commit that happens; `turn` and `read` are [T, W], too.
+    # bool[T, W]: whether a unit is in a message, and this in a commit that happens (-1, none, stays -1 in any case).
     is_sent = (unit >= turn.first_unit) & (unit < turn.first_unit + turn.num_sent_units)
     is_in_commit = is_sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, num_commits)])
     commit = jnp.where(is_in_commit, turn.commit, -1)
