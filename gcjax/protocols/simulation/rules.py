@@ -160,7 +160,7 @@ class Rule(NamedTuple):
         real clock does not know it.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters; by default, who has an old version.
-      num_units: the units of a turn, a number or `(view) -> int32[W]`.
+      num_units: the units of a turn, a number or `(view) -> int32[W]`, or `int32[]` for all.
       plan: `(work, first_unit, ready_time, memory) -> TurnPlan`, what a worker does that has the parameters at
         `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a row.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
@@ -182,8 +182,8 @@ class Rule(NamedTuple):
         it is not known. All who have done a unit then push what they have done. No turn is stopped before somebody has
         done a unit, nor while a message is under way or in no commit. The event queue does not simulate it.
       remember_unit: `(view, worker) -> memory`, after a unit of a turn that the server stops.
-      turn_seconds: `(view) -> float[W]`, if a turn is as many units as fill so many seconds, one at least; instead of
-        `num_units`.
+      turn_seconds: `(view) -> float[W]`, or `float[]` for all, if a turn is as many units as fill so many seconds, one
+        at least; instead of `num_units`.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_unit_on_version`), one at least, and the server's `num_units` says
         nothing.
