@@ -42,7 +42,7 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
     _validate.rng_key(rng_key)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which nobody waits, and each exchange, there and back, is a commit."""
+        """The schedule in which nobody waits, and each exchange, there and back, is a commit when it is over."""
         num_workers = durations.shape[1]
         undirected_neighbours(graph, num_workers, bipartite=True)  # raises an error if it is not bipartite
         exchange_seconds = 2 * network.latency + network.upload + network.download
@@ -56,7 +56,10 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         in_order = jnp.asarray(np.argsort(~neighbours, axis=1, kind="stable"), jnp.int32)  # [W, W]: neighbours first
 
         def members_of_step(worker: jax.Array, unit: jax.Array) -> jax.Array:
-            """int32[2]: a worker, and the neighbour that it draws with a unit."""
+            """int32[2]: a worker, and the neighbour that it draws with a unit; itself if it has none.
+
+            Row w of `in_order int32[W, W]` begins with the `num_neighbours[w]` neighbours of worker w.
+            """
             key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
             drawn = jax.random.randint(key_of_step, (), 0, num_neighbours[worker].clip(1), jnp.int32)
             return jnp.stack([worker, jnp.where(num_neighbours[worker] > 0, in_order[worker, drawn], worker)])
@@ -64,11 +67,11 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
     def mean_of_two(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[2, 2]: both get the mean."""
+        """float[2, 2]: how the two members of any commit mix: both get the mean of their parameters."""
         return jnp.full((2, 2), 0.5, schedule.time.dtype)
 
     def two_copies(schedule: Schedule) -> jax.Array:
-        """float[T, W]: what a worker and its neighbour send each other."""
+        """float[T, W]: the copies of the parameters for each unit, which a worker and its neighbour send each other."""
         return jnp.full_like(schedule.start, 2.0)
 
     return Protocol(

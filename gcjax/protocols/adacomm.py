@@ -42,7 +42,9 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         return jnp.full(count, num_local_steps, jnp.int32)
 
     def schedule_of_steps(durations: jax.Array, network: Network, steps_by_window: jax.Array) -> Schedule:
-        """The rounds of local SGD, with `steps_by_window[j]`, at most H, local steps in those that begin in window j.
+        """The rounds of local SGD, with `steps_by_window[j]` local steps in those that begin in window j.
+
+        These are at most H = `num_local_steps`.
 
         Window j is from `seconds * j` on; the last of the `num_windows` has no end.
         """
@@ -51,7 +53,8 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
             """The round in which each worker does its window's steps, the units from `first_unit int32[W]` on.
 
-            It begins at `begin_time float[]`; the parameters have arrived at `receive_time float[W]` seconds.
+            It begins at `begin_time float[]`, by which `steps_by_window int32[windows]` is looked up; the parameters
+            have arrived at `receive_time float[W]` seconds.
             """
             num_steps = steps_by_window[window_of(begin_time, window_seconds=seconds, num_windows=num_windows)]
             return fixed_units(num_steps)(work, first_unit, receive_time, begin_time)
@@ -71,7 +74,10 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory, int32[windows], are the local steps of each window, H at first."""
+        """The rule on the real clock: its memory, int32[windows], are the local steps of each window.
+
+        At first they are `num_local_steps` in all of them.
+        """
 
         def num_steps(view: View) -> jax.Array:
             """int32[]: the local steps of the window in which this round began."""
@@ -97,7 +103,8 @@ def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Ar
     """int32[windows]: the local steps H of each window, new ones for those after `observed.window`, which has ended.
 
     These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and H[0]
-    the `first_steps`. If that is not less than before, H is halved; without these losses it stays.
+    the `first_steps`. If that is not less than before, H is halved; without these losses (NaN, or inf of the first), or
+    if F[0] is not above 0, it stays. H is 1 at least.
     """
     first_loss, window_loss = observed.loss[0], mean_loss(observed, observed.window, window_seconds)
     has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)

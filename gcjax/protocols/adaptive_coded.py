@@ -147,9 +147,10 @@ class _Rounds(NamedTuple):
     num_workers: int
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds of K = `load` units of every worker; columns p W + w of a commit are of candidate p.
+        """The schedule of rounds of K = `load` units of every worker; column p W + w is worker w under candidate p.
 
-        `units` are [num_rounds, K, W] seconds; `window` is what is known of the last rounds.
+        `units` are [num_rounds, K, W] seconds; `window` is what is known of the last rounds. `candidate_index` and all
+        arrays of `rounds` (see `CodedRound`) have a first axis [num_rounds].
         """
         check_durations(durations, self.num_workers, self.load)
         units = units_of_rounds(durations, self.load)
@@ -159,7 +160,7 @@ class _Rounds(NamedTuple):
         timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
         progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [num_rounds, W]
         all_candidates = jnp.arange(num_candidates, dtype=jnp.int32)
-        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [num_rounds, P, 1]
+        is_used = candidate_index[:, None, None] == all_candidates[None, :, None]  # [num_rounds, candidates, 1]
         columns = progress.shape[0], num_candidates * self.num_workers
         worker = jnp.where(is_used, jnp.arange(self.num_workers, dtype=jnp.int32)[None, None], -1).reshape(columns)
         round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]
@@ -182,17 +183,22 @@ class _Rounds(NamedTuple):
         receive_time = network.arrivals_at_workers(jnp.zeros(self.num_workers, units.dtype))
         branches = [partial(coded_round, code, stop, load=self.load) for code, stop in self.candidates]
         this_round = jax.lax.switch(candidate_index, branches, units, receive_time)
+        # float[W]: when each worker would have done all its chunks; when it began if it has none.
         load_end = jnp.max(jnp.where(this_round.has_unit, this_round.finish, receive_time[None]), axis=0)
         observed = ObservedRound(
             finish=jnp.where(this_round.is_done, this_round.finish, jnp.inf).T,
             work_begin=receive_time,
-            work_end=jnp.maximum(jnp.minimum(load_end, this_round.stop), receive_time),
+            work_end=jnp.maximum(jnp.minimum(load_end, this_round.stop), receive_time),  # who comes after the stop: 0 s
         )
         return with_round(window, observed, candidate_index, self.candidates, network), (candidate_index, this_round)
 
 
 def _checked_candidates(candidates: Any) -> tuple[Candidate, ...]:
-    """The candidates, each a code or (code, rule) under its name: of the same workers and chunks, fit for the rules."""
+    """The candidates, each given as a code or (code, rule) under its name; `decodable()` is the rule if there is none.
+
+    Raises:
+      ValueError: unless they are of the same workers and chunks, and fit for their rules.
+    """
     example = "adaptive_coded needs candidates by name, {'L=1': code, 'deadline': (code, deadline(3.0))}"
     if not isinstance(candidates, Mapping) or not candidates:
         raise ValueError(f"{example}; got {candidates!r}.")

@@ -74,11 +74,11 @@ def adaptive_coded_rule(
     round in which somebody has pushed and left, nobody knows any more what was done when: it is not observed, and the
     next one has the same code.
     """
-    loads = jnp.asarray([candidate.code.assignment.loads for candidate in candidates], jnp.int32)  # [P, W]
+    loads = jnp.asarray([candidate.code.assignment.loads for candidate in candidates], jnp.int32)  # [candidates, W]
     num_workers, load = loads.shape[1], max(candidate.code.assignment.load for candidate in candidates)
 
     def memory(_: int, dtype: Any) -> Memory:
-        """Before the first round, which has candidate 0; there are as many workers as the candidates have."""
+        """The memory before the first round, which has candidate 0; W is that of the candidates, K their largest."""
         return Memory(
             unit_end=jnp.zeros((num_workers, load), dtype),
             candidate=jnp.zeros((), jnp.int32),
@@ -95,7 +95,7 @@ def adaptive_coded_rule(
         """The memory with the round that is over, and the code of the next one, if the message has brought a commit."""
         del worker
         is_over = ~view.stopped.any()  # nobody owes a push any more
-        all_are_there = (view.alive | (view.num_uncommitted == 0)).all()  # who has pushed
+        all_are_there = (view.alive | (view.num_uncommitted == 0)).all()  # all who have pushed
         return jax.lax.cond(
             is_over & all_are_there, partial(_after_round, candidates, choose), lambda view: view.memory, view
         )
@@ -116,7 +116,10 @@ def adaptive_coded_rule(
 
 
 def _after_round(candidates: Sequence[Candidate], choose: Callable[[Estimates], jax.Array], view: View) -> Memory:
-    """The memory after the round that has just been committed; all seconds of the round are from its begin."""
+    """The memory after the round that has just been committed; all seconds of the round are from its begin.
+
+    From its stop until now (`view.now`), when it is committed, its messages were under way.
+    """
     memory, begin_time = view.memory, round_begin(view)
     branches = [partial(_observed_round, candidate) for candidate in candidates]
     observed, stop, size = jax.lax.switch(memory.candidate, branches, view)
@@ -136,14 +139,14 @@ def _observed_round(candidate: Candidate, view: View) -> tuple[ObservedRound, ja
     """
     code, stopping_rule = candidate
     round_begin_time = round_begin(view)
-    finish = done_seconds(code, view, view.memory.unit_end, round_begin_time)
+    finish = done_seconds(code, view, view.memory.unit_end, round_begin_time)  # [W, K of this code]
     stop = jnp.minimum(stopping_rule.time(code, finish), view.now - round_begin_time)
     has_unit = jnp.asarray(code.assignment.chunks >= 0)
     is_done = has_unit & (finish <= stop)
     progress = is_done.sum(axis=1, dtype=jnp.int32)
-    padding = (0, 0), (0, view.memory.unit_end.shape[1] - code.assignment.load)
-    last_finish = jnp.max(jnp.where(is_done, finish, 0), axis=1)
-    work_begin = (view.begin_time - round_begin_time).clip(0)
+    padding = (0, 0), (0, view.memory.unit_end.shape[1] - code.assignment.load)  # up to the largest K of all codes
+    last_finish = jnp.max(jnp.where(is_done, finish, 0), axis=1)  # [W], as what follows
+    work_begin = (view.begin_time - round_begin_time).clip(0)  # 0 for who has begun no turn in this round
     has_done_load = progress == jnp.asarray(code.assignment.loads)
     work_end = jnp.maximum(jnp.where(has_done_load, last_finish, stop), work_begin)
     observed = ObservedRound(
@@ -176,7 +179,11 @@ def with_messages(moments: MessageMoments, size: jax.Array, seconds: jax.Array) 
 
 
 def measured_network(moments: MessageMoments) -> Network:
-    """The latency and the time of a full gradient that fit best, neither below 0; see the top of this file."""
+    """The network whose latency and `upload`, the seconds of a full gradient, fit best: latency + upload * size.
+
+    Neither is below 0. The latency is 0, and the line goes through 0, where it would be negative, or where all sizes
+    were the same (`spread` 0).
+    """
     spread, mean_size, mean_seconds = moments.size_spread, moments.size, moments.seconds
     slope = (moments.common_spread / jnp.where(spread > 0, spread, 1)).clip(0)
     latency = mean_seconds - slope * mean_size

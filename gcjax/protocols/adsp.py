@@ -108,9 +108,9 @@ def adsp(
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory are the rates, `num_commits int32[windows]` among them.
+        """The rule on the real clock: its memory are the `Rates`, of which it looks at `num_commits int32[windows]`.
 
-        The time O of messages is not known before the run, and is taken as 0.
+        The time of messages is not known before the run, and is taken as 0.
         """
 
         def turn_seconds(view: View) -> jax.Array:
@@ -135,7 +135,7 @@ def adsp(
 
 def _initial_rates(num_windows: int) -> Rates:
     """The rates at first: one commit a window, the search under way; reward -1, least loss inf: nothing known."""
-    zero = jnp.zeros((), jnp.result_type(float))
+    zero = jnp.zeros((), jnp.result_type(float))  # so that all are arrays []: bool True (0 == 0), float -1 and inf
     return Rates(
         jnp.ones(num_windows, jnp.int32), is_searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf
     )
@@ -150,7 +150,7 @@ class _Search(NamedTuple):
     target_loss: float | None
 
     def validated(self) -> "_Search":
-        """The same, if the parameters are in their ranges."""
+        """The same, if the parameters are in their ranges; otherwise a `ValueError`."""
         _validate.single_number("seconds", self.window_seconds, above=True, finite=True)
         _validate.integer("max_commits", self.max_commits, minimum=1)
         _validate.single_number("max_loss_growth", self.max_loss_growth, minimum=1.0)
@@ -166,7 +166,7 @@ class _Search(NamedTuple):
         (`rates.least_loss`); then a new search begins at one commit.
         """
         num_commits, dtype = rates.num_commits[observed.window], rates.best_reward.dtype
-        loss = mean_loss(observed, observed.window, self.window_seconds).astype(dtype)
+        loss = mean_loss(observed, observed.window, self.window_seconds).astype(dtype)  # NaN without a commit
         has_loss = jnp.isfinite(loss)
         reward = jnp.where(has_loss, _reward(observed, self.window_seconds, self.target_loss), -1).astype(dtype)
         reward_rises = (reward > rates.best_reward) | ~has_loss  # a window without a commit says nothing
@@ -183,26 +183,29 @@ class _Search(NamedTuple):
             ),
             is_searching=continues | restarts,
             best_reward=jnp.where(restarts, -1, jnp.maximum(reward, rates.best_reward)),
+            # `fmin` passes over a NaN: a window without a commit changes nothing.
             least_loss=jnp.where(continues | restarts, jnp.inf, jnp.fmin(loss, rates.least_loss)),
         )
 
 
 def _reward(observed: Observed, window_seconds: float, target: float | None) -> jax.Array:
-    """float[]: the reward of `observed.window`, of length `window_seconds`; 0 with fewer than 3 commits.
+    """float[]: the reward of `observed.window`, of length `window_seconds`; 0 with fewer than 3 commits, or no fit.
 
     `1 / (a² t + b) + c` is fitted to its losses, t the seconds since it began, for several asymptotes c. The reward is
     that of the best fit: `a²` without a target, otherwise the inverse of the seconds until the fit is at the target.
     """
     in_this_window = in_window(observed, observed.window, window_seconds)
+    # float[E], 0 for the commits of other windows, as the losses; least_loss is then inf if there are none at all.
     elapsed = jnp.where(in_this_window, observed.time - observed.window.astype(observed.time.dtype) * window_seconds, 0)
     loss = jnp.where(in_this_window, observed.loss, 0).astype(elapsed.dtype)
     least_loss = jnp.min(jnp.where(in_this_window, loss, jnp.inf))
     asymptotes = least_loss * jnp.linspace(0, _MAX_ASYMPTOTE, _NUM_ASYMPTOTES, dtype=elapsed.dtype)
 
     def fit(asymptote: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The squared error in the loss, and the reward, of the line 1 / (loss - c) = a² t + b by least squares.
+        """float[] each: the squared error in the loss, and the reward, of 1 / (loss - c) = a² t + b by least squares.
 
-        c is `asymptote`.
+        c is `asymptote`, a² the `slope`, b the `intercept`. The error is inf where the line is not above 0 at some
+        commit of the window, or no number; the reward is 0 where it does not rise.
         """
         inverse_excess = jnp.where(in_this_window, 1 / (loss - asymptote), 0)
         num_losses = in_this_window.sum().astype(elapsed.dtype)
@@ -222,7 +225,7 @@ def _reward(observed: Observed, window_seconds: float, target: float | None) -> 
             reward = slope * jnp.where(is_reachable, _reciprocal_or_inf(inverse_to_go), 0)
         return jnp.where(jnp.isfinite(squared_error), squared_error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
-    errors, rewards = jax.vmap(fit)(asymptotes)
+    errors, rewards = jax.vmap(fit)(asymptotes)  # of each asymptote
     best_fit = jnp.argmin(errors)
     return jnp.where((in_this_window.sum() >= _MIN_LOSSES) & jnp.isfinite(errors[best_fit]), rewards[best_fit], 0)
 

@@ -83,6 +83,9 @@ def gradient_sums(max_contributions: int = 1) -> LocalWork:
 
 
 def _one_over_num_units(staleness: Any, work: Any) -> Any:
-    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` units, 1 / all units."""
+    """float[..., 1]: the weight of each of C contributions to a commit, of `work int32[..., C]` units: 1 / their sum.
+
+    1 if that is 0.
+    """
     del staleness
     return 1 / work.sum(axis=-1, keepdims=True).clip(1)

@@ -371,7 +371,7 @@ def with_absences(protocol: Protocol, absences: Absences | None) -> Protocol:
 
 
 def with_known_schedule(protocol: Protocol, schedule: Schedule) -> Protocol:
-    """The protocol of a run without absences whose schedule is there already: nothing is simulated."""
+    """The protocol of a run without absences whose schedule is there already: nothing is simulated, also by no rule."""
     return protocol._replace(schedule=lambda durations, network: schedule, rule=None)
 
 

@@ -17,7 +17,8 @@ from gcjax.stragglers.network import Network
 def bsp() -> Protocol:
     """Bulk synchronous parallel: every round waits for everybody and applies the mean (Valiant 1990).
 
-    `F[n, w] = max_v F[n-1, v] + D[n, w]`; commit n happens at `max_w F[n, w]`. E = T, C = W.
+    With F[n, w] the end of unit n of worker w, and D[n, w] its seconds: `F[n, w] = max_v F[n-1, v] + D[n, w]`; commit n
+    happens at `max_w F[n, w]`. E = T, C = W.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.array([[1.0, 2.0], [1.0, 3.0]]))  # [T, W] seconds
@@ -26,13 +27,13 @@ def bsp() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """Commit n is round n: unit n of every worker, on version n."""
+        """The schedule in which commit n is round n: unit n of every worker, on version n; column w is worker w."""
         num_units, num_workers = durations.shape
         messages_share_link = network.server is not None
         if messages_share_link:
             return rounds(fixed_units(count=1), durations, network, num_rounds=num_units)
         timeline = bounded_staleness(durations, network, staleness=0)
-        round_number = jnp.arange(num_units)[:, None]
+        round_number = jnp.arange(num_units)[:, None]  # [T, 1], also of commits: E = T
         return record(
             timeline,
             time=timeline.finish.max(axis=1),

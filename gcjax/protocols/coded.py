@@ -40,7 +40,10 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
     check_code_and_rule(code, stopping_rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds of K = `load` units of every worker; what is known of units is [num_rounds, K, W]."""
+        """The schedule of rounds of K = `load` units of every worker; what is known of units is [num_rounds, K, W].
+
+        The arrays of `rounds` (see `CodedRound`) have a first axis [num_rounds]; column w of a commit is worker w.
+        """
         num_workers, load = code.assignment.chunks.shape
         check_durations(durations, num_workers, load)
         units = units_of_rounds(durations, load)
@@ -49,7 +52,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             units
         )
         timeline, round_end = stopped_rounds(*rounds, network, durations.shape[0])
-        progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)
+        progress = rounds.is_done.sum(axis=1, dtype=jnp.int32)  # [num_rounds, W], chunks
         round_number = jnp.arange(round_end.size, dtype=jnp.int32)[:, None]
         return record(
             timeline,
@@ -117,7 +120,7 @@ def coded_round(
     is_done = has_unit & (finish <= stop_time) & jnp.isfinite(finish)
     rows_behind = (0, (load or code.assignment.load) - code.assignment.load), (0, 0)
     return CodedRound(
-        finish=jnp.pad(finish, rows_behind, mode="edge"),
+        finish=jnp.pad(finish, rows_behind, mode="edge"),  # where no chunk is: as the last
         has_unit=jnp.pad(has_unit, rows_behind),
         is_done=jnp.pad(is_done, rows_behind),
         stop=stop_time,
@@ -126,13 +129,13 @@ def coded_round(
 
 
 def message_size(code: GradientCode, progress: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """float[W]: what each worker sends at this progress int32[W], in full gradients."""
+    """float[W]: what each worker sends at this progress int32[W], in full gradients; a message is 1/L of one."""
     return code.sent(progress).sum(axis=1).astype(dtype) / code.num_blocks
 
 
 def _stopped_round_rule(code: GradientCode, stopping_rule: StoppingRule) -> Rule:
-    """The rule by which a server stops the rounds of a code; it keeps in mind when each chunk was done."""
-    loads = jnp.asarray(code.assignment.loads)
+    """The rule by which a server stops the rounds of a code; its memory, float[W, K], is when each chunk was done."""
+    loads = jnp.asarray(code.assignment.loads)  # int32[W]
 
     def remember_unit(view: View, worker: jax.Array) -> jax.Array:
         """float[W, K] seconds, when each chunk was done: now, the last that the worker has done, counted already."""
@@ -159,7 +162,7 @@ def stop_time(code: GradientCode, stopping_rule: StoppingRule, view: View, unit_
       code: of the round.
       stopping_rule: when it stops.
       view: what the server knows.
-      unit_end: float[W, K or more] seconds, when each chunk that is done was done.
+      unit_end: float[W, K or more] seconds, when each chunk that is done was done, on the clock of `view.now`.
     """
     begin_time = round_begin(view)
     seconds_to_stop = stopping_rule.time(code, done_seconds(code, view, unit_end, begin_time))
@@ -174,7 +177,8 @@ def stop_time(code: GradientCode, stopping_rule: StoppingRule, view: View, unit_
 def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time: jax.Array) -> jax.Array:
     """float[W, K] seconds from `begin_time`, when each chunk of the code was done; inf for one that is not yet.
 
-    Where a worker holds fewer chunks, the entries behind them are the time of its last one, or 0 if it holds none.
+    Done are the first `view.progress int32[W]` chunks of each worker, at `unit_end float[W, K or more]`. Where a worker
+    holds fewer chunks, the entries behind them are the time of its last one, or 0 if it holds none.
     """
     has_unit = jnp.asarray(code.assignment.chunks >= 0)
     is_done = jnp.arange(code.assignment.load, dtype=jnp.int32)[None] < view.progress[:, None]
@@ -184,19 +188,22 @@ def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time
 
 @comparable
 def decodable_progress(code: GradientCode) -> specifications.Decodable:
-    """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding."""
+    """The progress int32[W], `done`, from which the code decodes: with a residual that is 0 up to rounding.
+
+    The residual is the distance from the exact sum, whose own norm is sqrt(N L).
+    """
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
     return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
 
 
 def check_num_workers(num_workers: int, workers_of_code: int) -> None:
-    """Checks that a code is served to its own workers."""
+    """Raises a `ValueError` unless a code is served to its own workers."""
     if num_workers != workers_of_code:
         raise ValueError(f"the workers must be those of the code, {workers_of_code}; got {num_workers}.")
 
 
 def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
-    """Checks that durations `[T, W]` are of the code's workers, and of one round of K = `load` units at least."""
+    """Raises a `ValueError` unless durations `[T, W]` are of the code's workers, and T is at least a round, `load`."""
     num_units, num_columns = durations.shape
     if num_columns != num_workers:
         raise ValueError(
@@ -211,7 +218,7 @@ def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
 
 
 def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None:
-    """Checks the types, and that the full work of everybody decodes if the rule waits for that."""
+    """Raises a `ValueError` unless the types are right, and the full work of all decodes if the rule waits for that."""
     if not isinstance(code, GradientCode):
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
     if not isinstance(stopping_rule, StoppingRule):

@@ -54,7 +54,11 @@ class CodedGroups(NamedTuple):
         return sum(map(len, self.groups))
 
     def schedule(self, durations: jax.Array, network: Network) -> Schedule:
-        """The rounds of the groups, each of which ends with a push to the central server, a commit on arrival."""
+        """The rounds of the G groups, each of which ends with a push to the central server, a commit on arrival.
+
+        Of each group there is an entry of `networks`, `rounds` (arrays with a first axis [num_rounds]) and
+        `round_seconds`, [num_rounds]: what a round takes, its longest message included.
+        """
         num_units, load = durations.shape[0], self.joint_code.assignment.load
         check_durations(durations, self.num_workers, load)
         units = units_of_rounds(durations, load)
@@ -86,19 +90,23 @@ class CodedGroups(NamedTuple):
         )
 
     def _contributions(self, rounds: Sequence[CodedRound], central_commits: Schedule) -> tuple[jax.Array, jax.Array]:
-        """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server."""
-        members = jnp.asarray(group_arrays(self.groups)[0])
+        """The worker and the work of each contribution, int32[E, C] both, from the commits of the central server.
+
+        The C columns are the members of each of the G groups, C/G places a group; a commit has those of one group.
+        """
+        members = jnp.asarray(group_arrays(self.groups)[0])  # int32[G, C/G], -1 pads
         is_of_group = central_commits.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
-        worker = jnp.where(is_of_group[:, :, None], members[None], -1)
+        worker = jnp.where(is_of_group[:, :, None], members[None], -1)  # [E, G, C/G]
         # Of each group [num_rounds, members].
         progress = [group_rounds.is_done.sum(axis=1, dtype=jnp.int32) for group_rounds in rounds]
         padded = [jnp.pad(done, ((0, 0), (0, members.shape[1] - done.shape[1]))) for done in progress]
-        work = jnp.stack(padded, axis=1)[central_commits.unit[:, 0].clip(0)]  # [E, G, C/G]
+        # [E, G, C/G], of the round that the commit's push is; it counts where there is a worker.
+        work = jnp.stack(padded, axis=1)[central_commits.unit[:, 0].clip(0)]
         num_commits = worker.shape[0]
         return worker.reshape(num_commits, -1), work.reshape(num_commits, -1)
 
     def _weights(self, dtype: jnp.dtype) -> jax.Array:
-        """float[C], of each place of a member in each group: the group's share of the W workers, over its N chunks.
+        """float[C], of each place of a member in each of G groups: the group's share of the W workers, over N chunks.
 
         Places that pad a group have one, too, which no contribution uses.
         """
@@ -124,7 +132,7 @@ class CodedGroups(NamedTuple):
             )
             for group_index, (group_rounds, own_network) in enumerate(zip(rounds, networks, strict=True))
         ]
-        worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])
+        worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])  # [W], group by group
         column_of_worker = np.argsort(worker_of_column)
         times = [
             jnp.concatenate([getattr(of_group, name) for of_group in timelines_of_groups], axis=1)[:, column_of_worker]
@@ -142,7 +150,7 @@ class CodedGroups(NamedTuple):
 def _rounds_of_group(
     code: GradientCode, stop: StoppingRule, units: jax.Array, own_network: Network, load: int
 ) -> CodedRound:
-    """The rounds of one group, each from its begin, of `units float[num_rounds, K, members]`.
+    """The rounds of one group, each from its begin, of `units float[num_rounds, K, members]` seconds, K = `load`.
 
     All arrays have the first axis of the units.
     """
@@ -151,14 +159,20 @@ def _rounds_of_group(
 
 
 def _asked_at(start: jax.Array, timeline: Timeline, load: int) -> Timeline:
-    """The times of a group's units, `[T, members]`, whose rounds of `load` units start at `start float[num_rounds]`."""
+    """The times of a group's units, `[T, members]`, whose rounds of `load` units start at `start float[num_rounds]`.
+
+    The first unit of each round starts then, unless it never begins (inf).
+    """
     first_units = timeline.start[: start.size * load : load]
     asked = jnp.where(jnp.isfinite(first_units), start[:, None], first_units)
     return timeline._replace(start=timeline.start.at[: start.size * load : load].set(asked))
 
 
 def network_of_members(network: Network, member: jax.Array, num_workers: int) -> Network:
-    """The network between the workers `member int32[members]` and their group's server."""
+    """The network between the workers `member int32[members]` and their group's server.
+
+    It is that of all W = `num_workers`, with the values of these only, and without shares of fragments.
+    """
 
     def values_of_members(value: jax.Array | float) -> jax.Array:
         """[members], from a value of the network, which is one number or [W]."""

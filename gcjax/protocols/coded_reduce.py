@@ -52,11 +52,14 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
     tree, load = Tree(code.assignment.num_workers, num_layers), joint_code.assignment.load
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds of K = `load` units of every worker; all times of a round count from its begin."""
+        """The schedule of rounds of K = `load` units of every worker; all times of a round count from its begin.
+
+        The arrays of `messages` (see `_MessageTimes`) have a first axis [num_rounds]; column w of a commit is worker w.
+        """
         check_durations(durations, tree.num_workers, load)
         units = units_of_rounds(durations, load)
         receive_seconds = network.arrivals_at_workers(jnp.zeros(tree.num_workers, units.dtype))
-        finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
+        finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)  # [num_rounds, K, W]
         messages = jax.vmap(lambda compute_end: _message_times(tree, code, compute_end, network))(finish[:, -1])
         end_time = jnp.cumsum(messages.decode_time)
         begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
@@ -109,7 +112,8 @@ class _MessageTimes(NamedTuple):
 def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, network: Network) -> _MessageTimes:
     """How the messages of workers that have computed at `compute_end float[W]` go up the tree.
 
-    Each node, and the server above, decodes what its n children send, from the lowest layer on; arrays [nodes, n].
+    Each node, and the server above, decodes what its n children send, from the lowest layer on; arrays [nodes, n] are
+    of the workers of a layer, by the node above them. All times are seconds from the round's begin.
     """
 
     def values_by_layer(seconds: jax.Array | float) -> list[jax.Array]:
@@ -117,8 +121,8 @@ def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, netwo
         return tree.split_by_layer(jnp.broadcast_to(jnp.asarray(seconds, compute_end.dtype), compute_end.shape))
 
     uploads, latencies = values_by_layer(network.upload), values_by_layer(network.latency)
-    *compute_end_above, ready = tree.split_by_layer(compute_end)
-    # Of each layer, the one below the server first.
+    *compute_end_above, ready = tree.split_by_layer(compute_end)  # the lowest layer is ready when it has computed
+    # Of each layer, the one below the server first: of its workers [nodes, n], and of the nodes above these [nodes].
     sends: list[jax.Array] = []
     arrivals: list[jax.Array] = []
     decode_times: list[jax.Array] = []
@@ -133,7 +137,8 @@ def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, netwo
                 compute_end_above[layer - 1], decode_times[0].reshape(compute_end_above[layer - 1].shape)
             )
             decode_times[0] = ready.reshape(-1)  # a node sends when it has computed, too
-    end = decode_times[0][0]
+    end = decode_times[0][0]  # float[]: above the first layer is one node, the server
+    # float[W]: when the node above each worker sends, or the server decodes.
     node_sends = tree.join_layers(
         [jnp.broadcast_to(node[:, None], a.shape) for node, a in zip(decode_times, arrivals, strict=True)]
     )
@@ -147,11 +152,14 @@ def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, netwo
 
 
 def _begins_one_by_one(ready: jax.Array, seconds: jax.Array) -> jax.Array:
-    """float[n]: when each message begins to be taken, first come first served; both arguments float[n] seconds."""
+    """float[n]: when each of n messages begins to be taken, by a node that takes one at a time, the first first.
+
+    They are `ready float[n]` then, and take `seconds float[n]`.
+    """
     order = jnp.argsort(ready)
 
     def next_message(free_time: jax.Array, message: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """When the node is free after a message, (ready, seconds), and when this one begins."""
+        """float[] each: when the node is free after a message, `(ready, seconds)`, and when it begins to take it."""
         message_ready, message_seconds = message
         begin = jnp.maximum(free_time, message_ready)
         return begin + message_seconds, begin

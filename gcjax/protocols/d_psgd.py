@@ -14,12 +14,12 @@ def d_psgd(*, mixing: Any = "ring") -> Protocol:
     """D-PSGD: there is no server; after each step workers average their parameters with those of their neighbours.
 
     Worker w takes a step on its own parameters x_w, then `x_w = sum_v M[w, v] x_v`. It goes on when its neighbours'
-    parameters have come: with N(w) those v with M[w, v] > 0 and w, `F[t, w] = max_{v in N(w)} F[t-1, v] + D[t, w]`. So
-    neighbours are at most one iteration apart, and others at most their distance in the graph. A commit is an iteration
-    that all have done; the run's parameters are the mean of all workers' own. A worker sends one copy to each neighbour
-    and receives one, on its own link; nothing passes a server's link. Algorithm 1 of the paper adds the step to the
-    mixed parameters from before it, so that messages are under way while the gradient is computed; here the step comes
-    first, and M = 1/W is `bsp`.
+    parameters have come: with N(w) those v with M[w, v] > 0 and w, F[t, w] the end of its iteration t and D[t, w] the
+    seconds of it, `F[t, w] = max_{v in N(w)} F[t-1, v] + D[t, w]`. So neighbours are at most one iteration apart, and
+    others at most their distance in the graph. A commit is an iteration that all have done; the run's parameters are
+    the mean of all workers' own. A worker sends one copy to each neighbour and receives one, on its own link; nothing
+    passes a server's link. Algorithm 1 of the paper adds the step to the mixed parameters from before it, so that
+    messages are under way while the gradient is computed; here the step comes first, and M = 1/W is `bsp`.
 
     Args:
       mixing: M, float[W, W] with rows and columns that add up to 1; or float[turns, W, W], which take turns; or the

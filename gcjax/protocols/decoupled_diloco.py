@@ -74,7 +74,11 @@ def decoupled_diloco(
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
 
     def grace(quorum_seconds: jax.Array, step_seconds: jax.Array) -> jax.Array:
-        """float[] seconds of the window, if the quorum took so long, and a step of its learners does."""
+        """float[] seconds of the window, never negative.
+
+        `quorum_seconds float[]` are those from the first to the K-th learner's push, K = `min_quorum`, and
+        `step_seconds float[]` the mean ones of a step of these learners.
+        """
         if grace_seconds is not None:
             return jnp.asarray(grace_seconds, step_seconds.dtype)
         return jnp.maximum(margin * (overlap_steps * step_seconds - quorum_seconds), 0)
@@ -86,7 +90,7 @@ def decoupled_diloco(
         return _rule(num_workers, num_local_steps, min_quorum, grace)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which K learners have pushed in each commit, at least."""
+        """The schedule in which `min_quorum` learners have pushed in each commit, at least."""
         num_units, num_workers = durations.shape
         waiting_rule = rule(num_workers)
         check_units(durations, num_local_steps)
@@ -128,7 +132,7 @@ class _Window(NamedTuple):
 
 
 def _no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
-    """The memory before the first push."""
+    """The memory before the first push: no window has an end, and it is of no number of commits (-1)."""
     zeros = jnp.zeros(num_workers, dtype)
     never = jnp.full((), jnp.inf, dtype)
     return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=jnp.full((), -1, jnp.int32))
@@ -146,11 +150,11 @@ def _rule(
     """
 
     def window_with_push(view: View, worker: jax.Array) -> _Window:
-        """The memory with the push of a worker that has just arrived, which may be its learner's first."""
+        """The memory with the push of a worker that has just arrived, and is counted; it may be its learner's first."""
         is_sender = jnp.arange(num_workers, dtype=jnp.int32) == worker
-        is_new = is_sender & (view.num_uncommitted == 1)
+        is_new = is_sender & (view.num_uncommitted == 1)  # bool[W]: whose first push since the last commit this is
         is_first_of_all = is_new[worker] & ~(~is_sender & (view.num_uncommitted > 0)).any()
-        step_seconds = (view.now - view.begin_time) / num_local_steps
+        step_seconds = (view.now - view.begin_time) / num_local_steps  # [W]; it counts for the sender only
         arrival = jnp.where(is_new, view.now, view.memory.arrival)
         step_seconds = jnp.where(is_new, step_seconds, view.memory.step_seconds)
         return _Window(
@@ -161,9 +165,9 @@ def _rule(
         )
 
     def window_end(arrival: jax.Array, step_seconds: jax.Array) -> jax.Array:
-        """float[] seconds, when the window is over, `grace` after the K-th learner has pushed; inf before that.
+        """float[] seconds, when the window is over, `grace` after `min_quorum` learners have pushed; inf before that.
 
-        `arrival float[W]`, of the first pushes, is inf for learners without one.
+        `arrival float[W]`, of the first pushes, is inf for learners without one; `step_seconds float[W]` is of a step.
         """
         by_arrival = jnp.argsort(arrival)
         quorum = by_arrival[:min_quorum]
@@ -183,7 +187,10 @@ def _rule(
         return all_have_pushed(view) | (view.now >= end)
 
     def share_of_steps(staleness: Any, work: Any) -> Any:
-        """float[..., C]: the steps of each learner in the commit over those of all; column v W + w is learner w's."""
+        """float[..., C]: the steps of each learner in the commit over those of all, in all of its columns.
+
+        `work int32[..., C]` are the steps in each column; column v W + w is learner w's on its v-th version, from 0 on.
+        """
         del staleness
         by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
         steps_of_learner = by_version.sum(axis=-2, keepdims=True)

@@ -36,7 +36,7 @@ def delay_adaptive(*, delay_threshold: float | None = None) -> Protocol:
     unweighted = asp(weight=1.0)
 
     def weight(staleness: jax.Array, num_workers: int) -> jax.Array:
-        """float[...]: the factor of gradients with these delays, int32[...]."""
+        """float[...]: the factor of gradients with these delays, int32[...] commits: min(1, τ_C / delay)."""
         threshold = num_workers if delay_threshold is None else delay_threshold
         delay = jnp.maximum(staleness, 1).astype(jnp.result_type(float))
         return jnp.minimum(1.0, threshold / delay)
@@ -46,7 +46,10 @@ def delay_adaptive(*, delay_threshold: float | None = None) -> Protocol:
         return Rule(weight=lambda staleness, work: weight(staleness, num_workers))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of asynchronous SGD, with the weights of the delays; commit e has the delay e - version."""
+        """The schedule of asynchronous SGD, with the weights of the delays; commit e has the delay e - version.
+
+        A commit has one contribution, so that all arrays of commits are [E, 1].
+        """
         record = unweighted.schedule(durations, network)
         staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
         factor = weight(staleness, durations.shape[1]).astype(record.weight.dtype)

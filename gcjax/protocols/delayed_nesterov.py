@@ -59,7 +59,7 @@ def delayed_nesterov(
         That is with the mean of the last N = `num_gradients`; the others take `activation` of the momentum's step.
         """
         del params
-        is_last = (state.num_seen + 1) % num_gradients == 0
+        is_last = (state.num_seen + 1) % num_gradients == 0  # bool[]: of the N
         gradient_sum = jax.tree.map(jnp.add, state.gradient_sum, gradient)
         new_momentum = jax.tree.map(
             lambda m, total: jnp.where(is_last, momentum * m + total / num_gradients, m), state.momentum, gradient_sum

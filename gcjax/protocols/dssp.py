@@ -133,11 +133,11 @@ def _num_steps_to_grant(
     clock = view.clock
     slow_worker = jnp.argmin(jnp.where(view.alive, clock, jnp.iinfo(jnp.int32).max))
     fast_interval, slow_interval = (pushes.last_time[w] - pushes.previous_time[w] for w in (fast_worker, slow_worker))
-    num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted
+    num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted; what follows is of each
     fast_push = pushes.last_time[fast_worker] + num_steps.astype(fast_interval.dtype) * fast_interval
     positive_interval = jnp.where(slow_interval > 0, slow_interval, 1)  # not 0, also where the result is not used
     num_slow_pushes = jnp.maximum(jnp.ceil((fast_push - pushes.last_time[slow_worker]) / positive_interval), 1)
     wait = pushes.last_time[slow_worker] + num_slow_pushes * slow_interval - fast_push
-    wait = jnp.where(num_steps <= max_steps, jnp.maximum(wait, 0), jnp.inf)
+    wait = jnp.where(num_steps <= max_steps, jnp.maximum(wait, 0), jnp.inf)  # seconds; the first of equal ones is taken
     is_predictable = (clock[fast_worker] >= 2) & (clock[slow_worker] >= 2) & (slow_interval > 0)
     return jnp.where(is_predictable, jnp.argmin(wait).astype(jnp.int32), 0)

@@ -21,13 +21,16 @@ def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
     """
 
     def first_memory(num_workers: int, dtype: jnp.dtype) -> _Speeds:
-        """Nobody has done a turn yet: all begin with H units."""
+        """The memory at first: nobody has done a turn yet (inf seconds a unit); all begin with `num_local_steps`."""
         num_units = jnp.full(num_workers, num_local_steps, jnp.int32)
         return _Speeds(num_units, jnp.full(num_workers, jnp.inf, dtype))
 
     def with_speed_of_last_turn(view: View, worker: jax.Array) -> _Speeds:
-        """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one."""
-        num_units, seconds = view.memory
+        """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one.
+
+        These are `num_local_steps` times the fewest seconds a unit of anybody over its own, rounded down, one at least.
+        """
+        num_units, seconds = view.memory  # int32[W], float[W]
         own_seconds = view.compute_seconds / num_units[worker].astype(view.now.dtype)
         seconds = with_entry(seconds, worker, own_seconds)
         has_speed = own_seconds > 0  # units of no length are as fast as can be

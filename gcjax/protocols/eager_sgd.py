@@ -76,7 +76,7 @@ def _rule(num_workers: int, initiator: Callable[[View, jax.Array], jax.Array]) -
     """The rule: a commit takes all, once the initiator has made one gradient more than there are commits.
 
     `initiator`: `(view, worker) -> int32[]`, who it is; `worker` is whose message has arrived. A worker's clock counts
-    its gradients; C is W for each version that gradients in one commit can be of.
+    its gradients. A commit has room for W contributions of each version that gradients in it can be of.
     """
     return Rule(
         commits=lambda view, worker: view.clock[initiator(view, worker)] > view.num_commits,
@@ -92,7 +92,7 @@ def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Arr
     """The function that draws one of those who take part (`alive`), anew for each commit, by the commits so far."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
-        """int32[]: the first in a random order of the workers that takes part."""
+        """int32[]: the first in a random order of the workers that takes part, as `view.alive bool[W]` says."""
         del worker
         order = jax.random.permutation(jax.random.fold_in(rng_key, view.num_commits), view.clock.size).astype(jnp.int32)
         return order[jnp.argmax(view.alive[order])]

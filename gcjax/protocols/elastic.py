@@ -32,12 +32,12 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     _validate.single_number("moving_rate", moving_rate, finite=True)
 
     def rule(num_workers: int) -> Rule:
-        """The rule of exchanges after H units, nobody waiting."""
+        """The rule of exchanges after `num_local_steps` units, nobody waiting; the weight is α."""
         _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
         return Rule(num_units=num_local_steps, pulls_before_push=True, weight=moving_rate / num_workers)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which every worker pushes after H units, and each push is a commit."""
+        """The schedule in which every worker pushes after `num_local_steps` units, and each push is a commit."""
         num_units, num_workers = durations.shape
         pushes_of_worker = max(1, num_units // num_local_steps)
         return event_schedule(
@@ -67,7 +67,8 @@ def elastic() -> LocalWork:
 def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
     """What a worker pushes, its difference from the server's parameters, and its parameters after; `base` is not used.
 
-    They move towards the server's, `version_params`, by `weight` times the difference, as the server's move to them.
+    They move towards the server's, `version_params`, by `weight` times the difference, as the server's move to them:
+    `weight float[]` is that of the contribution.
     """
     del base
     difference = jax.tree.map(jnp.subtract, params, version_params)

@@ -53,7 +53,7 @@ def fedbuff(
     _validate.optional_optimizers(inner=inner, outer=outer)
 
     def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:
-        """float[..., C]: 1 / (K sqrt(1 + staleness))."""
+        """float[..., C]: 1 / (K sqrt(1 + staleness)), K = `num_contributions`, of `staleness int32[..., C]` commits."""
         del work
         delay = jnp.maximum(staleness, 0).astype(jnp.result_type(float))
         return (1.0 / num_contributions) / jnp.sqrt(1.0 + delay)
@@ -64,12 +64,12 @@ def fedbuff(
         waiting_rule = waiting_rule._replace(weight=weight)
 
     def rule(num_workers: int) -> Rule:
-        """The rule: any K messages are a commit, each of H units."""
+        """The rule: any `num_contributions` messages are a commit, each of `num_local_steps` units."""
         del num_workers
         return waiting_rule
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which each worker sends a change every H units, and any K changes are a commit."""
+        """The schedule of changes of `num_local_steps` units each, any `num_contributions` of which are a commit."""
         check_units(durations, num_local_steps)
         num_turns = durations.shape[0] // num_local_steps
         max_commits = max(1, num_turns * durations.shape[1] // num_contributions)
@@ -90,6 +90,6 @@ def fedbuff(
 
 
 def _change_and_base(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
-    """What a worker pushes, the change of its parameters since `base`; and `base`, from which it goes on."""
+    """What a worker pushes, the change of its parameters since `base`; and `base`, its parameters after the push."""
     del version_params, weight
     return jax.tree.map(jnp.subtract, params, base), base

@@ -40,7 +40,10 @@ class Fragments(NamedTuple):
     local_share: float
 
     def shares(self, params: Any) -> np.ndarray:
-        """float64[P]: the share of each fragment in the bytes of the parameters; arrays, or shapes and dtypes."""
+        """float64[P]: the share of each of the P fragments in the bytes of the parameters.
+
+        These are arrays, or their shapes and dtypes.
+        """
         num_bytes = np.zeros(self.num_fragments)
         for leaf, label in zip(jax.tree.leaves(params), jax.tree.leaves(self.labels(params)), strict=True):
             numbers = np.bincount(np.broadcast_to(label, np.shape(leaf)).ravel(), minlength=self.num_fragments)
@@ -65,13 +68,16 @@ class Fragments(NamedTuple):
         fragments = jnp.arange(self.num_fragments, dtype=jnp.int32)
 
         def last_change(version: jax.Array) -> jax.Array:
-            """int32[P]: how many times each fragment was changed before the version, less 1: commit e changes e % P."""
+            """int32[P]: how many times each of P fragments was changed before the version, less 1.
+
+            Commit e changes fragment e % P. So -1 for never; of version -1, which is none, it is as of version 0.
+            """
             return (version.clip(0) - 1 - fragments) // self.num_fragments
 
         is_new = last_change(version) > last_change(version_before)
 
         def merge_leaf(own: jax.Array, new: jax.Array, label: Any) -> jax.Array:
-            """One array after it; `label` is the fragment of the whole array, or of each number."""
+            """One array after it; `label` is the fragment of the whole array, int32[], or of each number, like it."""
             mixture = self.local_share * own + (1 - self.local_share) * new if self.local_share else new
             return jnp.where(is_new[label], mixture, own)
 
@@ -115,7 +121,7 @@ def _pattern_labels(params: Any, num_fragments: int, *, is_strided: bool) -> Any
     sizes = [int(np.prod(np.shape(leaf))) for _, leaf in leaves_with_paths]
 
     def labels_of(index: Any, count: int) -> Any:
-        """int32, the fragment of layer, array or number `index` of so many."""
+        """int32, like `index`: the fragment, 0 to P - 1, of the layer, array or number `index` of `count`."""
         return np.int32(index % num_fragments if is_strided else np.int64(index) * num_fragments // max(count, 1))
 
     layers = list(dict.fromkeys(path[:-1] for path, _ in leaves_with_paths))
@@ -124,7 +130,7 @@ def _pattern_labels(params: Any, num_fragments: int, *, is_strided: bool) -> Any
     elif len(sizes) >= num_fragments:
         labels = [labels_of(index, len(sizes)) for index in range(len(sizes))]
     else:
-        ends = np.cumsum(sizes)
+        ends = np.cumsum(sizes)  # of the arrays, if all their numbers are counted through
         numbers = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         labels = [
             labels_of(index.reshape(np.shape(leaf)), sum(sizes))
@@ -149,7 +155,7 @@ def _checked_labels(labels: Any, params: Any, num_fragments: int) -> Any:
         values, shape = np.asarray(label), np.shape(leaf)
         if values.dtype.kind not in "iu" or (values < 0).any() or (values >= num_fragments).any():
             raise ValueError(f"labels of fragments must be integers from 0 to {num_fragments - 1}; got {values!r}.")
-        own_axes = shape[len(shape) - values.ndim :]
+        own_axes = shape[len(shape) - values.ndim :]  # the last ones, which the label's axes stand for
         if values.ndim > len(shape) or any(a not in (1, b) for a, b in zip(values.shape, own_axes, strict=True)):
             raise ValueError(f"labels of an array of shape {shape} must broadcast to it; got shape {values.shape}.")
         if np.prod(shape, dtype=int):
@@ -187,7 +193,7 @@ _STACKED = object()
 
 @comparable
 def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) -> optax.GradientTransformation:
-    """The optimizer whose e-th step is on fragment `e % P`; each fragment has a state of its own.
+    """The optimizer whose e-th step is on fragment `e % P` of P; each fragment has a state of its own.
 
     Args:
       optimizer: its state may depend on shapes and dtypes of the parameters, array by array.
@@ -195,7 +201,10 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
     """
 
     def init(params: Any) -> FragmentStates:
-        """The state before the first step: once what is like the parameters, all else (counters) [P, ...]."""
+        """The state before the first step: once what is like the parameters, all else (counters) [P, ...].
+
+        P is the number of fragments.
+        """
         state = optax.tree_map_params(
             optimizer,
             lambda x: x,
@@ -224,7 +233,10 @@ def by_fragments(optimizer: optax.GradientTransformation, fragments: Fragments) 
         )
 
         def changed_in_fragment(is_in_fragment: Any, new: jax.Array, old: jax.Array) -> jax.Array:
-            """An array of the state, changed in the fragment only; `is_in_fragment` is a mask, or `_STACKED`."""
+            """An array of the state, changed in the fragment only; `is_in_fragment` is a mask like it, or `_STACKED`.
+
+            The second says that `old` is [P, ...], an entry a fragment, and `new` the entry of this one.
+            """
             return old.at[fragment].set(new) if is_in_fragment is _STACKED else jnp.where(is_in_fragment, new, old)
 
         new_states = jax.tree.map(changed_in_fragment, is_in_fragment_or_stacked, new_state, state.state)

@@ -34,7 +34,7 @@ def iterations_with_neighbours(
     """
 
     def exchange(num_workers: int) -> Callable[[jax.Array], Exchange]:
-        """What so many workers send each other."""
+        """What so many workers send each other, by the iteration: w hears those v with M[w, v] > 0."""
         return exchange_of(matrices_of(num_workers) > 0)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
@@ -48,12 +48,12 @@ def iterations_with_neighbours(
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
         """float[W, W]: the matrix of the iteration that the commit ends."""
         num_workers = schedule.start.shape[1]
-        by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)
+        by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)  # [turns, W, W]
         return by_turns[commit % by_turns.shape[0]]
 
     def max_staleness(num_workers: int) -> int:
         """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""
-        ahead = iterations_ahead(matrices_of(num_workers) > 0)
+        ahead = iterations_ahead(matrices_of(num_workers) > 0)  # int[turns, W, W]
         return max(int(ahead.max()) - 1, 0)
 
     return Protocol(

@@ -174,7 +174,8 @@ class _Groups(NamedTuple):
 def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
     """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers.
 
-    A push is what a group sends after H rounds; it is a commit on arrival.
+    A push is what one of the G groups sends after H = `num_local_steps` rounds; it is a commit on arrival. Its columns
+    are the members of the group, -1 where it has fewer than the largest.
     """
     (num_units, _), num_local_steps = durations.shape, groups.num_local_steps
     _check_durations(durations, groups.group_of_worker.size, num_local_steps)
@@ -189,7 +190,7 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     servers = network_of_servers(network, len(groups.members_of_group), own_time)
     push_timeline = bounded_staleness(push_seconds, servers, any_staleness)
     central_commits = commits_on_arrival(push_timeline, weight, any_staleness)
-    group_of_commit = central_commits.worker[:, 0]
+    group_of_commit = central_commits.worker[:, 0]  # int32[E]; -1 if there is none: what it then looks up is not used
     # The seconds from the begin of a push's first round to that of each of its rounds.
     since_first_round = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
     round_begin = push_timeline.compute_start[:, None] + since_first_round  # [pushes, H, G]
@@ -198,6 +199,7 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     round_begin, round_start = (
         x.reshape(-1, round_seconds.shape[2]) for x in (round_begin, round_start)
     )  # [rounds, G]
+    # [rounds, W], from [pushes, G].
     version_read = jnp.repeat(central_commits.read, num_local_steps, axis=0)[:, groups.group_of_worker]
     return record(
         _timeline_of_units(rounds, round_start, round_begin, groups.group_of_worker, num_units, push_timeline.horizon),
@@ -235,14 +237,15 @@ class _Rounds(NamedTuple):
 
 
 def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
-    """The rounds of the groups `members_of_group int[G, members]`, -1 for none, one for each unit `[T, W]`."""
+    """The rounds of G groups, `members_of_group int[G, members]` (-1 pads), one for each unit of `durations [T, W]`."""
     num_units, num_workers = durations.shape
     member, is_member = jnp.asarray(members_of_group.clip(0)), jnp.asarray(members_of_group >= 0)
 
     def rounds_of_group(member: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
         """The rounds of one group: [T] seconds that each takes, and [T, members] times of its units from its begin on.
 
-        `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
+        `member int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf, and
+        for which no round waits. The times are when computing begins, when it ends, and when the message arrives.
         """
         own_network = network_of_members(network, member, num_workers)
         received = own_network.arrivals_at_workers(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
@@ -296,7 +299,7 @@ def _timeline_of_units(
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:
-    """Checks that durations `[T, W]` are of as many workers as the groups have, and of one push at least."""
+    """Raises a `ValueError` unless durations `[T, W]` are of `num_workers`, with T >= `num_local_steps`, one push."""
     check_members(durations, num_workers)
     if durations.shape[0] < num_local_steps:
         raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")

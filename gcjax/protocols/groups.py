@@ -91,7 +91,7 @@ def consecutive_groups(workers: Sequence[int], num_groups: int) -> tuple[tuple[i
 
 
 def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
-    """The groups, if every worker 0, ..., W - 1 is in exactly one; W is the number of workers in them."""
+    """The groups, if every worker 0, ..., W - 1 is in exactly one, and none is empty; otherwise a `ValueError`."""
     try:
         groups = tuple(tuple(group) for group in groups)
     except TypeError:
@@ -109,7 +109,7 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
 
 
 def check_members(durations: jax.Array, num_workers: int) -> None:
-    """Checks that durations `[T, W]` are of as many workers as the groups have."""
+    """Raises a `ValueError` unless durations `[T, W]` are of as many workers as the groups have."""
     if durations.shape[1] != num_workers:
         raise ValueError(
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
@@ -152,7 +152,7 @@ def check_one_value_a_group(name: str, servers: Network, num_groups: int) -> Non
 
 
 def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:
-    """The order of the workers 0, ..., W - 1; by their numbers if None."""
+    """The order of the workers 0, ..., W - 1, by their numbers if None; a `ValueError` unless each is in it once."""
     if order is None:
         return list(range(num_workers))
     workers = list(order) if np.iterable(order) else []

@@ -114,7 +114,7 @@ def halos(
         check_members(durations, group_of_worker.size)
         check_units(durations, num_local_steps)
         servers = network_of_servers(network, len(groups), own_time="" if central is None else "central")
-        turn_steps = 1 if dynamic else num_local_steps
+        turn_steps = 1 if dynamic else num_local_steps  # at least
         pushes_of_group = durations.shape[0] // turn_steps * members_of_group.shape[1]
         exchanges = Exchanges(
             group_of_worker=group_of_worker,
@@ -162,7 +162,7 @@ def _local_work(
 def _push_record(
     groups: tuple[tuple[int, ...], ...], num_local_steps: int, dynamic: bool, durations: jax.Array, network: Network
 ) -> Schedule:
-    """The record in which each push to a group's server is a commit, whose C is 1.
+    """The record in which each push to a group's server is a commit of one contribution.
 
     As nobody waits for anybody, all groups are simulated at once, unless the members of each share a link. What a
     server takes for a message (`service`) counts as upload.
@@ -188,7 +188,10 @@ def _push_record(
 
 
 def _joined_record(records: list[Schedule], groups: tuple[tuple[int, ...], ...]) -> Schedule:
-    """The record of all pushes, from those of the groups, by time and then by group; the earliest horizon ends all."""
+    """The record of all pushes, from those of the groups, by time and then by group; the earliest horizon ends all.
+
+    In the record of a group, worker j is the j-th of `groups`, and commits are [pushes of the group, 1].
+    """
     horizon = jnp.stack([of_group.horizon for of_group in records]).min()
     worker = jnp.concatenate(
         [
@@ -198,7 +201,7 @@ def _joined_record(records: list[Schedule], groups: tuple[tuple[int, ...], ...])
     )
     fields = {name: jnp.concatenate([getattr(x, name) for x in records]) for name in ("time", "unit", "work", "weight")}
     time = jnp.where(fields["time"] <= horizon, fields["time"], jnp.inf)
-    order = jnp.argsort(time, stable=True)
+    order = jnp.argsort(time, stable=True)  # of all pushes; those of one time group by group, inf last
     of_all = {"worker": worker, **fields, "time": time}
     column_of_worker = np.argsort(np.concatenate([np.asarray(group) for group in groups]))
     by_worker = {

@@ -43,13 +43,13 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         return neighbour_iterations(exchange, durations, network, num_backup=num_backup, max_gap=max_gap)
 
     def copies(schedule: Schedule) -> jax.Array:
-        """float[T, W]: one for each neighbour."""
+        """float[T, W]: the copies of its parameters that each worker sends after a unit, one for each neighbour."""
         return copies_sent(exchange_of(undirected_neighbours(graph, schedule.start.shape[1])[None]), schedule)
 
     def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
         """float[W, W]: row w is the mean of its own and what has come from neighbours when its next one begins."""
         num_units, num_workers = schedule.start.shape
-        # All that there is has come by the horizon, when the first worker would begin a unit that is not sampled.
+        # When each begins its next iteration, float[W]; after the last one, the horizon, when the first worker would.
         is_last = commit == num_units - 1
         next_start = jnp.where(is_last, schedule.horizon, schedule.start[(commit + 1).clip(0, num_units - 1)])
         neighbours = jnp.asarray(undirected_neighbours(graph, num_workers))

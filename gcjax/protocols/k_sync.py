@@ -151,13 +151,16 @@ def _protocol_of_first_gradients(
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K."""
+        """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K.
+
+        K is the rule's `num_contributions`.
+        """
         waiting_rule = rule(durations.shape[1])
         max_commits = max(1, durations.size // waiting_rule.num_contributions)
         return event_schedule(waiting_rule, durations, network, num_commits=max_commits)
 
     def rule(num_workers: int) -> Rule:
-        """The rule of the first K gradients."""
+        """The rule by which a commit takes the first `num_gradients(num_workers)` gradients."""
         return first_arrivals(
             num_gradients(num_workers), one_push_per_worker=one_push_per_worker, cancels_others=cancels_others
         )
@@ -171,13 +174,16 @@ def _protocol_of_first_gradients(
 
 
 def first_arrivals(num_contributions: int, *, one_push_per_worker: bool, cancels_others: bool) -> Rule:
-    """The rule by which a commit takes the first `num_contributions` messages.
+    """The rule by which a commit takes the first K = `num_contributions` messages, each with the weight 1/K.
 
     `one_push_per_worker`: of different workers, who then wait for the commit; `cancels_others`: it cuts off all others.
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether so many messages are in no commit yet, or, one per worker, one of everybody alive."""
+        """bool[]: whether `num_contributions` messages are in no commit yet.
+
+        Where each worker has one at most, also if all have one who are alive: there may be fewer of these.
+        """
         del worker
         is_full = num_messages(view) >= num_contributions
         return is_full | all_have_pushed(view) if one_push_per_worker else is_full

@@ -19,8 +19,9 @@ from gcjax.stragglers.network import Network
 def local_sgd(*, num_local_steps: int) -> Protocol:
     """Local SGD: everybody takes H steps on parameters of its own, then all take the mean of the parameters.
 
-    With P[n, w] the seconds of w's units n H, ..., n H + H - 1: `F[n] = max_w (F[n-1] + P[n, w])` (Stich 2019). The
-    steps are those of the run's optimizer, whose state stays with the worker; H = 1 without momentum is `bsp`.
+    With P[n, w] the seconds of w's units n H, ..., n H + H - 1, and F[n] the end of round n: `F[n] = max_w (F[n-1] +
+    P[n, w])` (Stich 2019). The steps are those of the run's optimizer, whose state stays with the worker; H = 1 without
+    momentum is `bsp`.
 
     Args:
       num_local_steps: H, 1 or more.
@@ -121,7 +122,7 @@ def _averaging_rounds(
 
 
 def check_units(durations: jax.Array, num_local_steps: int) -> None:
-    """Checks that there are units (local steps) `[T, W]` for one round of so many."""
+    """Raises a `ValueError` unless durations `[T, W]` have the units of a round at least: T >= `num_local_steps`."""
     if durations.shape[0] < num_local_steps:
         raise ValueError(
             f"a round takes {num_local_steps} units of each worker; got durations of {durations.shape[0]} units. "

@@ -117,15 +117,16 @@ class _Multiplex(NamedTuple):
 
         Returns:
           The state after it; and when the round stops, float[]; who is late then, bool[W]; when the units end, and
-          which there are, [K, W]; and what is done of the oldest job, which ends in this round: uncoded parts, and
-          shares of coded parts.
+          which there are, [K, W]; and what is done of the oldest job, which ends in this round: the uncoded parts of
+          each worker, int32[W], and its shares of the coded parts, bool[burst, W].
         """
         late_before, uncoded_done, shares_done = state
         round_number, units, receive_seconds = numbered_round
         age, coded_part = jnp.arange(self.jobs_in_flight, dtype=jnp.int32), jnp.arange(self.bursts.burst)
+        # bool[jobs_in_flight, W]: whose task for the job of each age is an uncoded part, and whether there is a task.
         owes_uncoded = (age < self.num_uncoded)[:, None] | (uncoded_done < self.num_uncoded)
         is_due = (age <= round_number)[:, None] & (owes_uncoded | self.has_coded_parts)  # no job began before round 0
-        is_due_unit = jnp.repeat(is_due, self.task_size, axis=0)
+        is_due_unit = jnp.repeat(is_due, self.task_size, axis=0)  # [K, W], the tasks one after the other by age
         finish = receive_seconds[None] + jnp.cumsum(jnp.where(is_due_unit, units, 0), axis=0)
         stop, late = stop_and_late(self.bursts, late_before, finish[-1])
         is_done = is_due & ~late[None]
@@ -146,6 +147,7 @@ class _Multiplex(NamedTuple):
 
         A job ends window - 2 + burst rounds after it began, when all workers have done their uncoded parts, and all but
         max_slow their share of each coded part. So results are first by the round that a job ends in, then by job.
+        Column w of `num_done` is worker w's uncoded parts, column (1 + b) W + w its share of coded part b.
         """
         num_rounds = units.shape[0]
         nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)
@@ -155,13 +157,14 @@ class _Multiplex(NamedTuple):
         receive_seconds = jnp.broadcast_to(receive_of_worker[None], (num_rounds, self.num_workers))
         numbered_rounds = jnp.arange(num_rounds, dtype=jnp.int32), units, receive_seconds
         _, collected = jax.lax.scan(self.step, initial_state, numbered_rounds)
-        stop, late, finish, is_due_unit, uncoded_done, shares_done = collected
+        stop, late, finish, is_due_unit, uncoded_done, shares_done = collected  # shares: [num_rounds, burst, W]
         is_decodable = (uncoded_done == self.num_uncoded).all(axis=1)  # of the job that ends in each round
         tasks_done = uncoded_done  # int32[num_rounds, C]: first the uncoded parts of the workers, then their shares
         if self.has_coded_parts:
             is_decodable &= (shares_done.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
             tasks_done = jnp.concatenate([tasks_done, shares_done.reshape(num_rounds, -1).astype(jnp.int32)], axis=1)
         decoding_delay = self.jobs_in_flight - 1  # what ended in round r began in round r - delay: from here on by job
+        # The jobs of the last rounds end in none that was sampled: nothing of them counts.
         is_decodable_by_job = jnp.pad(is_decodable, (0, decoding_delay))[decoding_delay:]
         tasks_done_by_job = jnp.pad(tasks_done, ((0, decoding_delay), (0, 0)))[decoding_delay:]
         return Rounds(

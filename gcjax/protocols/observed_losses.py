@@ -7,13 +7,16 @@ from gcjax.protocols.base import Observed
 
 
 def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.Array:
-    """int32, like `time`: the window of so many `window_seconds` that a time lies in; the last one has no end."""
+    """int32, like `time`: the window, of so many `window_seconds`, that a time lies in; the last one has no end.
+
+    Windows are 0, ..., num_windows - 1; a time of inf counts as 0 s.
+    """
     window = jnp.floor(jnp.where(jnp.isfinite(time), time, 0) / window_seconds)
     return window.astype(jnp.int32).clip(0, num_windows - 1)
 
 
 def in_window(observed: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
-    """bool[E]: the commits with a finite loss in a window, its end included; window 0 begins at 0 s."""
+    """bool[E]: the commits with a finite loss in a window, its end included, not its begin; window 0 begins at 0 s."""
     window_begin = jnp.asarray(window, jnp.int32).astype(observed.time.dtype) * window_seconds
     return (
         (observed.time > window_begin) & (observed.time <= window_begin + window_seconds) & jnp.isfinite(observed.loss)

@@ -118,11 +118,11 @@ def with_round(
       candidates: all codes.
       network: the time of messages, which is known.
     """
-    row = window.num_rounds % window.busy_seconds.shape[0]
+    row = window.num_rounds % window.busy_seconds.shape[0]  # that of the oldest round, or an empty one
     busy_seconds = window.busy_seconds.at[row].set((observed.work_end - observed.work_begin).clip(0))
     num_done_now = jnp.isfinite(observed.finish).sum(axis=1, dtype=jnp.int32)
     num_done = window.num_done.at[row].set(num_done_now)
-    # Its chunks of this round, and one more at its mean seconds in the window.
+    # float[W] seconds a chunk: of a worker's chunks of this round, and one more at its mean seconds in the window.
     pace = (busy_seconds[row] + mean_seconds(busy_seconds, num_done)) / (num_done_now + 1).astype(busy_seconds.dtype)
     finish = likely_finish(observed, pace)
     seconds, decoded_share = zip(
@@ -138,7 +138,11 @@ def with_round(
 
 
 def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
-    """float[W]: mean seconds a chunk, from seconds at work and chunks, [window, W] both; those of others if idle."""
+    """float[W]: mean seconds a chunk, from seconds at work and chunks done, [window, W] both.
+
+    For who has worked and done none, as if it were one; for who has not worked, the mean of the others', 0 if all have
+    not.
+    """
     has_worked = busy_seconds.sum(axis=0) > 0
     mean = busy_seconds.sum(axis=0) / num_done.sum(axis=0).clip(1).astype(busy_seconds.dtype)
     num_worked = has_worked.sum().clip(1).astype(busy_seconds.dtype)
@@ -149,10 +153,11 @@ def mean_seconds(busy_seconds: jax.Array, num_done: jax.Array) -> jax.Array:
 def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
     """float[W, K] seconds: when each chunk was finished, or (it is inf) would have been, `pace float[W]` apart.
 
-    It stays inf for who has not taken part.
+    The next one would have been one pace after the worker was last seen at work. It stays inf for who has not taken
+    part.
     """
     num_done = jnp.isfinite(observed.finish).sum(axis=1, keepdims=True)
-    num_chunks_after_last_done = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done
+    num_chunks_after_last_done = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done  # [W, K], 1 for the next
     later = observed.work_end[:, None] + num_chunks_after_last_done.astype(pace.dtype) * pace[:, None]
     if observed.is_present is not None:
         later = jnp.where(observed.is_present[:, None], later, jnp.inf)
@@ -172,8 +177,8 @@ def _estimated_round(candidate: Candidate, finish: jax.Array, network: Network) 
     seconds = stop_time + message_seconds(message_size(code, progress, finish.dtype), network).max()
     if stop.waits_for_exact_sum:
         return seconds, jnp.ones_like(seconds)
-    norm_of_sum = code.assignment.num_chunks * code.num_blocks
-    decoded_share = (1 - code.plan(progress).residual ** 2 / norm_of_sum).clip(0)
+    squared_norm_of_sum = code.assignment.num_chunks * code.num_blocks
+    decoded_share = (1 - code.plan(progress).residual ** 2 / squared_norm_of_sum).clip(0)
     return seconds, decoded_share.astype(seconds.dtype)
 
 
@@ -198,7 +203,7 @@ def least_mean_seconds(estimates: Estimates) -> jax.Array:
     That are the mean seconds of a round over the mean share of the sum that it decodes: a rule that stops before an
     exact decode must be faster by as much as it leaves out.
     """
-    is_observed = estimates.is_observed[:, None]
+    is_observed = estimates.is_observed[:, None]  # of the rounds of the window; the sums are of each code, [P]
     seconds = jnp.where(is_observed, estimates.seconds, 0).sum(axis=0)
     decoded_share = jnp.where(is_observed, estimates.decoded_share, 0).sum(axis=0)
     return jnp.argmin(jnp.where(decoded_share > 0, seconds / decoded_share, jnp.inf)).astype(jnp.int32)

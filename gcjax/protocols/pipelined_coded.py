@@ -71,22 +71,25 @@ def pipelined_coded(code: GradientCode, *, wait_for: int | None = None) -> Proto
     num_chunks, (num_workers, load) = code.assignment.num_chunks, code.assignment.chunks.shape
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of rounds; column `i * W + w` of commit e ends with unit e + i of worker w."""
+        """The schedule of R rounds, each a commit; column `i * W + w` of commit e ends with unit e + i of worker w.
+
+        The message of round e is of the K = `load` units e, ..., e + K - 1, the last gradients on a worker's K chunks.
+        """
         check_durations(durations, num_workers, load)
         rounds = _rounds(code, stopping_rule, durations, network)
         num_rounds, num_units = rounds.commit_time.size, durations.shape[0]
-        first_unit = jnp.arange(num_rounds, dtype=jnp.int32)[:, None, None]  # in the messages of a round
+        first_unit = jnp.arange(num_rounds, dtype=jnp.int32)[:, None, None]  # in the messages of a round, [R, 1, 1]
         last_unit = first_unit + jnp.arange(load, dtype=jnp.int32)[None, :, None]  # of each contribution, [R, K, 1]
-        # What a message has of the first pass is one contribution, as it is of one version.
+        # What a message has of the first pass, up to unit K - 1, is one contribution, as it is of one version.
         unit = jnp.where(last_unit == load - 1, first_unit, last_unit)
-        is_contribution = _is_new(rounds.is_in_time, load) & (last_unit >= load - 1)
+        is_contribution = _is_new(rounds.is_in_time, load) & (last_unit >= load - 1)  # [R, K, W]
         worker = jnp.where(is_contribution, jnp.arange(num_workers, dtype=jnp.int32)[None, None], -1)
 
         def by_column(values: jax.Array) -> jax.Array:
-            """[R, K W], from values [R, K, W] or [R, K, 1]."""
+            """[R, K W], from values [R, K, W] or [R, K, 1] of the K units of each message; `worker` is [R, K, W]."""
             return jnp.broadcast_to(values, worker.shape).reshape(num_rounds, load * num_workers)
 
-        version = (jnp.arange(num_units, dtype=jnp.int32) - (load - 1)).clip(0)
+        version = (jnp.arange(num_units, dtype=jnp.int32) - (load - 1)).clip(0)  # int32[T]: the round of each unit
         return record(
             _timeline(rounds, durations, load),
             time=rounds.commit_time,
@@ -145,15 +148,19 @@ def _rounds(code: GradientCode, stop: StoppingRule, durations: jax.Array, networ
     A round begins with the commit before it; who is late begins it when its own last message has arrived.
     """
     load, num_workers = code.assignment.load, durations.shape[1]
-    first_round_seconds = jnp.cumsum(durations[:load], axis=0)[-1:]
+    first_round_seconds = jnp.cumsum(durations[:load], axis=0)[-1:]  # [1, W]
 
     def step(state: tuple[jax.Array, jax.Array], seconds: jax.Array) -> tuple[tuple[jax.Array, jax.Array], _Rounds]:
-        """One round of `seconds float[W]` of computing; the state: when it begins, and when each worker is free."""
+        """One round of `seconds float[W]` of computing: the state after it, and its times.
+
+        The state: when the round begins, float[], and when each worker's last message has arrived, float[W].
+        """
         begin_time, free_time = state
         start = jnp.maximum(begin_time, free_time)
         compute_start = network.arrivals_at_workers(start)
         compute_end = compute_start + seconds
         arrival = network.arrivals_at_server(compute_end)
+        # [W, K]: a message brings all chunks of its worker at once.
         arrival_of_chunks = jnp.broadcast_to(arrival[:, None], code.assignment.chunks.shape)
         commit_time = stop.time(code, arrival_of_chunks)
         is_in_time = (arrival <= commit_time) & jnp.isfinite(arrival)
@@ -173,22 +180,28 @@ def _is_new(is_in_time: jax.Array, load: int) -> jax.Array:
     """
 
     def step(last_round: jax.Array, numbered_round: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """The new units of a round; the state, int32[W], is the last round in which each worker was in time."""
+        """The state, int32[W], the last round in which each worker was in time; and bool[K, W], the new units.
+
+        `numbered_round`: the number of the round, and bool[W], who is in time. A message has K = `load` units.
+        """
         round_number, in_time = numbered_round
-        num_new = jnp.minimum(round_number - last_round, load)
-        age = load - 1 - jnp.arange(load, dtype=jnp.int32)[:, None]
+        num_new = jnp.minimum(round_number - last_round, load)  # [W], the newest of the K units
+        age = load - 1 - jnp.arange(load, dtype=jnp.int32)[:, None]  # [K, 1], 0 for the newest
         return jnp.where(in_time, round_number, last_round), in_time[None] & (age < num_new[None])
 
     num_rounds, num_workers = is_in_time.shape
-    all_units_are_new = jnp.full(num_workers, -load, jnp.int32)
+    all_units_are_new = jnp.full(num_workers, -load, jnp.int32)  # as if the last round in time were K before round 0
     return jax.lax.scan(step, all_units_are_new, (jnp.arange(num_rounds, dtype=jnp.int32), is_in_time))[1]
 
 
 def _timeline(rounds: _Rounds, durations: jax.Array, load: int) -> Timeline:
-    """The times of all units [T, W], of which the first K are one round, whose message the last of them sends."""
-    end_of_first = rounds.compute_start[:1] + jnp.cumsum(durations[:load], axis=0)
+    """The times of all units [T, W], of which the first K = `load` are one round; the last of them sends its message.
+
+    Of every other unit the times are those of its round: unit K - 1 + r is round r.
+    """
+    end_of_first = rounds.compute_start[:1] + jnp.cumsum(durations[:load], axis=0)  # [K, W], as the next line
     begin_of_first = jnp.concatenate([rounds.compute_start[:1], end_of_first[:-1]])
-    without_message = jnp.full_like(durations[: load - 1], jnp.inf)
+    without_message = jnp.full_like(durations[: load - 1], jnp.inf)  # [K - 1, W]
     return Timeline(
         start=jnp.concatenate([rounds.start[:1], begin_of_first[1:], rounds.start[1:]]),
         compute_start=jnp.concatenate([begin_of_first, rounds.compute_start[1:]]),

@@ -18,11 +18,12 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     """Partial all-reduce: there is no server; after each step all members of a group take the mean of their parameters.
 
     Each iteration has other groups, drawn at random, and each worker is in one of them. With G[t, w] the group of w in
-    iteration t, `F[t, w] = max_{v in G[t-1, w]} F[t-1, v] + D[t, w]`: whoever is slow holds up its group only, and
-    those who meet its members later (Luo et al. 2020). The groups are the paper's static schedule, known to all before,
-    of random groups, which never overlap; its group generator, which forms groups of those who happen to be there, is
-    left out. Commits and the run's parameters are those of `d_psgd`. A member of a group of g workers sends and
-    receives 2 (g-1)/g copies of the parameters, as a ring of g does that adds up and hands round.
+    iteration t, F[t, w] its end and D[t, w] its seconds, `F[t, w] = max_{v in G[t-1, w]} F[t-1, v] + D[t, w]`: whoever
+    is slow holds up its group only, and those who meet its members later (Luo et al. 2020). The groups are the paper's
+    static schedule, known to all before, of random groups, which never overlap; its group generator, which forms groups
+    of those who happen to be there, is left out. Commits and the run's parameters are those of `d_psgd`. A member of a
+    group of g workers sends and receives 2 (g-1)/g copies of the parameters, as a ring of g does that adds up and hands
+    round.
 
     Args:
       group_size: g, the most members, from 1 to W; the groups are as equal in size as possible.
@@ -35,7 +36,10 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     _validate.rng_key(rng_key)
 
     def group_of_workers(iteration: jax.Array, num_workers: int) -> tuple[jax.Array, jax.Array]:
-        """int32[W], the random group of each worker after an iteration; and int32[W], how many members that has."""
+        """int32[W], the random group of each worker after an iteration, int32[]; and int32[W], how many members it has.
+
+        Workers get places at random; places next to each other are a group, of `group_size` members at most.
+        """
         hint = "A group cannot have more members than there are workers."
         _validate.integer("group_size", group_size, minimum=1, maximum=num_workers, hint=hint)
         _, group_of_place = group_arrays(consecutive_groups(range(num_workers), -(-num_workers // group_size)))
@@ -44,7 +48,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         return group, jnp.asarray(np.bincount(group_of_place))[group]
 
     def exchange(iteration: jax.Array, num_workers: int) -> Exchange:
-        """Everybody hears the others of its group, and sends its share of an all-reduce."""
+        """Everybody hears the others of its group (and itself), and sends and receives its share of an all-reduce."""
         group, num_members = group_of_workers(iteration, num_workers)
         copies = 2 * (num_members - 1) / num_members
         return Exchange(group[:, None] == group[None], num_sent=copies, num_received=copies)
@@ -55,7 +59,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         return neighbour_iterations(lambda iteration: exchange(iteration, num_workers), durations, network)
 
     def copies(schedule: Schedule) -> jax.Array:
-        """float[T, W]: the share of an all-reduce."""
+        """float[T, W]: the share of an all-reduce, in copies of the parameters, that each worker sends after a unit."""
         num_workers = schedule.start.shape[1]
         return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
 

@@ -94,7 +94,10 @@ def progressive_groups(
 
 
 def _group_by_level(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
-    """int32[levels, W]: the group of each worker with 1, 2, 4, ..., W groups, with numbers of its own at each level."""
+    """int32[levels, W]: the group of each worker with 1, 2, 4, ..., W groups, with numbers of its own at each level.
+
+    Groups are of neighbours in the `order` of the workers, that of their numbers if None.
+    """
     order = checked_order(order, num_workers)
     group_by_level: list[np.ndarray] = []
     num_groups = 1
@@ -112,6 +115,9 @@ def _with_way_between_servers(network: Network, servers: Network) -> Network:
 
     The central server gets a group's push so much after the last message of its members, and a member its answer so
     much later. That is the same as if each message took both ways, where these take as long for all groups.
+
+    Raises:
+      ValueError: if they do not, or groups share a link, or workers' messages share one, or wait for a server.
     """
     check_own_links("servers", servers)
     shapes = [np.shape(x) for x in (servers.latency, servers.upload, servers.download)]
@@ -132,7 +138,10 @@ def _with_way_between_servers(network: Network, servers: Network) -> Network:
 
 
 def _arriving_at_groups(schedule: Schedule, network: Network) -> Schedule:
-    """The schedule, where messages have arrived once they are at their group's server, as they are in `grouped`."""
+    """The schedule, where messages have arrived once they are at their group's server, as they are in `grouped`.
+
+    In the one that is given they have arrived at the central server; `network` is that of the workers.
+    """
     arrival = jax.vmap(network.arrivals_at_server)(schedule.send_start)
     return schedule._replace(finish=jnp.where(jnp.isfinite(schedule.finish), arrival, schedule.finish))
 
@@ -152,7 +161,7 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
     """
 
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
-        """The first trial, with one group: row 0 of `group_by_level`."""
+        """The first trial, with one group: row 0 of `group_by_level`; none is chosen yet (`zero > 0`, False)."""
         zero = jnp.zeros((), jnp.int32)
         return Trial(
             group=group_by_level[0], level=zero, begin_time=jnp.zeros((), dtype), num_units=zero, is_chosen=zero > 0
@@ -168,6 +177,7 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
         the groups of the new trial (the next level of `group_by_level`) when it commits next.
         """
         trial: Trial = view.memory
+        # bool[W], who is in the worker's group; bool[], whether the message brings a commit of it, one unit of each.
         is_of_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)
         num_units = trial.num_units + jnp.where(has_commit, is_of_group.sum(dtype=jnp.int32), 0)
         has_ended = has_commit & ~trial.is_chosen & (num_units >= units_of_trial)

@@ -80,6 +80,7 @@ def _sampling_rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Ru
     def ready(view: View) -> jax.Array:
         """bool[W]: who is at most `staleness` units ahead of all that it looks at, `view.memory int32[W, β]`."""
         clock_of_alive = jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max)
+        # int32[W]; the largest number, so that nobody is ahead of it, if a worker looks at nobody who is alive.
         slowest_looked_at = jnp.min(clock_of_alive[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
         return view.clock - slowest_looked_at <= staleness
 
@@ -99,9 +100,9 @@ def _sample(rng_key: jax.Array, num_others: int, num_sampled: int) -> jax.Array:
     """
     if num_sampled > _MAX_WITHOUT_SORT:
         return jax.random.choice(rng_key, num_others, (num_sampled,), replace=False).astype(jnp.int32)
-    last = np.arange(num_others - num_sampled, num_others, dtype=np.uint32)
+    last = np.arange(num_others - num_sampled, num_others, dtype=np.uint32)  # the numbers j, of n = `num_others`
     drawn = (jax.random.bits(rng_key, (num_sampled,), jnp.uint32) % (last + 1)).astype(jnp.int32)
-    sample = jnp.full(num_sampled, -1, jnp.int32)
+    sample = jnp.full(num_sampled, -1, jnp.int32)  # -1: not drawn yet
     for i in range(num_sampled):
         is_taken = (sample == drawn[i]).any()
         sample = sample.at[i].set(jnp.where(is_taken, jnp.int32(last[i]), drawn[i]))

@@ -67,15 +67,16 @@ def ringleader() -> Protocol:
 
 
 def _weights(record: Schedule) -> jax.Array:
-    """float[E, C]: the factor of each gradient in its first commit, 1 / (W b), b those of its worker in the table.
+    """float[E, C]: the factor of each gradient in its first commit, 1 / (W b), b its worker's in the table.
 
     A round has W commits, one brought by each worker; the first of them collects gradients of all (C = W).
 
-    After the first commit of a round, these are the gradients of that commit and the new one.
+    After the first commit of a round, these are the gradients of that commit and the new one. Column w of a commit is
+    worker w; where there is no contribution, the factor is 0.
     """
     max_commits, num_workers = record.work.shape
     commit = jnp.arange(max_commits, dtype=jnp.int32)
-    first_of_round = commit - commit % num_workers
+    first_of_round = commit - commit % num_workers  # int32[E], the commit with which the round of each begins
     comes_later = (commit > first_of_round).astype(jnp.int32)[:, None]
     num_in_table = record.work[first_of_round].clip(0) + comes_later
     factor = 1 / (num_workers * num_in_table.clip(1)).astype(record.time.dtype)

@@ -83,9 +83,13 @@ class Schedule(NamedTuple):
 
     @property
     def version(self) -> jax.Array:
-        """int32[E, C], the version that a contribution's first unit has read; -1 pads. Staleness is `e - version`."""
+        """int32[..., E, C], the version that a contribution's first unit has read; -1 pads. Staleness is `e - version`.
+
+        The axes in front are those of a batch of records.
+        """
         numpy_or_jax: Any = np if isinstance(self.read, np.ndarray) else jnp
         *batch, num_units, num_workers = self.read.shape
+        # In range also where -1 pads, which the last line puts back.
         flat_index = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)
         flat_read = self.read.reshape(*batch, -1)  # [..., T * W]
         flat_version = numpy_or_jax.take_along_axis(flat_read, flat_index.reshape(*batch, -1), axis=-1)
@@ -103,7 +107,7 @@ def record(
     weight: jax.Array | float,
     read: jax.Array,
 ) -> Schedule:
-    """The record of these commits, with -1 (weight 0) wherever there is no contribution or the time is inf.
+    """The record of E commits of C contributions, with -1 (weight 0) where there is none or the time is inf.
 
     Args:
       timeline: the times of all units.
@@ -117,7 +121,7 @@ def record(
     is_contribution = jnp.isfinite(time)[:, None] & (worker >= 0)  # [E, C]
 
     def minus_1_elsewhere(values: jax.Array) -> jax.Array:
-        """int32[E, C]: the values, -1 where there is no contribution."""
+        """int32[E, C]: the values, which broadcast to it, and -1 where `is_contribution bool[E, C]` is false."""
         return jnp.where(is_contribution, values, -1).astype(jnp.int32)
 
     return Schedule(
@@ -141,7 +145,8 @@ def truncate(
 ) -> Schedule:
     """The record without the commits that are later than so many seconds, or come after so many others.
 
-    What the workers did is left as it is: it had begun before.
+    These stay as rows at time inf, with -1 everywhere, as commits that never happen. What the workers did is left as it
+    is: it had begun before.
 
     Args:
       schedule: of one run.

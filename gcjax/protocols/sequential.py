@@ -86,28 +86,37 @@ def protocol_of_rounds(
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of durations `[T, W]`: a commit for each job that can be decoded, in the order of their ends."""
+        """The schedule of durations `[T, W]`: a commit for each job, in the order of their ends.
+
+        A job begins in each round of K = `num_units` units of every worker; one that cannot be decoded comes last, at
+        inf. A commit has a column for each of the C workers of `code`, which are W or a multiple of them: code worker
+        i is a part of the work of worker i % W.
+        """
         _check_durations(durations, num_workers, num_units)
-        units = units_of_rounds(durations, num_units)
+        units = units_of_rounds(durations, num_units)  # float[num_rounds, K, W] seconds
         num_rounds = units.shape[0]
         job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
+        # decoding_delay int32[num_rounds], -1 for never; num_done int32[num_rounds, C]; the rest as in the next lines.
         all_rounds = rounds(units, network.arrivals_at_workers(jnp.zeros(num_workers, units.dtype)))
-        finish, stop = all_rounds.finish, all_rounds.stop
+        finish, stop = all_rounds.finish, all_rounds.stop  # seconds in the round: [num_rounds, K, W], [num_rounds]
+        # [num_rounds, K, W], which units have ended by the stop.
         is_done = all_rounds.has_unit & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
+        # float[num_rounds, W], in full gradients, of which who has answered sends `num_messages`.
         message_size = num_messages * (all_rounds.has_answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)
         timeline, round_end = stopped_rounds(
             finish, all_rounds.has_unit, is_done, stop, message_size, network, durations.shape[0]
         )
-        # The round in which each job ends; by its number, since the ends of several rounds can be at one time.
+        # The round in which each job ends, `num_rounds` if in none; by its number, since rounds can end at one time.
         last_round_of_job = jnp.where(all_rounds.decoding_delay >= 0, job + all_rounds.decoding_delay, num_rounds)
         commit_order = jnp.argsort(last_round_of_job, stable=True)
         last_round_of_commit = last_round_of_job[commit_order]
+        # int32[num_rounds]: the commits of the rounds before each round, which is the version that it reads.
         num_commits_before = jnp.searchsorted(last_round_of_commit, job, side="left").astype(jnp.int32)
         return record(
             timeline,
             time=jnp.append(round_end, jnp.inf)[last_round_of_commit],
             worker=jnp.broadcast_to(jnp.arange(code.assignment.num_workers) % num_workers, all_rounds.num_done.shape),
-            unit=(job * num_units)[commit_order][:, None],
+            unit=(job * num_units)[commit_order][:, None],  # the first one of the job's round, of every worker
             work=all_rounds.num_done[commit_order],
             weight=1.0 / code.assignment.num_chunks,
             read=by_unit(jnp.broadcast_to(num_commits_before[:, None, None], units.shape), durations.shape[0], fill=-1),
@@ -144,10 +153,11 @@ def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Arra
       late_before: bool[window - 1, W], who was late in the rounds before, the latest first.
       done_seconds: float[W] seconds, from the begin of the round, when each worker would be done.
     """
-    was_late = late_before.any(axis=0)
+    was_late = late_before.any(axis=0)  # [W], in the window
     must_answer = late_before[bursts.burst - 1 :].any(axis=0)  # was late `burst` or more rounds before
     num_new_allowed = bursts.max_slow - was_late.sum(dtype=jnp.int32)  # of those who were not late, these may be now
-    sorted_new_seconds = jnp.sort(jnp.where(was_late, -jnp.inf, done_seconds))[::-1]  # the slowest first
+    # The slowest first; those who were late already come last, at -inf.
+    sorted_new_seconds = jnp.sort(jnp.where(was_late, -jnp.inf, done_seconds))[::-1]
     can_be_too_many = num_new_allowed < done_seconds.size
     last_waited_for = num_new_allowed.clip(0, done_seconds.size - 1)
     # When all but so many have answered; nobody is waited for if all may be late.
@@ -159,12 +169,16 @@ def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Arra
 
 
 def with_row_in_front(rows: jax.Array, row: jax.Array) -> jax.Array:
-    """The array with a new first row, and without its last one, so that it has as many."""
+    """The array [n, ...] with a new first row [...], and without its last one, so that it has as many."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 
 def repetition_code(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> GradientCode:
-    """The code that tolerates so many stragglers: fractional repetition where the numbers divide, otherwise cyclic."""
+    """The code of W workers that tolerates s = `tolerated` stragglers, with s + 1 chunks a worker.
+
+    It is fractional repetition if s + 1 divides W, otherwise cyclic, with coefficients drawn by `rng_key`; a
+    `ValueError` if there is none then.
+    """
     if num_workers % (tolerated + 1) == 0:
         return fractional_repetition(num_workers, num_stragglers=tolerated)
     if rng_key is None:
@@ -192,7 +206,7 @@ def burst_model(num_workers: int, burst: int, window: int, max_slow: int, patien
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> None:
-    """Checks that durations `[T, W]` are of so many workers, and of one round of so many units at least."""
+    """Raises a `ValueError` unless durations `[T, W]` are of `num_workers`, and T is at least a round, `num_units`."""
     if durations.shape[1] != num_workers or durations.shape[0] < num_units:
         raise ValueError(
             f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "

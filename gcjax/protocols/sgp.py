@@ -15,9 +15,10 @@ def sgp(*, mixing: Any = "one_peer_exponential") -> Protocol:
 
     Worker w has parameters x_w and a weight u_w, at first 1. Its gradient is taken at `z_w = x_w / u_w`, its step
     changes x_w; then `x_w = sum_v M[w, v] x_v` and `u_w = sum_v M[w, v] u_v` (Assran et al. 2019, algorithm 1). The
-    columns of M add up to 1, so that nothing is lost; rows need not. Worker w waits for those it hears, M[w, v] > 0:
-    `F[t, w] = max_{v in N(w)} F[t-1, v] + D[t, w]`, and for nobody whom it only sends to. Commits, messages and the
-    run's parameters, the mean of all x_w, are those of `d_psgd`.
+    columns of M add up to 1, so that nothing is lost; rows need not. Worker w waits for those it hears, the v with
+    M[w, v] > 0, and for nobody whom it only sends to: with N(w) those v and w, its iteration t, of D[t, w] seconds,
+    ends at `F[t, w] = max_{v in N(w)} F[t-1, v] + D[t, w]`. Commits, messages and the run's parameters, the mean of all
+    x_w, are those of `d_psgd`.
 
     Args:
       mixing: M, float[W, W] with columns that add up to 1; or float[turns, W, W], which take turns; or the name of a

@@ -99,11 +99,13 @@ class _SelectiveRepeat(NamedTuple):
           numbered_round: the number of the round, and float[W] seconds, when each worker would be done.
 
         Returns:
-          The state after it; and when the round stops, who is late then, who did the new task, who repeated one.
+          The state after it; and when the round stops, float[] seconds; and bool[W] each, who is late then, who did
+          the new task, who repeated one.
         """
         late_before, did_own_task = state
         round_number, done_seconds = numbered_round
-        num_missing = self.min_answers - did_own_task[-1].sum(dtype=jnp.int32)  # of the job of `burst` rounds before
+        # Of the job of `burst` rounds before; 0 or less if there are enough.
+        num_missing = self.min_answers - did_own_task[-1].sum(dtype=jnp.int32)
         can_repeat = ~did_own_task[-1] & (round_number >= self.bursts.burst)
         repeats = can_repeat & (jnp.cumsum(can_repeat, dtype=jnp.int32) <= num_missing)  # as many as are missing
         stop, late = stop_and_late(self.bursts, late_before, done_seconds)
@@ -115,14 +117,16 @@ class _SelectiveRepeat(NamedTuple):
         """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive_seconds float[W]`.
 
         A job can be decoded in its own round if enough workers did its task then, otherwise `burst` rounds later, if
-        with those who repeated it then there are enough. What was repeated counts in this second case only.
+        with those who repeated it then there are enough. What was repeated counts in this second case only. Each worker
+        has one task for a job, of K = `load` chunks: `num_done` is [num_rounds, W].
         """
-        finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)
+        finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)  # [num_rounds, K, W], from the round's begin
         num_rounds, burst = finish.shape[0], self.bursts.burst
         nobody_late = jnp.zeros((self.bursts.window - 1, self.num_workers), bool)
         no_task_done = jnp.zeros((burst, self.num_workers), bool)
         initial_state = nobody_late, no_task_done
         numbered_rounds = jnp.arange(num_rounds), finish[:, -1]
+        # stop: [num_rounds]; the others: [num_rounds, W]
         stop, late, did_own, did_repeat = jax.lax.scan(self.step, initial_state, numbered_rounds)[1]
         repeated = jnp.pad(did_repeat, ((0, burst), (0, 0)))[burst:]  # [job, W]: `burst` rounds after the job began
         decodable_at_once = did_own.sum(axis=1) >= self.min_answers

@@ -18,8 +18,9 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     """Stale synchronous parallel: wait only for those more than `staleness` units behind (Ho et al. 2013).
 
     A worker that has done n units starts the next one iff `n - min_v n_v <= staleness`; its gradient is applied on
-    arrival. `F[n, w] = max(F[n-1, w], max_v F[n-1-s, v]) + D[n, w]`. Arrivals at the same moment are ordered by worker;
-    units of no length at all can so be ahead of the bound within their one moment.
+    arrival. With F[n, w] the end of unit n of worker w, and D[n, w] its seconds: `F[n, w] = max(F[n-1, w],
+    max_v F[n-1-s, v]) + D[n, w]`. Arrivals at the same moment are ordered by worker; units of no length at all can so
+    be ahead of the bound within their one moment.
 
     Args:
       staleness: s >= 0 in units; 0 has the waiting of `bsp`, inf is `asp`.
@@ -58,7 +59,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     def max_staleness(num_workers: int) -> int:
         """int: the most commits between reading and pushing.
 
-        While a worker is busy with its unit n, each other one can push its units n - s, ..., n + s.
+        While a worker is busy with its unit n, each other one can push its units n - s, ..., n + s, s = `staleness`.
         """
         max_pushes_meanwhile = 2 * staleness + 1
         return int((num_workers - 1) * max_pushes_meanwhile)
@@ -82,7 +83,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
 def asp(*, weight: float | None = None) -> Protocol:
     """Asynchronous parallel: nobody waits; a gradient is applied on arrival (Dean et al. 2012).
 
-    `F[n, w] = F[n-1, w] + D[n, w]`.
+    With F[n, w] the end of unit n of worker w, and D[n, w] its seconds: `F[n, w] = F[n-1, w] + D[n, w]`.
 
     Args:
       weight: the factor of a gradient when it is applied; 1/W if None.

@@ -34,13 +34,16 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         return (1.0 / num_contributions) / jnp.maximum(staleness, 1).astype(jnp.result_type(float))
 
     def rule(num_workers: int) -> Rule:
-        """The rule of K-batch-async, with other weights."""
+        """The rule by which any `num_contributions` gradients are a commit, with weights by their staleness."""
         return first_arrivals(num_contributions, one_push_per_worker=False, cancels_others=False)._replace(
             weight=weight
         )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""
+        """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0.
+
+        The staleness of what is in commit e is e - version, int32[E, C]; padding has the weight 0.
+        """
         record = unweighted.schedule(durations, network)
         staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
         return record._replace(weight=record.weight / jnp.maximum(staleness, 1).astype(record.weight.dtype))

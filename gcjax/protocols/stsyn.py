@@ -42,9 +42,10 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         del begin_time
         steps_done_time = receive_time + work.seconds(first_unit, num_local_steps)
         stop = jnp.sort(steps_done_time)[num_waited - 1]
+        # So many are known to be done, also where another sum of the same seconds is rounded above the stop.
         min_units = jnp.where(jnp.isfinite(steps_done_time) & (steps_done_time <= stop), num_local_steps, 0)
         this_round = units_until(work, first_unit, receive_time, jnp.broadcast_to(stop, first_unit.shape), min_units)
-        num_sampled = jnp.minimum(num_local_steps, work.num_units - first_unit)
+        num_sampled = jnp.minimum(num_local_steps, work.num_units - first_unit)  # [W], of the H units
         num_failed = jnp.isinf(work.seconds(first_unit, num_sampled)).sum()  # workers with a unit that never ends
         # Without a stop: if too many workers fail, the round never ends: 0 units begun, which are always there. Else
         # units run out: more are begun than there are.
@@ -64,12 +65,13 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round as soon as K workers have said that they took H steps.
 
-        Whoever has taken one by then uploads; where some have left, K is at most the number of the others.
+        These are `num_waited` and `num_local_steps`. Whoever has taken one by then uploads; where some have left, K is
+        at most the number of the others.
         """
         _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
 
         def stop(view: View) -> jax.Array:
-            """float[] seconds: now, if K workers have taken H steps; inf otherwise."""
+            """float[] seconds: now, if `num_waited` workers, or all, have taken `num_local_steps`; inf otherwise."""
             num_done = ((view.progress >= num_local_steps) & view.alive).sum()
             num_waited_for = jnp.minimum(num_waited, view.alive.sum())
             return jnp.where(num_done >= num_waited_for, view.now, jnp.inf)
@@ -88,6 +90,9 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
 
 
 def _one_over_num_uploads(staleness: Any, work: Any) -> Any:
-    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` steps, 1 / uploads."""
+    """float[..., 1]: the weight of each of the C contributions to a commit, of `work int32[..., C]` steps: 1 / uploads.
+
+    Who has taken a step uploads; 1 if nobody has.
+    """
     del staleness
     return 1 / (work > 0).sum(axis=-1, keepdims=True).clip(1)

@@ -75,8 +75,8 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
             )
         return rule_with_commit_on_push(num_workers, _checked_trigger(trigger, num_workers))
 
-    # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
-    # commit, a worker can at most have read the two versions before it.
+    # The contributions of a worker to one commit are as many as the versions that its pushes to it can be based on.
+    # While a push is on its way to one commit, a worker can at most have read the two versions before it.
     max_contributions = (2 if overlap else 1) if eager else (3 if overlap else 2)
     local = LocalWork(overlaps_pull=overlap, max_contributions=max_contributions, single_steps=eager and not overlap)
     specification = specifications.worker_busy_pushes if eager else specifications.worker_busy
@@ -112,12 +112,12 @@ def _eager_rule(trigger: jax.Array | int) -> Rule:
     """
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
-        """The memory after a push of `worker`."""
+        """int32[]: the memory after a push of `worker`: the version that it made, if it is the trigger."""
         newest_version, trigger_version = view.num_commits, view.memory
         return jnp.where(worker == trigger, newest_version, trigger_version)
 
     def pulls(view: View) -> jax.Array:
-        """bool[W]: who has read an older version."""
+        """bool[W]: who has read an older version than that of the trigger's last push, the memory."""
         trigger_version = view.memory
         return view.version < trigger_version
 

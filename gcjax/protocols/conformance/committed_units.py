@@ -76,14 +76,18 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
 
     Args:
       record: the record in numpy arrays.
-      whole: whether a contribution stands for all its `work` units; otherwise for the first one only.
+      whole: whether a contribution stands for all its `work` units; otherwise for the first one only, and no unit
+        counts as late, unless commits are not in order of time.
+
+    Raises:
+      ValueError: if a contribution has a unit that was not sampled.
     """
-    num_commits = int(np.isfinite(record.time).sum())
+    num_commits = int(np.isfinite(record.time).sum())  # E without those that never happen
     num_units = record.start.shape[0]
     row, column = np.nonzero((record.worker[:num_commits] >= 0) & (record.work[:num_commits] > 0))
     worker, first_unit, work = (np.asarray(x)[row, column] for x in (record.worker, record.unit, record.work))
     units_of_contribution = work if whole else np.ones_like(work)
-    contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # that each unit is in
+    contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # [units], that each is in
     commit, worker, first_unit = row[contribution].astype(np.int32), worker[contribution], first_unit[contribution]
     num_units_before = np.repeat(np.cumsum(units_of_contribution) - units_of_contribution, units_of_contribution)
     offset_in_contribution = np.arange(contribution.size, dtype=np.int32) - num_units_before
@@ -110,6 +114,7 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
     lowest_worker[commit[::-1]] = worker[::-1]  # the lowest one is written last
     is_other_message = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
     is_other_contribution = (np.diff(worker) != 0) | (np.diff(commit) != 0)
+    # A stretch: the units of one worker that are in one commit, next to each other.
     stretch_begin = np.flatnonzero(np.append(True, is_other_contribution)[: unit.size])
     stretch_length = np.diff(np.append(stretch_begin, unit.size)).astype(np.int32)
     max_work = np.zeros(num_commits, np.int32)
@@ -146,7 +151,7 @@ def _arrival_and_message(
     if without_message.size:
         unit_with_message = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
         next_message = np.minimum.accumulate(unit_with_message[::-1], axis=0)[::-1]  # [T, W]; T if there is none
-        commit_of_unit = np.full((num_units + 1, num_workers), -1, np.int32)
+        commit_of_unit = np.full((num_units + 1, num_workers), -1, np.int32)  # -1 if in none, as unit T, which is none
         commit_of_unit[unit, worker] = commit
         last_of_message = next_message[unit[without_message], worker[without_message]]
         next_is_of_other_commit = commit_of_unit[last_of_message, worker[without_message]] != commit[without_message]
@@ -165,5 +170,5 @@ def last_arrival(record: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.n
         unit_or_none = np.where(has_message, unit_numbers, -1)
         last_with_message = np.maximum.accumulate(unit_or_none, axis=0)  # [T, W]; -1 if there is none
         previous_unit[without_message] = last_with_message[previous_unit[without_message], worker[without_message]]
-    has_previous = (unit > 0) & (previous_unit >= 0)
+    has_previous = (unit > 0) & (previous_unit >= 0)  # [n]; what is looked up elsewhere is not used
     return np.where(has_previous, record.finish[previous_unit, worker], 0)

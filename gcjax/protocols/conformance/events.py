@@ -86,7 +86,7 @@ Columns = dict[str, Any]
 
 
 def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
-    """The columns with these names, an entry for each event: 0 where a column is missing, a single number repeated."""
+    """The columns with these names, arrays [events]: 0 where a column is missing, a single number repeated."""
     num_events = columns["time"].size
     arrays = {name: np.asarray(columns.get(name, 0)) for name in names}
     typed = {name: x if x.ndim else x.astype(_TYPE_OF_NUMBER.get(name, np.int32)) for name, x in arrays.items()}
@@ -141,9 +141,13 @@ def _order_with_inserted(old_order: np.ndarray, position: np.ndarray) -> np.ndar
 
 
 def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns of commits, one event each, after its units; "column" is the first in use in the next commit."""
+    """The columns, as `Event` says, of commits: one event each, which comes after the units that are in it.
+
+    A commit's worker is the lowest in it, which is also the number of its group; its unit is the first one of the
+    newest contribution, the highest. "column" is the first of the record's C that the next commit uses, -1 if none.
+    """
     num_commits = committed.lowest_worker.size
-    max_units_in_next_commit = np.append(committed.max_work, np.int32(-1))[1:]  # -1 behind the last commit
+    max_units_in_next_commit = np.append(committed.max_work, np.int32(-1))[1:]  # of a worker; -1 behind the last commit
     return {
         "time": record.time[:num_commits],
         "worker": committed.lowest_worker,
@@ -154,14 +158,14 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "max_units_in_next_commit": max_units_in_next_commit,
         "num_unused_messages": _num_unused_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
-        "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,
+        "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,  # a unit in it is late
         "commit_order": np.arange(num_commits, dtype=np.int32),
-        "unit_order": record.start.shape[0],  # behind the numbers of all units
+        "unit_order": record.start.shape[0],  # T for all, behind the numbers of all units
     }
 
 
 def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
-    """int32[E]: the messages that have arrived between the commit before and this one, and are in no commit."""
+    """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit."""
     commit_time = record.time[: committed.lowest_worker.size]
     is_unused = np.isfinite(record.send_start) & (record.finish <= commit_time.max(initial=-np.inf))  # [T, W]
     is_unused[committed.unit, committed.worker] = False
@@ -193,7 +197,10 @@ def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Column
 
 
 def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns of units that have been computed, before the commit `version`, which replaces the one they read."""
+    """The columns of units that have been computed, before the commit `version`, which replaces the one they read.
+
+    They are premature if they never end: what was cut off has an end of computing, too.
+    """
     columns, finish = _unit_columns(record, committed), np.asarray(record.finish)
     never_ends = ~np.isfinite(finish[committed.unit, committed.worker])
     time = record.compute_end[committed.unit, committed.worker]
@@ -229,7 +236,7 @@ def _message_arrival_columns(record: Schedule, committed: CommittedUnits) -> Col
 def _begin_columns(
     record: Schedule, committed: CommittedUnits, event_order: np.ndarray, columns_by_kind: dict[str, Columns]
 ) -> tuple[Columns, np.ndarray]:
-    """The events in which a worker begins the work of a message, and the position of the event that each comes before.
+    """The begins of the work of messages, as columns; and int[begins], the position of the event after each.
 
     A worker begins when it has started the first unit of the message, and its last message has arrived: computing may
     have gone on before. What arrives at this moment comes before it, but not the commit that replaces the version that
@@ -242,9 +249,9 @@ def _begin_columns(
       columns_by_kind: the columns of the other events, which are numbered through.
     """
     first_row = np.flatnonzero(committed.is_first_of_message)  # the rows of the first and the last unit of each message
-    last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1
+    last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1  # none if there are no messages
     worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
-    version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])
+    version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])  # for the last unit
     last_message = last_arrival(record, worker, unit)
     time = np.maximum(record.start[unit, worker], last_message)
     begins = {
@@ -273,7 +280,8 @@ def _may_follow_commit_before(
 ) -> np.ndarray:
     """bool[begins]: whether each begin can be after the commit that its worker's push before it is in.
 
-    Not where that comes later, since the server has waited for more. The entry of a worker's first begin means nothing.
+    It can if it is at the time of that commit or later, or has read a newer version than the commit replaces. Otherwise
+    the server has waited for more. The entry of a worker's first begin means nothing (row -1 is the last).
 
     Args:
       record: the record in numpy arrays.
@@ -315,7 +323,7 @@ def _begin_positions(
         first_at_moment, first_of_begin = (
             np.searchsorted(event_time, x, side="left") for x in (event_time, begin_time[ambiguous])
         )
-        place_in_order = first_at_moment * (num_versions + 1) + commit_of_event
+        place_in_order = first_at_moment * (num_versions + 1) + commit_of_event  # commits are at most E
         position[ambiguous] = np.searchsorted(place_in_order, first_of_begin * (num_versions + 1) + version[ambiguous])
     return position
 
@@ -347,19 +355,21 @@ def _clipped_to_own_pushes(
     columns_by_kind: dict[str, Columns],
     follows_commit: np.ndarray,
 ) -> np.ndarray:
-    """The positions of begins, each after the worker's push before it and not after its own push.
+    """int[begins]: the positions of begins, each after the worker's push before it and not after its own push.
 
-    Where the commit that the push before completes comes next, the begin is also after this commit.
+    The push before is here the event of its last unit, the own push that of its first: that the unit has arrived (UNIT)
+    or, where there are no such events, been computed (STEP), or else the commit that it is in. If the commit of the
+    push before is the very next event, the begin is also after this, where `follows_commit` says that it can be.
 
     Args:
       begin_position: the positions so far, that is the position of the event that each begin comes before.
-      committed: the units in commits, by worker and unit.
+      committed: the units in commits, by worker and unit; events of units are in the same order, one for each.
       first_row: the first unit of each begin, as an index into `committed`.
       event_order: the numbers of the other events in their order.
       columns_by_kind: the columns of the other events; the events are numbered through over the kinds.
-      follows_commit: bool[begins], whether each can be after that commit.
+      follows_commit: bool[begins], of `_may_follow_commit_before`.
     """
-    position_of_event = np.empty_like(event_order)
+    position_of_event = np.empty_like(event_order)  # by the number of the event
     position_of_event[event_order] = np.arange(event_order.size)
     num_events = [columns["time"].size for columns in columns_by_kind.values()]
     first_event_of_kind = dict(zip(columns_by_kind, np.cumsum([0, *num_events]), strict=False))
@@ -369,6 +379,7 @@ def _clipped_to_own_pushes(
         push_position = position_of_event[first_push : first_push + committed.unit.size]
     else:  # commits only: each is the push of one worker
         push_position = position_of_event[first_event_of_kind[COMMIT] + committed.commit]
+    # That of the row before; of row -1, the last, for row 0, which is a first begin: see `has_pushed_before`.
     previous_position = push_position[first_row - 1]
     if COMMIT in columns_by_kind:
         position_of_its_commit = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]

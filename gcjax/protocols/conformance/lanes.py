@@ -54,17 +54,18 @@ class Lanes:
           events: whole blocks of them, and fewer than a block, which are left out.
           is_wrong: bool[events], events that are wrong in any state.
         """
-        results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)  # of each lane
+        # int[lanes + 1]: the first event of each lane in the block, and the end of the block.
+        results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
         for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
             in_block = slice(first_event, first_event + self.block_size)
             if is_wrong[in_block].any():
                 break
             events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], events)
-            states = self._replay(state, events_of_block, first_rows)
+            states = self._replay(state, events_of_block, first_rows)  # arrays [lanes + 1, ...]
             first_states, end_states = (jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None)))
-            lanes = jax.tree.map(lambda x: x.reshape(self._num_lanes, -1), events_of_block)
+            lanes = jax.tree.map(lambda x: x.reshape(self._num_lanes, -1), events_of_block)  # [lanes, NUM_STEPS]
             state = jax.tree.map(lambda x: x[-1], states)
-            results.append((state, self._all_kept(first_states, end_states, lanes)))
+            results.append((state, self._all_kept(first_states, end_states, lanes)))  # bool[lanes]
         for state, is_kept in results:  # read only now: they are dispatched asynchronously
             if not np.asarray(is_kept).all():
                 return
@@ -72,10 +73,10 @@ class Lanes:
 
 
 def _is_kept(checked_step: CheckedStep, first_state: State, end_state: State, events: Event) -> jax.Array:
-    """bool[]: whether events that begin in one state violate nothing, and lead to another one."""
+    """bool[]: whether events, arrays [steps], violate nothing from `first_state` on, and lead to `end_state`."""
 
     def step(carry: tuple[State, jax.Array], event: Event) -> tuple[tuple[State, jax.Array], None]:
-        """The state after an event, and whether this one or one before it violates anything."""
+        """The state after an event, and bool[], whether this one or one before it violates anything; collects None."""
         state, is_violated = carry
         next_state, breaks = checked_step(state, event)
         return (next_state, is_violated | breaks), None

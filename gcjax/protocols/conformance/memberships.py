@@ -53,6 +53,7 @@ def events_with_members(schedule: Schedule, kinds: Collection[str], memberships:
     _check_memberships(memberships, trace.num_workers)
     memberships_of_worker = [[m for m in memberships if m.worker == worker] for worker in range(trace.num_workers)]
     num_units = np.asarray(schedule.start).shape[0]
+    # [events]: of the worker before the unit of each event.
     num_lost_before = num_lost(schedule, memberships)[trace.event.unit.clip(0, num_units), trace.event.worker]
     waited = _has_waited(trace, memberships_of_worker)
     event = trace.event._replace(unit=trace.event.unit - num_lost_before, waited=waited)
@@ -87,7 +88,10 @@ def _events_sorted_by_time(trace: Events) -> Events:
 
 
 def _with_membership_events(trace: Events, memberships: Sequence[Membership]) -> Events:
-    """The events with those of leaving and joining, which come before all others of their moment."""
+    """The events with those of leaving and joining, which come before all others of their moment.
+
+    Of such an event all but the time, the kind and the worker is 0.
+    """
     assert trace.is_absent is not None and trace.recorded_unit is not None
     event_position = np.searchsorted(trace.time, [m.time for m in memberships], side="left")
     columns = {name: np.zeros(len(memberships), np.int32) for name in Event._fields}
@@ -95,7 +99,7 @@ def _with_membership_events(trace: Events, memberships: Sequence[Membership]) ->
     columns["worker"] = np.array([m.worker for m in memberships], np.int32)
 
     def with_inserted(values: np.ndarray, new_values: object) -> np.ndarray:
-        """The values with new ones at their places."""
+        """The values [events] with `new_values`, one for each change or one for all, in front of `event_position`."""
         return np.insert(values, event_position, np.asarray(new_values, values.dtype))
 
     return Events(
@@ -114,19 +118,22 @@ def num_lost(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarra
     num_lost_before = np.zeros((start.shape[0] + 1, start.shape[1]), np.int32)
     for worker in range(start.shape[1]):
         end_times = np.array([m.time for m in memberships if m.worker == worker and CHANGES[m.change] != JOIN])
-        begin_time = start[:, worker]
+        begin_time = start[:, worker]  # float[T] seconds; inf if a unit never begins
         next_begin_time = np.append(begin_time[1:], np.inf)
         num_ends = np.searchsorted(end_times, begin_time, side="right")
         num_ends_by_next = np.searchsorted(end_times, next_begin_time, side="right")
-        was_ended = num_ends < num_ends_by_next
+        was_ended = num_ends < num_ends_by_next  # after it had begun, and before or when the next one begins
         is_lost = np.isfinite(begin_time) & ~np.isfinite(finish[:, worker]) & was_ended
         num_lost_before[1:, worker] = np.cumsum(is_lost)
     return num_lost_before
 
 
 def _has_waited(trace: Events, memberships_of_worker: list[list[Membership]]) -> np.ndarray:
-    """bool[events]: whether the worker has waited, since its last message and since it joined or lost a turn."""
-    last_change = np.zeros(trace.time.size)
+    """bool[events]: whether the worker has waited, since its last message and since it joined or lost a turn.
+
+    `memberships_of_worker`: the changes of each worker, in order of time.
+    """
+    last_change = np.zeros(trace.time.size)  # seconds, of the worker of each event; 0 before its first one
     for worker, own_memberships in enumerate(memberships_of_worker):
         change_times = np.array([0.0, *(m.time for m in own_memberships)])
         is_of_worker = trace.event.worker == worker
@@ -136,7 +143,11 @@ def _has_waited(trace: Events, memberships_of_worker: list[list[Membership]]) ->
 
 
 def _is_absent(trace: Events, schedule: Schedule, memberships_of_worker: list[list[Membership]]) -> np.ndarray:
-    """bool[events]: whether the worker did not take part from the beginning of the event's unit to the event."""
+    """bool[events]: whether the worker was away at some time from the beginning of the event's unit to the event.
+
+    It is asked of the events BEGIN and UNIT, and false for the others. `memberships_of_worker`: the changes of each
+    worker, in order of time.
+    """
     absent = np.zeros(trace.time.size, bool)
     start = np.asarray(schedule.start)
     is_of_turn = np.isin(trace.event.kind, [KINDS.index(BEGIN), KINDS.index(UNIT)])

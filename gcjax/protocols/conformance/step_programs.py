@@ -65,7 +65,11 @@ class Programs:
     """
 
     def __init__(self, specification: Specification):
-        """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers)."""
+        """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers).
+
+        `_violations_programs`: kind at which an action must be allowed -> the function of the states before n events,
+        those after them, and the events, to bool[n, 2]; `_replay`: a state and events -> the states before them.
+        """
         self.specification = specification
         self.actions_of_kind = {
             kind: [
@@ -102,6 +106,7 @@ class Programs:
         num_states = events.kind.size + 1
         if self.specification.replay is not None:
             return as_int32(self.specification.replay(state, events, np.arange(num_states)))
+        # One at least: the state before the first padding is that after the last event.
         num_padding = _padded_size(num_states, min_padded_rows) - events.kind.size
         # The padding, -1, is of no kind.
         padded_events = jax.tree.map(lambda x: np.append(x, np.full(num_padding, -1, x.dtype)), events)
@@ -120,7 +125,7 @@ class Programs:
             events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
             if events_of_kind.size:
                 num_padding = _padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
-                padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))
+                padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))  # the first, again
                 before, after = take_rows(states, padded), take_rows(states, padded + 1)
                 results_of_kinds.append((events_of_kind, violations_of(before, after, take_rows(events, padded))))
         violations = np.zeros((events.kind.size, 2), bool)
@@ -132,14 +137,14 @@ class Programs:
         """The state after an event, and the one before it: a step of a scan, which collects the second."""
         advancing_kinds = [kind for kind in self.actions_of_kind if self._advances(kind)]
         branches = [partial(self._next, kind) for kind in (None, *advancing_kinds)]
-        # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind.
+        # Branch 0, which changes nothing, is for kinds that no action stands for, and for no kind, -1: the last entry.
         branch_numbers = {kind: 1 + index for index, kind in enumerate(advancing_kinds)}
         branch_of_kind = np.array([*(branch_numbers.get(kind, 0) for kind in KINDS), 0], np.int32)
         branch = jnp.asarray(branch_of_kind)[event.kind]
         return jax.lax.switch(branch, branches, state, event), state
 
     def _advances(self, kind: str) -> bool:
-        """Whether events of this kind are steps themselves, and do not only ask whether one may be taken."""
+        """Whether events of this kind are steps themselves (`Action.event`), not only ask whether one may be taken."""
         return any(action.event == kind for _, action in self.actions_of_kind[kind])
 
     def _next(self, kind: str | None, state: State, event: Event) -> State:
@@ -215,7 +220,7 @@ class Programs:
             component = event.worker if is_worker else jnp.full_like(event.worker, self.specification.num_workers)
         after, is_allowed = action.move(state, component)
         after = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), after, state)
-        if not _must_be_allowed_at(action, kind):
+        if not _must_be_allowed_at(action, kind):  # that is asked at another event, and if it agrees
             return jnp.where(is_allowed, FITS, AGREES), after, component
         agrees, doing_nothing_agrees = action.matches(state, after, event), action.matches(state, state, event)
         fits = agrees & is_allowed

@@ -178,7 +178,7 @@ def _check_times_of_units(schedule: "Schedule") -> None:
         rule = "start must be at least 0 seconds, and inf if the unit never begins"
         _raise_broken_unit(rule, f"{start[unit, worker]:g}", unit, worker)
     ordered_fields = list(pairwise(("start", "compute_start", "compute_end", "finish")))
-    sends_after_computing = schedule.send_start is not schedule.compute_end
+    sends_after_computing = schedule.send_start is not schedule.compute_end  # not if one array is both
     if sends_after_computing:
         ordered_fields += [("compute_end", "send_start"), ("send_start", "finish")]
     for earlier_field, later_field in ordered_fields:
@@ -194,7 +194,10 @@ def _check_times_of_units(schedule: "Schedule") -> None:
 
 
 class _Block(NamedTuple):
-    """The contributions to some of the commits, in a row; arrays [contributions]. `time` is that of the commit."""
+    """The contributions to some of the commits, in a row; arrays [contributions].
+
+    `commit` and `column` are where each stands in the schedule's arrays [E, C], and `time` is that of its commit.
+    """
 
     worker: np.ndarray
     unit: np.ndarray
@@ -314,7 +317,7 @@ def _check_arrivals(block: _Block, schedule: "Schedule", last_unit_index: np.nda
 
     `last_unit_index int[contributions]` are these units, as indices into a flat array [T, W].
     """
-    arrival_time = np.take(schedule.finish, last_unit_index, mode="clip")
+    arrival_time = np.take(schedule.finish, last_unit_index, mode="clip")  # in range, as `_check_indices` has seen
     is_in_time = arrival_time <= block.time
     if not is_in_time.all() and not (is_in_time := _is_not_later(arrival_time, block.time)).all():
         late = int(np.argmin(is_in_time))
@@ -339,7 +342,7 @@ def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
 
 def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
     """Raises an error if, up to some commit, more units of a worker are used (any ones) than have ended by then."""
-    for block in _blocks(schedule, num_commits, schedule.worker.size):
+    for block in _blocks(schedule, num_commits, schedule.worker.size):  # one of all contributions
         by_worker = np.argsort(block.worker, kind="stable")  # by worker, and then by commit
         worker, work, time = block.worker[by_worker], block.work[by_worker], block.time[by_worker]
         num_used_by_all = np.cumsum(work, dtype=np.int64)  # up to each contribution
@@ -349,7 +352,7 @@ def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
         num_units = schedule.start.shape[0]
         sorted_finish = np.sort(schedule.finish, axis=0)
         # When so many units of the worker have ended, whichever these are.
-        finish_of_last = sorted_finish[(num_used - 1).clip(0, num_units - 1), worker]
+        finish_of_last = sorted_finish[(num_used - 1).clip(0, num_units - 1), worker]  # any if there is no work yet
         enough_ended = np.where(num_used <= num_units, finish_of_last, np.inf)
         uses_too_many = (work > 0) & ~_is_not_later(enough_ended, time)
         if uses_too_many.any():
@@ -362,7 +365,7 @@ def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
 
 
 def _is_not_later(early: Any, late: Any) -> Any:
-    """bool, like the times: whether `early` is at most `late`, up to rounding."""
+    """bool, like the times: whether `early` is at most `late`, up to the share `ROUNDING` of `late`."""
     return (early <= late) | (early <= late * (1 + ROUNDING))
 
 

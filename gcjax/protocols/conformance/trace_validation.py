@@ -178,7 +178,11 @@ class Validation:
 
 
 def kinds_of(specification: Specification) -> set[str]:
-    """The kinds of events that the actions of a specification stand for, or at which one must be allowed."""
+    """The kinds of events that the actions of a specification stand for, or at which one must be allowed.
+
+    Raises:
+      ValueError: if there are none.
+    """
     kinds = {kind for role, _ in specification.roles() for action in role.actions for kind in kinds_of_action(action)}
     if not kinds:
         raise ValueError(

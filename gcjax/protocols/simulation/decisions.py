@@ -25,8 +25,8 @@ class Commit(NamedTuple):
 def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax.Array) -> View:
     """The view in which the worker has left, or joined: as slow as the slowest of the others.
 
-    If there are no others, it is as fast as the fastest that has left: none of these then has to wait for it. Who has
-    left has no version any more.
+    That is by the clock, the number of its messages. If there are no others, it is as fast as the fastest that has
+    left: none of these then has to wait for it. Who has left has no version any more (-1).
 
     Args:
       view: before.
@@ -48,7 +48,7 @@ def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax
         clock=changed_for_worker(view.clock, if_left=view.clock[worker], if_joined=clock_if_joined),
         version=changed_for_worker(view.version, if_left=-1, if_joined=view.version[worker]),
     )
-    view = _with_counts(view)
+    view = _with_counts(view)  # since another number of workers is alive
     if view.progress is None:  # the server stops no turns
         return view
     return view._replace(

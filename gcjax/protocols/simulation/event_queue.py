@@ -35,12 +35,15 @@ _NUM_LOST_UNITS = 1
 
 
 def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
-    """The state in which nobody has begun, with room for `num_turns` turns of a worker and `num_commits` commits."""
+    """The state in which nobody has begun, with room for J = `num_turns` turns of a worker and E = `num_commits`.
+
+    The arrays of turns and of commits have one entry more, [J + 1, W] and [E + 1], to which goes what does not happen.
+    """
     work, dtype = queue.work, queue.work.durations.dtype
     num_workers = work.num_workers
     zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
     all_idle = zeros  # IDLE is 0
-    is_present = zeros == 0 if queue.is_present is None else queue.is_present
+    is_present = zeros == 0 if queue.is_present is None else queue.is_present  # bool[W]; True for all if None
     no_turn = {"first_unit": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
     no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
     return State(
@@ -107,7 +110,7 @@ class Queue(TurnQueue):
             alarm = self._alarm(state.view)
             alarm_rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
         no_phase_ends = alarm_rings  # at an alarm nobody's phase does
-        if change is not None:
+        if change is not None:  # it comes before a phase that ends at its moment, and goes together with an alarm
             rings_first = alarm_rings & (next_time <= change.time)
             alarm_rings, no_phase_ends = rings_first, alarm_rings | (change.time <= next_time)
             next_time = jnp.minimum(change.time, next_time)
@@ -118,6 +121,7 @@ class Queue(TurnQueue):
             is_running &= is_at_this_moment | ~self._waits_for_ever(state, next_time)
         now = jnp.where(is_running, next_time, state.view.now)
         phase_ends = is_running & ~no_phase_ends
+        # `arrives`: bool[], whether a message of this worker does.
         state, arrives = self.with_event_at(state._replace(is_running=is_running), now, worker, phase_ends)
         others_may_begin = alarm_rings & is_running
         asks_for_commit = others_may_begin
@@ -131,7 +135,8 @@ class Queue(TurnQueue):
     def _waits_for_ever(self, state: State, next_time: jax.Array) -> jax.Array:
         """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either.
 
-        `somebody_is_stuck` says whether there may be one; if not, it need not be looked for.
+        `somebody_is_stuck` says whether there may be one; if not, it need not be looked for. Only who has begun to
+        compute before `next_time float[]`, the time of the next event, counts.
         """
 
         def somebody_never_ends(state: State) -> jax.Array:
@@ -188,9 +193,10 @@ class Queue(TurnQueue):
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
-        """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
+        """The state at `now float[]`; and bool[], whether a message of the worker arrives: if `phase_has_ended bool[]`.
 
-        Here it always does: the one phase of a turn ends then. `service` are the server's seconds for a message.
+        A turn has one phase here. A server that takes seconds for a message (`service`) is busy from now on, and the
+        message counts as arrived now.
         """
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)
@@ -216,7 +222,10 @@ class Queue(TurnQueue):
         def states_and_decisions(
             state: State,
         ) -> tuple[WorkerStates, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
-            """Its states and turns so far, [1]; if its message comes, and if it counts; counts of all; its messages."""
+            """The worker's states and number of turns, arrays [1]; bool[], if its message comes, and if it counts.
+
+            Then the counts of all, with it, and int32[], the worker's messages that are in no commit.
+            """
             is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
             counts = decisions.counts_with_message(state.view, worker, is_accepted)
             own_states, num_turns = WorkerSelection(worker).entries_of((state.worker_states, state.num_turns))
@@ -245,9 +254,9 @@ class Queue(TurnQueue):
         state = self.with_earliest_phase_ends(
             state.with_worker_states(WorkerSelection(worker), own_states), WorkerSelection(worker)
         )
-        unused_entry = state.time.size - 1
+        unused_entry = state.time.size - 1  # which means nothing
         commit_number = jnp.where(happens, view.num_commits, unused_entry)
-        remembers = arrives if self._has_events_without_message else jnp.ones((), bool)
+        remembers = arrives if self._has_events_without_message else jnp.ones((), bool)  # each event is one
         compute_seconds = jnp.where(arrives, (turn.stop - turn.compute_start)[0], view.compute_seconds)
         view = state.view._replace(compute_seconds=compute_seconds)
         state = state._replace(
@@ -293,11 +302,14 @@ class Queue(TurnQueue):
         return self._with_cut_off_turns(state, happens & self.rule.cuts_off(state.view, worker))
 
     def _with_commit_of_messages(self, state: State, is_committed: jax.Array, commit_number: jax.Array) -> State:
-        """The state in which the last messages of the workers of `is_committed bool[W]` are part of a commit."""
+        """The state in which the last messages of the workers of `is_committed bool[W]` are part of a commit.
+
+        `commit_number int32[]` and the place in it are written to the turns that sent them, which have ended.
+        """
         worker = jnp.arange(is_committed.size)
         position_in_commit = jnp.cumsum(is_committed, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
-        last_turn = state.num_turns - 1
-        integers = state.ended_turns.integers
+        last_turn = state.num_turns - 1  # int32[W]
+        integers = state.ended_turns.integers  # [J + 1, W, fields]
         out_of_bounds = integers.shape[0]
         entry = jnp.where(is_committed, last_turn, out_of_bounds), worker  # out of bounds: dropped
         integers = integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
@@ -305,7 +317,10 @@ class Queue(TurnQueue):
         return state._replace(ended_turns=state.ended_turns._replace(integers=integers))
 
     def _with_cut_off_turns(self, state: State, may_cut_off: jax.Array) -> State:
-        """The state in which turns under way of `may_cut_off bool[W]` are ended; the unit that each began is lost."""
+        """The state in which turns under way of `may_cut_off bool[W]` are ended; the unit that each began is lost.
+
+        They send nothing, and have no time (inf) of what would have come later than now.
+        """
         is_cut_off, now, turns = may_cut_off & (state.phase != IDLE), state.view.now, state.current_turns.unpacked
         turns = replace_where(
             turns, is_cut_off, num_begun=_NUM_LOST_UNITS, num_sent_units=0,

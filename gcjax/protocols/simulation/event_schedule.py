@@ -46,8 +46,9 @@ def event_schedule(
         where it has parameters of its own; otherwise it reads anew.
 
     Raises:
-      ValueError: if the server stops turns, or a commit takes more than C messages, or there are more than E commits.
-        Under `jit` the horizon is NaN in the last two cases, which the check of any schedule refuses.
+      ValueError: if the server stops turns, or a commit takes more messages than the rule's `num_contributions` allows,
+        or there are more than E commits. Under `jit` the horizon is NaN in the last two cases, which the check of any
+        schedule refuses.
     """
     if rule.stop is not None:
         raise ValueError(
@@ -62,7 +63,7 @@ def event_schedule(
         changes, is_present = absences.changes(), absences.is_present
         queue = queue._replace(changes=changes, is_present=is_present, keeps_version=keeps_version)
         rule = rule_with_room_for_lost_turns(rule, *absences.leave.shape)
-    # One commit more, to see whether there was room.
+    # One commit more, to see whether there was room: `time` is [E + 1].
     turns, time, horizon = _simulated_turns(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.splits_by_version else 1)
     is_lossy = jnp.isfinite(time[-1]) | (not rule.one_contribution_per_worker and _most_messages(turns) > max_messages)
@@ -73,7 +74,9 @@ def event_schedule(
 
 
 def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -> Rule:
-    """The rule, with C larger by room for contributions before and after each lost turn, if a worker can have several.
+    """The rule, with more `num_contributions`, room for those before and after each lost turn.
+
+    Only if a worker can have several in a commit; otherwise it is as it was.
 
     Args:
       rule: for workers that lose no turn.
@@ -90,7 +93,7 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
 
     Args:
       rule: says what a contribution is, and what it weighs.
-      turns: arrays [J, W].
+      turns: arrays [J, W], J turns of each worker.
       work: the seconds of the units.
       time: float[E] seconds of the commits.
       horizon: float[] seconds, when the first worker would begin a unit that there is not.
@@ -108,15 +111,16 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
     )
     if weight_is_number:
         return record
-    staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version
-    weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)
+    staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version  # int32[E, C], in commits
+    weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)  # of no work where -1 pads
     return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
 
 
 def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, jax.Array, jax.Array]:
     """The turns `[J, W]`, the seconds `[E]` of the commits, and the horizon, after running the event queue to its end.
 
-    J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
+    J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too. The last entry of
+    the queue's arrays, which means nothing, is left out.
     """
 
     def is_running(state: State) -> jax.Array:
@@ -146,7 +150,10 @@ def _most_messages(turns: Turns) -> jax.Array:
 
 
 def _raise_no_room(turns: Turns, time: jax.Array, max_messages: int) -> NoReturn:
-    """Raises the error of more messages for a commit, or more commits, than there is room for."""
+    """Raises the error of more messages for a commit, or more commits, than there is room for.
+
+    `time float[E + 1]` are the commits, one more than there is room for.
+    """
     num_messages = int(_most_messages(turns))
     if num_messages > max_messages:
         raise ValueError(

@@ -30,7 +30,7 @@ class PackedTurns(NamedTuple):
 
     @property
     def unpacked(self) -> Turns:
-        """The same as turns."""
+        """The same as turns, whose arrays are [...]."""
         return Turns(*jnp.moveaxis(self.integers, -1, 0), *jnp.moveaxis(self.floats, -1, 0))
 
 
@@ -95,12 +95,12 @@ class State(NamedTuple):
 
     @property
     def worker_states(self) -> WorkerStates:
-        """What everybody does."""
+        """What everybody does, arrays [W]."""
         view = self.view
         return WorkerStates(view.idle, view.version, view.begin_time, self.phase, self.phase_end, self.current_turns)
 
     def with_worker_states(self, selection: WorkerSelection, own_states: WorkerStates) -> "State":
-        """The state in which what the workers `selection` do is `own_states`, arrays [m]."""
+        """The state in which what the workers `selection` do is `own_states`, arrays [m]: m is 1, or W for all."""
         idle, version, begin_time, phase, phase_end, current_turns = selection.with_entries(
             self.worker_states, own_states
         )
@@ -128,6 +128,7 @@ def with_ended_turn(
       num_turns: int32[1], how many of its turns have ended before.
     """
     unused_row = state.ended_turns.integers.shape[0] - 1
+    # All fields of one turn, [1, 1, fields], are written at [row, worker, 0] of [J + 1, W, fields].
     row, first_field = jnp.where(has_ended, num_turns[0], unused_row), jnp.zeros_like(worker)
     return state._replace(
         ended_turns=PackedTurns(
@@ -146,7 +147,7 @@ def with_ended_turns(state: State, has_ended: jax.Array) -> State:
     The others' are written to the row that means nothing.
     """
     unused_row = state.ended_turns.integers.shape[0] - 1
-    row = jnp.where(has_ended, state.num_turns, unused_row)
+    row = jnp.where(has_ended, state.num_turns, unused_row)  # int32[W]
     return state._replace(
         ended_turns=PackedTurns(*with_rows(tuple(state.ended_turns), row, tuple(state.current_turns))),
         num_turns=state.num_turns + has_ended.astype(jnp.int32),

@@ -96,11 +96,14 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
     num_pushes, num_contributions = pushes.time.size, exchanges.num_contributions
     max_commits = max(1, num_pushes // num_contributions)  # E
     commit_time = jnp.where(outcome.commit_time <= pushes.horizon, outcome.commit_time, jnp.inf)
-    commit_order = jnp.argsort(commit_time, stable=True)
+    commit_order = jnp.argsort(commit_time, stable=True)  # int[P]
     commit_of_message = _commit_of_message(outcome, commit_time, commit_order, group, exchanges)
 
     def commit_of(message_number: jax.Array) -> jax.Array:
-        """int32[P]: the commit of message `int32[P]` of the group of each push; `num_pushes` if it never happens."""
+        """int32[P]: the commit of the message with this number, int32[P], of the group of each of the P pushes.
+
+        It is P if there is no such commit; for -1, no message, it is that of message 0.
+        """
         return commit_of_message[group, message_number.clip(0)]
 
     happens = jnp.isfinite(pushes.time)
@@ -114,10 +117,11 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
     entry = commit, outcome.column  # out of bounds: dropped
     shape = max_commits, exchanges.max_pushes
     timeline = Timeline(*(getattr(pushes, name) for name in Timeline._fields))
+    # int32[P]: the version that the last merged answer has brought, 0 if there is none; commit e makes version e + 1.
     version = jnp.where(outcome.num_merged > 0, commit_of(outcome.num_merged - 1) + 1, 0)
 
     def by_commit(values: jax.Array, fill: int) -> jax.Array:
-        """[E, C], from values [P]."""
+        """[E, C], from values [P] of the pushes, each at its `entry`; `fill` where there is no push."""
         return jnp.full(shape, fill, values.dtype).at[entry].set(values, mode="drop")
 
     return record(
@@ -132,7 +136,10 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
 
 
 def _check_room_fits(pushes: Schedule, exchanges: Exchanges) -> None:
-    """Raises a `ValueError` if what is recorded of the contributions to all commits does not fit into memory."""
+    """Raises a `ValueError` if what is recorded of the contributions to all commits does not fit into memory.
+
+    There are at most as many as pushes over K = `num_contributions`, since each takes K pushes of a group to be sent.
+    """
     num_commits = max(1, pushes.time.size // exchanges.num_contributions)
     bytes_of_push = sum(getattr(pushes, name).dtype.itemsize for name in ("worker", "unit", "work", "weight"))
     memory.check_fits(
@@ -143,14 +150,14 @@ def _check_room_fits(pushes: Schedule, exchanges: Exchanges) -> None:
 
 
 def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _PushOutcome:
-    """What the servers make of pushes that arrive at `time float[P]`, in order, at those of `group int32[P]`.
+    """What the servers of G groups make of P pushes, at `time float[P]` in order, to those of `group int32[P]`.
 
     A time of inf is no push: it changes nothing.
     """
     num_groups = int(exchanges.group_of_worker.max()) + 1
 
     def seconds_by_group(value: jax.Array | float) -> jax.Array:
-        """float[G]."""
+        """float[G] seconds: one value for all groups, or one for each."""
         return jnp.broadcast_to(jnp.asarray(value, time.dtype), (num_groups,))
 
     latency, upload, download = map(seconds_by_group, exchanges.central[:3])
@@ -158,7 +165,10 @@ def _push_outcomes(time: jax.Array, group: jax.Array, exchanges: Exchanges) -> _
     send_seconds, receive_seconds = (seconds_by_group(x) for x in (central.send_seconds(), central.receive_seconds()))
 
     def after_next_push(servers: _Servers, push: tuple[jax.Array, jax.Array]) -> tuple[_Servers, _PushOutcome]:
-        """The servers after a push, `(time float[], group int32[])`, and what is made of it."""
+        """The servers after a push, `(time float[], group int32[])`, and what is made of it, every field [].
+
+        Only the server of its group changes, and none if the time is inf.
+        """
         now, group = push
         server = _Servers(*(x[group] for x in servers))
         after, outcome = _after_push(
@@ -214,7 +224,7 @@ def _after_push(
 def _commit_of_message(
     outcome: _PushOutcome, commit_time: jax.Array, commit_order: jax.Array, group: jax.Array, exchanges: Exchanges
 ) -> jax.Array:
-    """int32[G, messages]: the commit of each message of a group; P, the number of pushes, if it never happens.
+    """int32[G, messages]: the commit of each message of the G groups; P, the number of pushes, if it never happens.
 
     Args:
       outcome: what is made of each push.
@@ -225,6 +235,7 @@ def _commit_of_message(
     """
     num_pushes = group.size
     num_groups, max_messages = int(exchanges.group_of_worker.max()) + 1, num_pushes // exchanges.num_contributions + 1
+    # The place of each push among all in the order of commits: the commit that it brings, if it brings one.
     commit_of_push = jnp.zeros(num_pushes, jnp.int32).at[commit_order].set(jnp.arange(num_pushes, dtype=jnp.int32))
     message_number = jnp.where(
         jnp.isfinite(commit_time), outcome.message_number, max_messages
@@ -240,7 +251,8 @@ def _version_by_unit(pushes: Schedule, version: jax.Array) -> jax.Array:
       pushes: the record of the pushes.
       version: int32[P], the version when the worker of each push goes on; it never decreases.
     """
-    next_unit = pushes.unit[:, 0] + pushes.work[:, 0]
+    next_unit = pushes.unit[:, 0] + pushes.work[:, 0]  # with which the worker goes on
+    # Of no push, and behind the last unit, it is out of bounds: dropped.
     entry = jnp.where(pushes.worker[:, 0] >= 0, next_unit, pushes.read.shape[0]), pushes.worker[:, 0]
     version_from_unit = jnp.zeros_like(pushes.read).at[entry].max(version.astype(jnp.int32), mode="drop")
     return jnp.where(pushes.read >= 0, jax.lax.cummax(version_from_unit, axis=0), -1)

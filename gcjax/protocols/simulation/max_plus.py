@@ -1,4 +1,7 @@
-"""The max-plus law of bounded staleness, and how a timeline becomes a list of commits."""
+"""The max-plus law of bounded staleness, and how a timeline becomes a list of commits.
+
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
+"""
 
 import math
 from functools import partial
@@ -32,7 +35,7 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     """
     num_units, num_workers = durations.shape
     is_bounded = staleness < num_units
-    ring_size = int(staleness) + 1 if is_bounded else 1
+    ring_size = int(staleness) + 1 if is_bounded else 1  # of the finishes that are kept: none is read without a bound
     dtype = durations.dtype
     receive_seconds, send_seconds = (
         jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
@@ -61,12 +64,12 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
         latest_finishes = latest_finishes.at[unit_number % ring_size].set(finish.max())
         return (finish, latest_finishes), (start, compute_start, compute_end, finish)
 
-    initial = jnp.zeros(num_workers, dtype), jnp.zeros(ring_size, dtype)
+    initial = jnp.zeros(num_workers, dtype), jnp.zeros(ring_size, dtype)  # nobody waits before unit `ring_size`
     unit_numbers = jnp.arange(num_units)
     (last_finish, latest_finishes), times = jax.lax.scan(step, initial, (unit_numbers, durations))
     start, compute_start, compute_end, finish = times
     first_not_sampled = jnp.asarray(num_units)
-    horizon = begin_time(last_finish, latest_finishes, first_not_sampled).min()
+    horizon = begin_time(last_finish, latest_finishes, first_not_sampled).min()  # of whoever is first
     return Timeline(start, compute_start, compute_end, send_start=compute_end, finish=finish, horizon=horizon)
 
 
@@ -89,6 +92,7 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
       staleness: how many units a worker may be ahead of the slowest; inf for no bound.
     """
     num_units, num_workers = timeline.finish.shape
+    # [W T], worker by worker: so a stable order has the lower worker first.
     arrivals, rank = timeline.finish.T.ravel(), _rank_within_moment(timeline, staleness).T.ravel()
     commit_order = _sorted_order(arrivals, rank)
     time, rank = arrivals[commit_order], rank[commit_order]
@@ -106,7 +110,7 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     version_after_unit = version_after_unit.reshape(num_workers, num_units)  # [W, T]
     version = _shifted_columns(version_after_unit, count=1)  # after the worker's last unit
     if staleness < num_units:
-        version_after_all = version_after_unit.max(axis=0, keepdims=True)
+        version_after_all = version_after_unit.max(axis=0, keepdims=True)  # [1, T], once all have done the unit
         version = jnp.maximum(version, _shifted_columns(version_after_all, count=int(staleness) + 1))
     return record(
         timeline,
@@ -133,8 +137,9 @@ def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
     """int32[T, W]: the rank of each unit among those that arrive at the same moment.
 
     That is 0 for a unit that takes time, and for one of no length one more than the rank of what it waited for, its
-    worker's last unit and those of the others, as far as these arrived at the moment at which it started. The scan
-    keeps, of the last `ring_size` rows of units, when the last one arrived, and the latest rank of those that did then.
+    worker's last unit and those of the others, as far as these arrived at the moment at which it started; 0 if none
+    did (-1 is no rank). The scan keeps, of the last `ring_size` = staleness + 1 rows of units, when the last one
+    arrived, and the latest rank of those that did then.
     """
     num_units, num_workers = timeline.finish.shape
     ring_size = int(staleness) + 1 if staleness < num_units else 1
@@ -183,7 +188,7 @@ def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
     """
 
     def order_by_tuples(times: jax.Array, rank: jax.Array) -> jax.Array:
-        """The order, for any times and ranks."""
+        """int32[n]: the order, for any times and ranks, [n] both."""
         index = jnp.arange(times.size, dtype=jnp.int32)
         return jax.lax.sort((times, rank, index), num_keys=2, is_stable=True)[2]
 
@@ -192,7 +197,10 @@ def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
     index_bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - index_bits) is an int32
 
     def order_by_integers(times: jax.Array, rank: jax.Array) -> jax.Array:
-        """The order, for ranks that fit: a key is the time's 32 bits, the rank, and the index in `index_bits`."""
+        """int32[n]: the order, for ranks below 2^(32 - index_bits) and times float32[n] that are not negative.
+
+        A key of 64 bits is, from the highest on, the time's 32 bits, the rank, and the index in `index_bits`.
+        """
         with jax.enable_x64(True):
             time_bits, rank = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), rank))
             key = jnp.left_shift(time_bits, jnp.uint64(_TIME_BITS)) | jnp.left_shift(rank, jnp.uint64(index_bits))

@@ -41,7 +41,11 @@ class Exchange(NamedTuple):
 
 
 def _of_listed(values: jax.Array, is_neighbour: jax.Array, neighbours: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """[W, n], the values of the neighbours, and bool[W, n], where there is one: by their lists, or by the matrix."""
+    """[W, n], the values `[W]` of the neighbours of each worker, and bool[W, n], where there is one.
+
+    They are looked up by `neighbours int32[W, n]`, with -1 behind the last; without these lists n is W, and where there
+    is one says the matrix `is_neighbour bool[W, W]`.
+    """
     if neighbours is None:
         return jnp.broadcast_to(values[None], is_neighbour.shape), is_neighbour
     return values[neighbours.clip(0)], neighbours >= 0
@@ -57,11 +61,12 @@ def _neighbour_lists(is_neighbour: np.ndarray) -> np.ndarray:
 def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
     """The function `iteration -> Exchange`, by turns: w hears v, who sends to w, where `hears[turn, w, v]`."""
     hears = hears & ~np.eye(hears.shape[1], dtype=bool)
-    num_sent, num_received = (hears.sum(axis=axis, dtype=np.int32) for axis in (1, 2))  # [turns, W]
+    # [turns, W]: one copy for each who hears a worker (rows), and one from each whom it hears (columns).
+    num_sent, num_received = (hears.sum(axis=axis, dtype=np.int32) for axis in (1, 2))
     by_turns = hears, num_sent, num_received, _neighbour_lists(hears), _neighbour_lists(hears.swapaxes(1, 2))
 
     def exchange(iteration: jax.Array) -> Exchange:
-        """Who hears whom after an iteration, and the messages: one for each neighbour."""
+        """Who hears whom after an iteration, int32[], and the messages: entry `turn` of the arrays [turns, ...]."""
         turn = iteration % len(hears)
         return Exchange(*(jnp.asarray(x)[turn] for x in by_turns))
 
@@ -75,10 +80,10 @@ def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -
 
 
 def has_arrived(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:
-    """bool[W, W]: whether worker w has what it hears of worker v when it begins its next iteration.
+    """bool[W, W]: whether worker w (row) has what it hears of worker v (column) when it begins its next iteration.
 
     Args:
-      hears: bool[W, W].
+      hears: bool[W, W], whether w hears v.
       finish: float[W] seconds, when each has sent.
       next_start: float[W] seconds, when each begins.
     """
@@ -86,7 +91,10 @@ def has_arrived(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> j
 
 
 def _time_enough_heard(exchange: Exchange, finish: jax.Array, num_backup: int) -> jax.Array:
-    """float[W] seconds: when each has heard all whom it hears but the last `num_backup`; 0 if that is nobody."""
+    """float[W] seconds: when each has heard all whom it hears but the last `num_backup`; 0 if that is nobody.
+
+    `finish float[W]` seconds is when each has sent what it has to all who hear it.
+    """
     finish_of_heard, is_heard = exchange.of_heard(finish)
     if num_backup == 0:
         return jnp.max(jnp.where(is_heard, finish_of_heard, 0), axis=1)
@@ -135,7 +143,7 @@ def neighbour_iterations(
     )
 
     def message_seconds(num_copies: jax.Array, seconds: jax.Array) -> jax.Array:
-        """float[W]: the seconds of so many copies, of `seconds` each; none without any."""
+        """float[W]: the seconds of so many copies [W], of `seconds float[W]` each, and the latency; 0 for no copy."""
         return jnp.where(num_copies > 0, latency + num_copies.astype(dtype) * seconds, 0)
 
     def step(
@@ -154,6 +162,7 @@ def neighbour_iterations(
         next_start = jnp.maximum(finish, _time_enough_heard(messages, finish, num_backup))
         if max_gap is not None:
             recent_starts = recent_starts.at[iteration % max_gap].set(start)
+            # [W], of iteration t + 1 - max_gap, if this is t; 0 before the first one.
             oldest_start = recent_starts[(iteration + 1) % max_gap]
             start_of_hearers, is_hearer = messages.of_hearers(oldest_start)
             next_start = jnp.maximum(next_start, jnp.where(is_hearer, start_of_hearers, 0).max(axis=1))

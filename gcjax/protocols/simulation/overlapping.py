@@ -21,7 +21,7 @@ def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, c
       ready_time: float[W] seconds, when the last push and reading end.
       compute_began: float[W] seconds, when each worker began to compute.
     """
-    unit_0 = jnp.zeros_like(first_unit)
+    unit_0 = jnp.zeros_like(first_unit)  # all that follows is [W], and all times seconds
     first_unit_done = compute_began + work.seconds(unit_0, first_unit + 1)
     planned_send = jnp.maximum(ready_time, first_unit_done)
     num_done_by_send = work.num_done(unit_0, planned_send - compute_began)

@@ -24,22 +24,22 @@ class Presence(NamedTuple):
 
 
 def nobody_has_changed(num_workers: int) -> Presence:
-    """Before the first change."""
+    """The presence of W workers before the first change, and before any message: all last versions are -1."""
     return Presence(jnp.zeros((), jnp.int32), jnp.full(num_workers, -1, jnp.int32))
 
 
 def next_change(changes: Changes, presence: Presence) -> Changes:
-    """The next change, as numbers; its time is inf if there is none."""
+    """The next change, as numbers; its time is inf if there is none, as that of the last of `changes`, arrays [n]."""
     return Changes(*(x[presence.num_changes] for x in changes))
 
 
 def will_change(changes: Changes, presence: Presence) -> jax.Array:
-    """bool[W]: who leaves or joins later."""
+    """bool[W]: who leaves or joins later, by the `changes`, arrays [n], that have not happened yet."""
     is_later = (jnp.arange(changes.time.size, dtype=jnp.int32) >= presence.num_changes) & jnp.isfinite(changes.time)
     return jnp.zeros_like(presence.last_version, bool).at[changes.worker].max(is_later)
 
 
 def with_last_version(presence: Presence, worker: jax.Array, arrives: jax.Array, version: jax.Array) -> Presence:
-    """The same after a message of the worker, if `arrives bool[]`; `version int32[W]` is what each has read last."""
+    """The presence after a message of the worker, if `arrives bool[]`; `version int32[W]`, that each has read last."""
     version_of_worker = jnp.where(arrives, version[worker], presence.last_version[worker])
     return presence._replace(last_version=presence.last_version.at[worker].set(version_of_worker))

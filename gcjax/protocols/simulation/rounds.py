@@ -62,6 +62,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         send_start = jnp.where((this_round.num_units > 0) & happens, this_round.stop, jnp.inf)
         arrival_time = network.arrivals_at_server(send_start)
         last_arrival = jnp.max(jnp.where(this_round.num_units > 0, arrival_time, -jnp.inf))
+        # Also where nobody pushes anything, it lasts until all have stopped.
         end_time = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(this_round.stop)), jnp.inf)
         turns = Turns(
             first_unit=jnp.where(happens, first_unit, work.num_units),
@@ -82,7 +83,9 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         return (end_time, next_first_unit), (turns, end_time, ran_out_time)
 
     initial = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
+    # Turns are arrays [E, W], and times [E].
     turns, end, ran_out = jax.lax.scan(step, initial, jnp.arange(num_rounds, dtype=jnp.int32))[1]
+    # The horizon is when a round would begin for which units have run out, or the end of the last one.
     timeline, read, _ = units_of(turns, work, jnp.minimum(ran_out.min(), end[-1]))
     return record(
         timeline,
@@ -111,7 +114,7 @@ def fixed_units(count: int | jax.Array) -> RoundRule:
 def units_until(
     work: Work, first_unit: jax.Array, receive_time: jax.Array, stop: jax.Array, min_units: jax.Array | int = 0
 ) -> Round:
-    """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
+    """The round in which every worker does what it can until `stop`; a unit that is not done by then is cut off.
 
     Whether a unit is done is decided by the same rounded sum that is recorded as its end.
 

@@ -86,7 +86,10 @@ class TurnPlan(NamedTuple):
 
 
 def turn_of(work: Work, first_unit: jax.Array, ready_time: jax.Array, num_units: jax.Array | int) -> TurnPlan:
-    """Turns of so many units from `first_unit int32[W]` on, which begin at `ready_time float[W]` and are then sent."""
+    """Turns of `num_units`, [W] or one number, from `first_unit int32[W]` on, from `ready_time float[W]` on.
+
+    They are sent when they are done.
+    """
     stop = ready_time + work.seconds(first_unit, num_units)
     units_of_each = jnp.broadcast_to(jnp.asarray(num_units, first_unit.dtype), first_unit.shape)
     return TurnPlan(
@@ -111,7 +114,10 @@ def all_have_pushed(view: View) -> jax.Array:
 
 
 def round_begin(view: View) -> jax.Array:
-    """float[] seconds, when the first of those began who have a turn under way or a message in no commit; else now."""
+    """float[] seconds, when the first of those began who have a turn under way or a message in no commit.
+
+    Only who is alive counts; now if there is nobody.
+    """
     takes_part = view.alive & (~view.idle | (view.num_uncommitted > 0))
     return jnp.min(jnp.where(takes_part, view.begin_time, view.now))
 
@@ -154,7 +160,7 @@ class Rule(NamedTuple):
         real clock does not know it.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters; by default, who has an old version.
-      num_units: the units of a turn, a number or `(view) -> int32[W]`.
+      num_units: the units of a turn, a number or `(view) -> int32[W]`, or `int32[]` for all.
       plan: `(work, first_unit, ready_time, memory) -> TurnPlan`, what a worker does that has the parameters at
         `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a row.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
@@ -176,8 +182,8 @@ class Rule(NamedTuple):
         it is not known. All who have done a unit then push what they have done. No turn is stopped before somebody has
         done a unit, nor while a message is under way or in no commit. The event queue does not simulate it.
       remember_unit: `(view, worker) -> memory`, after a unit of a turn that the server stops.
-      turn_seconds: `(view) -> float[W]`, if a turn is as many units as fill so many seconds, one at least; instead of
-        `num_units`.
+      turn_seconds: `(view) -> float[W]`, or `float[]` for all, if a turn is as many units as fill so many seconds, one
+        at least; instead of `num_units`.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_unit_on_version`), one at least, and the server's `num_units` says
         nothing.
@@ -222,7 +228,7 @@ class Rule(NamedTuple):
         return self.waits_for_commit or self.ready is _all_may_begin
 
     def units_of(self, view: View) -> Any:
-        """The units of a turn that begins now: int, or int32[W]."""
+        """The units of a turn that begins now, `num_units`: int, or int32[] or int32[W] if it is a function."""
         return self.num_units(view) if callable(self.num_units) else self.num_units
 
 
@@ -282,7 +288,7 @@ def group_rule(group_of: Callable[[View], jax.Array], num_workers: int, num_cont
         return group_of(view) == group_of(view)[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether all of this worker's group who are alive have a message that is in no commit yet."""
+        """bool[]: whether all of this worker's group who are alive have a message in no commit, and there is one."""
         is_member, has_message = members_of_own_group(view, worker), view.num_uncommitted > 0
         nobody_is_missing = (has_message | ~is_member | ~view.alive).all()
         return nobody_is_missing & (has_message & is_member).any()

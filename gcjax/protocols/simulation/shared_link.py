@@ -1,6 +1,8 @@
 """The event queue where transfers share the server's link: how long each takes depends on who else transfers.
 
 Each transfer is then an event of its own, and the rates change whenever one begins or ends.
+
+Letters: W workers.
 """
 
 from typing import Any
@@ -39,9 +41,10 @@ class SharedQueue(Queue):
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
     ) -> tuple[State, jax.Array]:
-        """The state at `now`, if `phase_has_ended bool[]` that of this worker; bool[], whether its message arrives so.
+        """The state at `now float[]`; and bool[], whether a message of the worker arrives.
 
-        If it does not, the worker goes on to its next phase.
+        It does if `phase_has_ended bool[]`, and that was the phase `ARRIVING`; after any other the worker goes on to
+        the next one.
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
@@ -51,7 +54,10 @@ class SharedQueue(Queue):
     def begin_turns(
         self, state: State, selection: WorkerSelection, own_states: WorkerStates, begins: jax.Array, pulls: jax.Array
     ) -> State:
-        """The state in which `begins bool[W]` begin a turn, `pulls` by receiving; `own_states` is theirs so far."""
+        """The state in which `begins bool[W]` begin a turn, `pulls bool[W]` of them by receiving.
+
+        `own_states` is what all have done so far, which the state does not know yet; `selection` is everybody.
+        """
         now = jnp.broadcast_to(state.view.now, begins.shape)
         state = self.with_computing_turns(state, selection, own_states, begins & ~pulls, now, pulls)
         return _with_begun_transfers(state, pulls, RECEIVING)
@@ -59,7 +65,10 @@ class SharedQueue(Queue):
     def phase_until_sent(
         self, selection: WorkerSelection, stop: jax.Array, send_start: jax.Array
     ) -> tuple[int, jax.Array, jax.Array]:
-        """The phase of those who compute until `stop` and then send; when it ends, and when a message would arrive."""
+        """The phase of who computes and then sends, from `send_start float[W]` on; when it ends, which is then, [W].
+
+        And when the message would arrive by the worker's own link alone, [W], until it is known when it does.
+        """
         return COMPUTING, send_start, super().phase_until_sent(selection, stop, send_start)[2]
 
     def _transfer_seconds(self, state: State) -> jax.Array:
@@ -83,7 +92,10 @@ class SharedQueue(Queue):
         return jnp.where(state.phase == RECEIVING, download, upload)
 
     def _with_transfers_until(self, state: State, now: jax.Array) -> State:
-        """The state in which what is transferred between the last event and `now` is taken off what is left."""
+        """The state in which what is transferred between the last event and `now` is taken off what is left.
+
+        Of who transfers nothing, what is left means nothing.
+        """
         seconds = self._transfer_seconds(state)
         takes_time = seconds > 0  # the others' transfers end at once, by an event at this very moment
         transferred = jnp.where(takes_time, (now - state.view.now) / jnp.where(takes_time, seconds, 1), 0)

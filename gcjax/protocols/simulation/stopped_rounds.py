@@ -21,7 +21,10 @@ def units_of_rounds(durations: jax.Array, load: int) -> jax.Array:
 
 
 def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
-    """The values `[num_rounds, K, W]` of the units of rounds, as [T, W]; `fill` for the units behind the last round."""
+    """[T, W]: the values `[num_rounds, K, W]` of the units of rounds, one after the other; T is `num_units`.
+
+    Units behind the last round have `fill`.
+    """
     flat = values.reshape(-1, values.shape[2])
     return jnp.pad(flat, ((0, num_units - flat.shape[0]), (0, 0)), constant_values=fill)
 
@@ -108,7 +111,7 @@ def timeline_of_rounds(
     ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed
     is_begun = (has_unit & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
     num_done_so_far, num_done = jnp.cumsum(is_done, axis=1), is_done.sum(axis=1, keepdims=True)
-    is_last_done = is_done & (num_done_so_far == num_done)
+    is_last_done = is_done & (num_done_so_far == num_done)  # [num_rounds, K, W]
     has_message = is_last_done & jnp.isfinite(send)[:, None]
     compute_start = jnp.where(is_begun, begin_time + ready_time, jnp.inf)
     compute_end = jnp.where(is_begun, begin_time + jnp.minimum(finish, stop), jnp.inf)

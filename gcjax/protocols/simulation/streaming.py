@@ -33,10 +33,10 @@ class _State(NamedTuple):
 def streaming_commits(
     durations: jax.Array, network: Network, *, num_units: int, num_fragments: int, overlap_units: int
 ) -> Schedule:
-    """The schedule in which commit e takes the units `e L, ..., e L + L - 1` of everybody.
+    """The schedule in which commit e takes the L = `num_units` units `e L, ..., e L + L - 1` of everybody.
 
     Commit e is when the messages of all about its units have arrived. What comes of it is sent to all, and each worker
-    merges it before its unit `(e + 1) L + τ`, for which it waits if need be. A message is fragment `e % P`, so large as
+    merges it before its unit `(e + 1) L + τ`, for which it waits if need be. A message is fragment `e % P`, as large as
     `network.fragments` says; the first parameters are received whole. Messages of one worker in one direction pass its
     link one after the other; those of different commits do not share the server's link.
 
@@ -56,9 +56,9 @@ def streaming_commits(
     lag_turns, merge_offset = divmod(overlap_units, num_units)
     message_sizes = jnp.asarray(network.fragment_shares(num_fragments), durations.dtype)
     turns = _StreamedTurns(network, message_sizes, lag_turns, merge_offset)
-    numbers = jnp.arange(num_commits + 1, dtype=jnp.int32)
+    numbers = jnp.arange(num_commits + 1, dtype=jnp.int32)  # of turns: the last one has units that are not sampled
     times, time = jax.lax.scan(turns.step, turns.initial_state(num_workers, durations.dtype), (numbers, seconds))[1]
-    rows = {name: x.reshape(-1, num_workers) for name, x in times.items()}
+    rows = {name: x.reshape(-1, num_workers) for name, x in times.items()}  # [units, W], from [turns, L, W]
     timeline = Timeline(
         **{name: x[:sampled_units] for name, x in rows.items()}, horizon=rows["start"][sampled_units].min()
     )
@@ -66,7 +66,10 @@ def streaming_commits(
 
 
 def _units_by_turn(durations: jax.Array, num_units: int) -> jax.Array:
-    """float[turns, L, W] seconds, inf for units that are not sampled, of which there is one at least."""
+    """float[turns, L, W]: the seconds of units, L = `num_units` a turn; inf for those that are not sampled.
+
+    There is one of these at least, in the last turn: when it would begin is the horizon.
+    """
     sampled_units, num_workers = durations.shape
     missing_units = num_units - sampled_units % num_units
     padded = jnp.pad(durations, ((0, missing_units), (0, 0)), constant_values=jnp.inf)
@@ -91,8 +94,8 @@ class _StreamedTurns(NamedTuple):
     def initial_state(self, num_workers: int, dtype: jnp.dtype) -> _State:
         """The state before the first turn.
 
-        It keeps the last q + 1 commits, commit e at place e % (q + 1): what comes of one is merged q turns later
-        (`lag_turns`).
+        It keeps the last q + 1 commits, commit e at place e % (q + 1): what comes of one is merged q = `lag_turns`
+        turns later. For those before the first, all times are 0.
         """
         zeros = jnp.zeros(num_workers, dtype)
         num_kept_commits = self.lag_turns + 1
@@ -109,7 +112,8 @@ class _StreamedTurns(NamedTuple):
     ) -> tuple[_State, tuple[dict[str, jax.Array], jax.Array]]:
         """One turn (L units, then a push), whose number and seconds [L, W] are given, for a scan.
 
-        Before unit `merge_offset` a worker merges what came of the push `lag_turns` + 1 turns ago, and waits for it.
+        Before unit r = `merge_offset` a worker merges what came of the push that is `lag_turns` + 1 turns ago, and
+        waits for it: its commit is at place `ring_index` of those kept, where this turn's goes afterwards.
 
         Collected: the times of its units, float[L, W] each, and that of its commit.
         """
@@ -119,18 +123,19 @@ class _StreamedTurns(NamedTuple):
         ready = jnp.where(
             turn_number == 0, self.network.arrivals_at_workers(state.compute_end), state.compute_end
         )  # at first all parameters
-        begins_before_merge = _begins_and_end(ready, seconds[: self.merge_offset])
+        begins_before_merge = _begins_and_end(ready, seconds[: self.merge_offset])  # [r + 1, W]
         done_before_merge = begins_before_merge[-1] if self.merge_offset else state.compute_end
         merge_start = jnp.maximum(done_before_merge, state.commit_time[ring_index])
         begins_after_merge = _begins_and_end(
             jnp.maximum(begins_before_merge[-1], state.commit_arrival[ring_index]), seconds[self.merge_offset :]
         )
-        compute_start = jnp.concatenate([begins_before_merge[:-1], begins_after_merge[:-1]])
+        compute_start = jnp.concatenate([begins_before_merge[:-1], begins_after_merge[:-1]])  # [L, W], as the ends
         compute_end = jnp.concatenate([begins_before_merge[1:], begins_after_merge[1:]])
         last, end = len(seconds) - 1, compute_end[-1]
         send_start = jnp.maximum(end, state.upload_end)
         arrival = self.network.arrivals_at_server(send_start, message_size)
         times = {
+            # If r is 0, unit 0 is the one that waits for the merge: the second entry counts.
             "start": compute_start.at[0].set(state.compute_end).at[self.merge_offset].set(merge_start),
             "compute_start": compute_start,
             "compute_end": compute_end,
@@ -149,7 +154,8 @@ class _StreamedTurns(NamedTuple):
         """
         network, dtype, time = self.network, end.dtype, arrival.max()
         received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
-        latency = jnp.asarray(network.latency, dtype)  # a link is free before the message on it has arrived
+        # A link is free before the message on it has arrived, and before the server has dealt with it.
+        latency = jnp.asarray(network.latency, dtype)
         service = jnp.asarray(0 if network.service is None else network.service, dtype)
         return _State(
             compute_end=end,
@@ -173,11 +179,12 @@ def _record(timeline: Timeline, time: jax.Array, num_units: int, lag_turns: int,
     """
     sampled_units, num_workers = timeline.start.shape
     units = jnp.arange(sampled_units, dtype=jnp.int32)
+    # int32[T], below 0 before the first merge: then it is version 0.
     version_of_unit = units // num_units - lag_turns - (units % num_units < merge_offset).astype(jnp.int32)
     commit = jnp.arange(time.size, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), (time.size, num_workers))
-    unit, work = commit * num_units, jnp.full_like(commit, num_units)
-    if merge_offset:
+    unit, work = commit * num_units, jnp.full_like(commit, num_units)  # [E, 1], of every worker
+    if merge_offset:  # two contributions a worker, at place w before the merge, at W + w after it: all [E, 2 W]
         merges = commit > lag_turns  # a fragment within the turn
         worker = jnp.concatenate([worker, jnp.where(merges, worker, -1)], axis=1)
         work = jnp.repeat(

@@ -52,7 +52,8 @@ class TurnQueue(NamedTuple):
     ) -> State:
         """The state in which those of `begins bool[m]` begin a turn: `pulls bool[m]` by receiving parameters.
 
-        `own_states` is what the workers `selection` have done so far, which the state does not know yet.
+        `own_states` is what the workers `selection` have done so far, which the state does not know yet. A server that
+        takes time for messages answers when it has dealt with the last one.
         """
         now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
         ready = jnp.where(pulls, now + selection.entries_of(self.message_seconds(self.network.download)), now)
@@ -69,7 +70,7 @@ class TurnQueue(NamedTuple):
         return ARRIVING, arrival_time, arrival_time
 
     def message_seconds(self, link_seconds: Any) -> jax.Array:
-        """float[W] or []: seconds of a message; `link_seconds` are those on its own link, without the latency."""
+        """float[W] or []: seconds of a message: the latency and `link_seconds`, [W] or [], on the worker's own link."""
         dtype = self.work.durations.dtype
         return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link_seconds, dtype)
 
@@ -84,7 +85,7 @@ class TurnQueue(NamedTuple):
         may_begin = self._all_is_dealt_with(state) & state.is_running
 
         def first_and_count(state: State) -> tuple[jax.Array, jax.Array]:
-            """int32[], the first who may begin, and int32[], how many do."""
+            """int32[], the first who may begin, the last worker if nobody may; and int32[], how many may."""
             begins = decisions.may_begin(self.rule, self.with_everybody(state).view)
             index = jnp.arange(begins.size, dtype=jnp.int32)
             return jnp.where(begins, index, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
@@ -116,7 +117,7 @@ class TurnQueue(NamedTuple):
         """
 
         def states_and_decisions(state: State) -> tuple[WorkerStates, jax.Array, jax.Array]:
-            """What the workers do, and bool[m], who of them may begin, and who reads then."""
+            """What the workers do, arrays [m], and bool[m] each, who of them may begin, and who reads then."""
             view = self.with_everybody(state).view
             is_idle, is_alive, is_ready = map(selection.entries_of, (view.idle, view.alive, self.rule.ready(view)))
             may_begin = is_idle & is_alive & is_ready
@@ -140,7 +141,7 @@ class TurnQueue(NamedTuple):
             begin=now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
         own_states = own_states._replace(
-            idle=own_states.idle & ~begins & ~has_no_unit,
+            idle=own_states.idle & ~begins & ~has_no_unit,  # who has no unit left is never asked again
             version=version,
             begin_time=jnp.where(begins, now, own_states.begin_time),
             current_turns=packed(turn._replace(version=version)),
@@ -191,7 +192,7 @@ class TurnQueue(NamedTuple):
         turn = replace_where(
             turn, computes, num_begun=plan.num_units, num_sent_units=plan.num_units,
             first_unit_on_version=jnp.where(pulled, plan.first_unit_on_version, turn.first_unit),
-            begin=jnp.minimum(turn.begin, plan.compute_start),
+            begin=jnp.minimum(turn.begin, plan.compute_start),  # the second, where workers never stop computing
             compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip
         own_states = replace_where(

@@ -79,7 +79,8 @@ class Work(NamedTuple):
         """The work of these durations [T, W] seconds, with sums by which any stretch of units is two look-ups."""
         num_units, num_workers = durations.shape
         num_levels = (num_units - 1).bit_length()
-        # Sums inside of blocks of 2**level units: from each unit to the end, and from the beginning to each unit.
+        # Sums inside of blocks of 2**level units: from each unit to the end, and from the beginning to each unit. Both
+        # are [2**num_levels, W], with units of no length behind the last one.
         sum_to_block_end = sum_from_block_begin = jnp.pad(durations, ((0, 2**num_levels - num_units), (0, 0)))
         sums_by_level = [sum_to_block_end]
         for level in range(num_levels):
@@ -110,8 +111,12 @@ class Work(NamedTuple):
         return int(self.durations.shape[1])
 
     def seconds(self, first_unit: jax.Array, count: jax.Array | int) -> jax.Array:
-        """float[..., W]: how long so many units take from the first one on; 0 for none, inf if not all are sampled."""
+        """float[..., W]: how long so many units take from the first one on; 0 for none, inf if not all are sampled.
+
+        The last axis is of the workers `self.worker int32[m]`, [..., m], where these are said.
+        """
         last_unit = first_unit + count - 1
+        # In range, also where the result is 0 or inf without being looked up.
         first_row, last_row = first_unit.clip(0, self.num_units - 1), last_unit.clip(0, self.num_units - 1)
         everybody = jnp.arange(self.num_workers, dtype=first_unit.dtype)
         worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first_unit.shape)
@@ -145,7 +150,7 @@ class Work(NamedTuple):
         num_bits = self.num_units.bit_length()
 
         def step(bits_tried: jax.Array, num_units: jax.Array) -> jax.Array:
-            """Sets the next bit of the number of units, from the highest on, if that many still fit."""
+            """int32[W]: the number of units, with the next bit set, from the highest on, if that many still fit."""
             larger_num_units = num_units + jnp.left_shift(jnp.int32(1), num_bits - 1 - bits_tried)
             return jnp.where(seconds_fit(self.seconds(first_unit, larger_num_units)), larger_num_units, num_units)
 
@@ -168,7 +173,7 @@ def turns_record(
     The place is that of the message among those of its commit, or that of the worker.
 
     Args:
-      turns: [J, W], those of a worker in order.
+      turns: [J, W], the J turns of each worker in order.
       work: the sampled units.
       time: float[E] seconds, when the commits happen; inf for those that do not.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled.
@@ -183,6 +188,7 @@ def turns_record(
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), read.shape)
     num_commits = time.shape[0]
+    # bool[T, W]: whether a unit is in a message, and this in a commit that happens (-1, none, stays -1 in any case).
     is_sent = (unit >= turn.first_unit) & (unit < turn.first_unit + turn.num_sent_units)
     is_in_commit = is_sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, num_commits)])
     commit = jnp.where(is_in_commit, turn.commit, -1)
@@ -194,8 +200,8 @@ def turns_record(
     else:
         column = turn.position
     shape = num_commits, num_contributions
-    contribution = jnp.where(commit >= 0, commit, num_commits), column  # out of bounds: dropped
-    first_unit = jnp.full(shape, work.num_units, jnp.int32)
+    contribution = jnp.where(commit >= 0, commit, num_commits), column  # of each unit; out of bounds: dropped
+    first_unit = jnp.full(shape, work.num_units, jnp.int32)  # T where there is none: above all units
     return record(
         timeline,
         time=time,
@@ -210,8 +216,8 @@ def turns_record(
 def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, jax.Array, Turns]:
     """The times of every unit, the version that was read for it, and the turn that it belongs to; arrays [T, W].
 
-    The turns of a worker are in order; turns that do not exist come last, with T as first unit. A unit that no turn has
-    begun gets the turn before it, version -1, and times inf.
+    The turns `[J, W]`, J of each worker, are in order; turns that do not exist come last, with T as first unit. A unit
+    that no turn has begun gets the turn before it, version -1, and times inf.
     """
     all_units = jnp.arange(work.num_units, dtype=jnp.int32)
 
@@ -226,7 +232,7 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
         index_before = (turn_index - 1).clip(0)
         return turn, turns_of_worker.version[index_before]
 
-    turn, version_before = jax.vmap(turn_of_units, in_axes=1, out_axes=1)(turns)
+    turn, version_before = jax.vmap(turn_of_units, in_axes=1, out_axes=1)(turns)  # arrays [T, W], from [J, W]
     offset_in_turn = all_units[:, None] - turn.first_unit
     is_begun = (offset_in_turn >= 0) & (offset_in_turn < turn.num_begun)
     is_last_begun, is_last_sent = offset_in_turn == turn.num_begun - 1, offset_in_turn == turn.num_sent_units - 1
@@ -253,6 +259,7 @@ def _stretch_in_commit(commit: jax.Array, read: jax.Array) -> jax.Array:
       commit: int32[T, W], that each unit is in; -1 for none.
       read: int32[T, W], the version that each is based on.
     """
+    # [T, W], each of the row of the unit before; of unit 0 there is none.
     previous_commit, previous_read, newest_commit_before = (
         jnp.roll(x, 1, axis=0).at[0].set(_NO_NUMBER) for x in (commit, read, jax.lax.cummax(commit, axis=0))
     )

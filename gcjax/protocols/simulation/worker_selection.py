@@ -19,14 +19,17 @@ class WorkerSelection(NamedTuple):
     worker: jax.Array | None = None
 
     def entries_of(self, values: Any) -> Any:
-        """The pytree of arrays `[m]`, of one of arrays `[W]`; m is 1, or W where `worker` is None. A number stays."""
+        """The pytree of arrays `[m, ...]`, from one of `[W, ...]`; m is 1, or W where `worker` is None.
+
+        Numbers are left as they are.
+        """
         worker = self.worker
         if worker is None:
             return values
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, worker, 1) if jnp.ndim(x) else x, values)
 
     def with_entries(self, values: Any, entries: Any) -> Any:
-        """The pytree of arrays `[W]`, with the new entries `[m]`: m is 1, or W where `worker` is None."""
+        """The pytree of arrays `[W, ...]`, with the new entries `[m, ...]`: m is 1, or W where `worker` is None."""
         if self.worker is None:
             return entries
         worker = self.worker
