@@ -23,13 +23,14 @@ from gcjax.tasks.base import Task
 
 
 def attacked_gradients(
-    task: Task, code: GradientCode, wrong_senders: WrongSenders, spread: Spread
+    task: Task, code: GradientCode, round_units: int, wrong_senders: WrongSenders, spread: Spread
 ) -> ContributionFunction:
     """The function that gives what a commit of a coded round applies, of which some messages are wrong.
 
     Args:
       task: what is trained.
       code: of the round.
+      round_units: the units of each worker in a round.
       wrong_senders: who sends what else.
       spread: how workers are spread over devices; the messages are compared on all of them.
     """
@@ -55,7 +56,7 @@ def attacked_gradients(
         decoded_messages = jnp.where((decode != 0).any(axis=2, keepdims=True), sent_by_worker, 0)
         return gradient_from_blocks(decoded_blocks(decode, decoded_messages), params), loss
 
-    return coded_gradients(code, estimate)
+    return coded_gradients(code, round_units, estimate)
 
 
 def check_wrong_senders(wrong_senders: WrongSenders | None, protocol: Protocol, compression: Any) -> None:

@@ -28,6 +28,7 @@ from gcjax.engine.gradients import (
     coded_gradients,
     estimate_on_one_device,
     unit_gradients,
+    units_of_round,
 )
 from gcjax.engine.group_commits import group_commit_maker
 from gcjax.engine.kept_gradients import kept_gradient_commit_maker
@@ -101,11 +102,13 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
         )  # fmt: skip
         local_commit = _maker_of_local_commits(local_program)(local_program, schedule)
     if wrong_senders is not None and protocol.code is not None:
-        contribution_of_commit = attacked_gradients(task, protocol.code, wrong_senders, contribution_spread)
+        contribution_of_commit = attacked_gradients(
+            task, protocol.code, units_of_round(protocol), wrong_senders, contribution_spread
+        )
     elif compression is not None and protocol.code is None:
         contribution_of_commit = unit_messages(task, contribution_spread)
     elif compression is not None and protocol.code is not None:
-        contribution_of_commit = coded_messages(task, protocol.code, contribution_spread)
+        contribution_of_commit = coded_messages(task, protocol.code, units_of_round(protocol), contribution_spread)
     elif protocol.code is None:
         contribution_of_commit = unit_gradients(
             task, protocol.one_version, contribution_spread, skip_padding=protocol.padded
@@ -113,7 +116,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     else:
         estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
         contribution_of_commit = coded_gradients(
-            protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code)
+            protocol.code, units_of_round(protocol), estimate_of_mesh or estimate_on_one_device(task, protocol.code)
         )
     return CommitMaker(
         program=program,

@@ -225,16 +225,16 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
     return contribution_with_messages
 
 
-def coded_messages(task: Task, code: GradientCode, spread: Spread) -> ContributionFunction:
+def coded_messages(task: Task, code: GradientCode, round_units: int, spread: Spread) -> ContributionFunction:
     """The function that gives the messages of a coded round, with the weights by which they are decoded.
 
-    Arguments are those of `unit_messages`, and the code.
+    Arguments are those of `unit_messages`, the code, and the units of each worker in a round.
     """
     messages_and_loss = messages_and_loss_of_round(task, code, spread)
 
     def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies, as messages in place of a gradient; unsent ones have the sender -1."""
-        coded_round = round_of_commit(code, inputs, commits, commit)
+        coded_round = round_of_commit(code, round_units, inputs, commits, commit)
         messages, loss = messages_and_loss(coded_round.params, coded_round.inputs, coded_round.coding)
         is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [rows·M], by the chunks done, int32[rows]
         sent_messages = messages._replace(sender=jnp.where(is_sent[messages.sender], messages.sender, -1))

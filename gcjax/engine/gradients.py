@@ -15,6 +15,7 @@ from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
 from gcjax.engine.messages import chunk_weights, decoded_blocks, gradient_from_blocks, worker_messages
 from gcjax.engine.spread import Spread
 from gcjax.engine.version_ring import Versions
+from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task, merge
 
@@ -166,12 +167,15 @@ def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs,
     return jax.lax.fori_loop(0, max_over_runs(num_before_padding), add_unit, zero_sums)
 
 
-def coded_gradients(code: GradientCode, estimate: Estimate) -> ContributionFunction:
-    """The function that gives what a commit of a coded round applies: what the plan decodes from the progress."""
+def coded_gradients(code: GradientCode, round_units: int, estimate: Estimate) -> ContributionFunction:
+    """The function that gives what a commit of a coded round applies: what the plan decodes from the progress.
+
+    `round_units`: the units of each worker in a round, by which rounds are numbered.
+    """
 
     def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the estimate `(gradient sum, mean loss)` of its round."""
-        coded_round = round_of_commit(code, inputs, commits, commit)
+        coded_round = round_of_commit(code, round_units, inputs, commits, commit)
         estimated_sum, loss = estimate(coded_round.params, coded_round.inputs, coded_round.coding)
         return Contribution(estimated_sum, loss, coded_round.residual)
 
@@ -194,18 +198,28 @@ class RoundOfCommit(NamedTuple):
     residual: jax.Array
 
 
-def round_of_commit(code: GradientCode, inputs: Inputs, commits: Commits, commit: jax.Array) -> RoundOfCommit:
-    """The round that commit number `commit` decodes; it has one contribution of each row of the code."""
+def units_of_round(protocol: Protocol) -> int:
+    """The units of each worker in a round of the protocol's code; where it does not say more, one for each chunk."""
+    assert protocol.code is not None
+    return max(protocol.round_units, protocol.code.assignment.load)
+
+
+def round_of_commit(
+    code: GradientCode, round_units: int, inputs: Inputs, commits: Commits, commit: jax.Array
+) -> RoundOfCommit:
+    """The round that commit number `commit` decodes; it has one contribution of each row of the code.
+
+    `round_units`: the units of each worker in a round.
+    """
     progress = commits.work[commit].clip(0)  # the chunks that each worker has finished; -1 pads
     coding = code.plan(progress)
     # [W, 1, 1]; decode is [W, M, L], and decodes the sum: with weights of 1/N the mean of the N chunks.
     worker_weights = commits.weight[commit][:, None, None].astype(coding.decode.dtype)
     # All workers read one version, and begin with the same unit.
     first_unit, version = _common_entry(commits.unit[commit]), _common_entry(commits.version[commit])
-    units_per_round = code.assignment.load
     return RoundOfCommit(
         params=inputs.versions.read(version),
-        inputs=RoundInputs(inputs.data, inputs.rng_key, first_unit // units_per_round),
+        inputs=RoundInputs(inputs.data, inputs.rng_key, first_unit // round_units),
         coding=coding._replace(decode=coding.decode * worker_weights),
         # Computed from the coefficients, whatever the code says of itself.
         residual=residual(code.assignment, coding.encode, coding.decode),

@@ -153,7 +153,6 @@ def test_a_failed_worker_stops_the_run_only_where_it_must_be_waited_for():
     assert np.isfinite(protocol(jnp.asarray(durations)).time).sum() == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", [pytest.param(SETTINGS[0], marks=pytest.mark.slow), SETTINGS[4]])
 def test_training_applies_the_full_gradient_of_the_version_read(setting, x64):
     protocol = make(setting)
@@ -175,7 +174,7 @@ def test_training_applies_the_full_gradient_of_the_version_read(setting, x64):
 
     gradient = jax.jit(jax.grad(total))
     for e in range(int(run.info.num_commits)):
-        job = schedule.unit[e, 0] // protocol.code.assignment.load
+        job = schedule.unit[e, 0] // protocol.round_units
         old = params[int(schedule.version[e, 0])]
         params.append(jax.tree.map(lambda p, g: p - 0.1 * g, params[-1], gradient(old, job)))
     for found, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(params[-1]), strict=True):
