@@ -62,6 +62,7 @@ def joint_code(
     sent: Callable[[jax.Array], jax.Array],
     only_whole_loads: bool = False,
     stays_exact: bool,
+    weights_from_messages: Callable[[jax.Array, Coding], jax.Array] | None = None,
 ) -> GradientCode:
     """A code that is made of others, with a completion that follows from theirs.
 
@@ -77,6 +78,7 @@ def joint_code(
       sent: `progress int[W] -> bool[W, M]`.
       only_whole_loads: whether only whole loads count.
       stays_exact: whether all parts stay exact.
+      weights_from_messages: of the joint code, see `GradientCode`.
     """
 
     def completion(finish: jax.Array) -> jax.Array:
@@ -89,7 +91,19 @@ def joint_code(
         time_if_exact = jnp.where(is_exact_enough(assignment, num_blocks, residual), time, jnp.inf)
         return jnp.minimum(time_if_exact, bisection(assignment, num_blocks, plan, finish))
 
-    return GradientCode(assignment, num_blocks, num_messages, plan, completion, sent, only_whole_loads, stays_exact)
+    return GradientCode(
+        assignment, num_blocks, num_messages, plan, completion, sent, only_whole_loads, stays_exact,
+        weights_from_messages=weights_from_messages,
+    )  # fmt: skip
+
+
+def check_decodes_by_plan(code: GradientCode, joint_name: str) -> None:
+    """Raises a `ValueError` if the code finds its weights in the messages: the joint code of this name cannot."""
+    if code.weights_from_messages is not None:
+        raise ValueError(
+            f"{joint_name} needs a code that decodes by its plan; got one that looks at the messages, as majority and "
+            "error_correcting do. Use it by itself, in clustered or in side_by_side."
+        )
 
 
 def progress_at(assignment: Assignment, finish: jax.Array, time: jax.Array) -> jax.Array:

@@ -135,6 +135,16 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         """float[]: when the last cluster is first exact, from `finish float[W, K]`."""
         return jax.vmap(code.completion)(by_cluster(finish)).max()
 
+    find_weights = code.weights_from_messages
+
+    def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
+        """float[W, M, L]: the weights that the code finds in the messages of each cluster."""
+        assert find_weights is not None
+        coding_of_clusters = Coding(
+            by_cluster(coding.encode), by_cluster(coding.decode), jnp.broadcast_to(coding.residual, num_clusters)
+        )
+        return by_worker(jax.vmap(find_weights)(by_cluster(messages), coding_of_clusters))
+
     return joint_code(
         assignment,
         code.num_blocks,
@@ -144,4 +154,5 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         sent=lambda progress: by_worker(jax.vmap(code.sent)(by_cluster(check_progress(assignment, progress)))),
         only_whole_loads=code.only_whole_loads,
         stays_exact=code.stays_exact,
+        weights_from_messages=None if find_weights is None else weights_from_messages,
     )

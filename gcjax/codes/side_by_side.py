@@ -54,10 +54,25 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
         codes_with_progress = _codes_with_rows(codes, check_progress(assignment, progress))
         return _all_rows([code.sent(code_progress) for code, code_progress in codes_with_progress], num_messages)
 
+    def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
+        """float[W, M, L]: the weights that each code finds in its own messages, or those of its plan."""
+        rows_of_codes = zip(
+            *(_codes_with_rows(codes, values) for values in (messages, coding.encode, coding.decode)), strict=True
+        )
+        weights = []
+        for (code, own_messages), (_, encode), (_, decode) in rows_of_codes:
+            m, load = code.num_messages, code.assignment.load  # what it lacks of M and K was padded
+            own_coding = Coding(encode[:, :m, :load], decode[:, :m], coding.residual)
+            find_weights = code.weights_from_messages
+            weights.append(own_coding.decode if find_weights is None else find_weights(own_messages[:, :m], own_coding))
+        return _all_rows(weights, num_messages, num_blocks)
+
+    is_by_messages = any(code.weights_from_messages is not None for code in codes)
     return joint_code(
         assignment, num_blocks, num_messages, plan, last_part_completion=last_part_completion, sent=sent,
         only_whole_loads=all(code.only_whole_loads for code in codes),
         stays_exact=all(code.stays_exact for code in codes),
+        weights_from_messages=weights_from_messages if is_by_messages else None,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
-from gcjax.codes.completion import joint_code
+from gcjax.codes.completion import check_decodes_by_plan, joint_code
 from gcjax.equality import comparable
 
 
@@ -22,7 +22,11 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
       code: of the coded part, for example `gcjax.codes.cyclic_repetition`.
       num_uncoded: the uncoded chunks of each worker. Chunk u of worker w is number `w * num_uncoded + u`; those of the
         code come after them all.
+
+    Raises:
+      ValueError: if a number is out of its range, or the code looks at what was sent to decode it.
     """
+    check_decodes_by_plan(code, "two_part")
     _validate.integer("num_uncoded", num_uncoded, minimum=1)
     coded_assignment, num_blocks = code.assignment, code.num_blocks
     num_uncoded_chunks = num_uncoded * coded_assignment.num_workers  # they come first in the numbering of chunks, too

@@ -143,3 +143,44 @@ def test_with_fewer_than_needed_nothing_is_decoded():
 def test_bad_input(arguments, match):
     with pytest.raises(ValueError, match=match):
         codes.error_correcting(5, **arguments)
+
+
+SMALL, LARGER = (
+    codes.error_correcting(3, num_wrong=1, num_stragglers=0),
+    codes.error_correcting(5, num_wrong=2, num_stragglers=0),
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [(codes.clustered(SMALL, num_clusters=2), (1, 5)), (codes.side_by_side(SMALL, LARGER), (0, 4, 6))],
+    ids=["clustered", "side by side"],
+)
+def test_codes_that_are_made_of_such_codes_find_wrong_messages_too(code, wrong, x64):
+    rng, chunks = np.random.default_rng(5), np.asarray(code.assignment.chunks)
+    coding = code.plan(jnp.asarray(code.assignment.loads))
+    gradients = rng.normal(size=(code.assignment.num_chunks, 2, WIDTH))
+    sent = np.einsum("wmkl,wkld->wmd", np.asarray(coding.encode), gradients[chunks])  # encode is 0 where chunks are -1
+    sent[list(wrong)] = 1e3
+    decode = np.asarray(jax.jit(code.weights_from_messages)(jnp.asarray(sent), coding))
+    assert not decode[list(wrong)].any()
+    np.testing.assert_allclose(decoded(decode, sent), gradients.sum(axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_parts_that_look_at_no_messages_keep_their_plan(x64):
+    plain = codes.partial(codes.assignments.cyclic(3, load=2), num_blocks=2, rng_key=jax.random.key(0))
+    code = codes.side_by_side(plain, SMALL)
+    coding = code.plan(jnp.asarray(code.assignment.loads))
+    decode = code.weights_from_messages(jnp.zeros((6, code.num_messages, WIDTH)), coding)
+    np.testing.assert_array_equal(decode[:3], coding.decode[:3])
+    assert codes.side_by_side(plain, plain).weights_from_messages is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda code: codes.two_part(code, num_uncoded=1), lambda code: codes.tree_code(code, num_layers=2)],
+    ids=["two_part", "tree_code"],
+)
+def test_codes_that_would_forget_to_look_at_messages_are_refused(make):
+    with pytest.raises(ValueError, match="decodes by its plan; got one that looks at the messages"):
+        make(codes.majority(3, num_wrong=1, num_stragglers=0))
