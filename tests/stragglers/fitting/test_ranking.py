@@ -135,7 +135,10 @@ def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
         assert (name in fitted) != (name in persistent.not_fitted), name
     failing = np.where(np.arange(500)[:, None] % 50 == 0, np.inf, markov(0.3))
     fits = stragglers.fit(failing, num_simulated_models=0)
-    assert set(fits.not_fitted) == {"replay"} and len(fits.duration_fits) == len(persistent.duration_fits) + 1
+    assert (
+        set(fits.not_fitted) == {"replay", "failed_workers"}
+        and len(fits.duration_fits) == len(persistent.duration_fits) + 1
+    )
     names = " ".join(fit.name for fit in fits.duration_fits)
     assert all(name in names for name in ("failed_count", "failed_probability"))
 

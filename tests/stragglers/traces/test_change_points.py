@@ -116,6 +116,13 @@ def test_it_is_where_it_is_without_noise():
     assert change_points(values) == [[], [20], []]
 
 
+@pytest.mark.parametrize("num_steps_after", [4, 6, 9, 10])
+def test_a_change_is_told_only_if_ten_steps_after_it_are_measured(num_steps_after):
+    values = np.zeros((60, 2))
+    values[60 - num_steps_after :, 1] = 0.5
+    assert change_points(values) == [[], [50] if num_steps_after == 10 else []]
+
+
 def test_what_was_not_measured_has_no_part():
     rng = np.random.default_rng(2)
     values = 0.03 * rng.normal(size=(200, 3))

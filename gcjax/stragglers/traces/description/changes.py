@@ -76,11 +76,12 @@ def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
     """The changes of a series float64[n] of logarithms without gaps: the index of the first value of each new level.
 
     The more series are tested, `num_series` with this one, the higher is the threshold, as each may be a false alarm.
-    Changes that come too soon after the one before, or are small, are dropped.
+    Changes that come too soon after the one before or too near to the end, or are small, are dropped.
     """
     divisions = _divisions(values, _difference_threshold(len(values), num_series))
     changes = _refined_changes(values, _without_small_changes(values, divisions))
-    changes_apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
+    last_index = len(values) - MIN_STEPS
+    changes_apart = [c for before, c in pairwise([0, *changes]) if c - before >= MIN_STEPS and c <= last_index]
     return _without_small_changes(values, changes_apart)
 
 

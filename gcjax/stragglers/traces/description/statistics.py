@@ -5,6 +5,7 @@ A time is slow if it is over 1.5 times the median of its step.
 Letters: T steps, W workers.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +55,7 @@ def statistics(times: StepTimes) -> Statistics:
     return Statistics(
         median=float(np.median(times.seconds[has_time])),
         worker_median=median_of_rows(times.seconds.T),
-        tail_over_median=(*_quantiles(ratios, (0.95, 0.99)), float(ratios.max(initial=1.0))),
+        tail_over_median=(*_quantiles(ratios, (0.95, 0.99)), float(ratios.max()) if ratios.size else math.nan),
         slowest_over_median=_quantiles(_over_median(times.step_longest[:, None], times), (0.5, 0.95)),
         slow_probability=slow_probability,
         slow_again_probability=slow_again_probability,

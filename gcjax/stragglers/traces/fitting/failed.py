@@ -126,16 +126,21 @@ def _failed_counts_of_rounds(seconds: np.ndarray) -> Iterator[FailureModel]:
     yield FailureModel("failed_count", arguments, num_parameters=2, log_likelihood=log_likelihood)
 
 
+def anybody_comes_back(seconds: np.ndarray) -> bool:
+    """Whether a worker has a time after it had failed, in `seconds float64[T, W]`."""
+    failure_indicators, has_failed_before = _indicators_and_failed_before(seconds)
+    return bool(((has_failed_before == 1) & (failure_indicators == 0)).any())
+
+
 def _permanent_failures(seconds: np.ndarray) -> Iterator[FailureModel]:
     """The two models of failures that last, fitted to `seconds float64[T, W]`; none if a worker came back.
 
     In the one any worker can fail in any step, in the other only those that did, from the first failure to the last.
     """
+    if anybody_comes_back(seconds):
+        return
     # float64[T, W] both: 1 failed, 0 not, NaN not measured; 1 if the worker had failed in an earlier step, else 0.
     failure_indicators, has_failed_before = _indicators_and_failed_before(seconds)
-    comes_back = (has_failed_before == 1) & (failure_indicators == 0)
-    if comes_back.any():
-        return
     is_first_failed_unit = (failure_indicators == 1) & (has_failed_before == 0)
     yield _permanent_random_failures(
         is_first_failed_unit, is_at_risk=(has_failed_before == 0) & ~np.isnan(failure_indicators)

@@ -246,8 +246,14 @@ def _reasons_not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
     reasons = {"replay": "it is the trace itself"}
     if not np.isinf(fitted_seconds).any():
         reasons |= dict.fromkeys(("failed_count", "failed_probability", "failed_workers"), "nobody failed")
-    elif np.isnan(fitted_seconds).any():
-        reasons["failed_count"] = "not every worker was measured in every step"
+    else:
+        if np.isnan(fitted_seconds).any():
+            reasons["failed_count"] = "not every worker was measured in every step"
+        if failed.anybody_comes_back(fitted_seconds):
+            reasons["failed_workers"] = "a worker that had failed came back"
+    finite_seconds = fitted_seconds[np.isfinite(fitted_seconds)]
+    if finite_seconds.min() == finite_seconds.max():
+        reasons["bursty"] = "all times are equal, so that nobody is slow"
     if fitted_seconds.shape[1] == 1:
         reasons |= dict.fromkeys(("scaled", "delayed", "worker_speeds"), "there is one worker")
     return reasons
