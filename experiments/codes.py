@@ -46,7 +46,7 @@ class Measurement(NamedTuple):
       mean_error: over the sets of stragglers, relative.
       worst_error: the largest of them.
       times: float[models], mean time of exact decoding; NaN if never.
-      time_errors: float[models], standard errors.
+      time_errors: float[models], standard errors; NaN of fewer than two.
       never: float[models], the share of rounds in which the sum is never decoded exactly.
       plan_seconds: of one plan, the median.
       typical_condition: see `gcjax.codes.diagnostics.conditioning`.
@@ -156,7 +156,7 @@ def _measurement(
         worst_error=float(relative_errors.max()),
         times=np.array([times.mean() if times.size else np.nan for times in finite_times_by_model]),
         time_errors=np.array(
-            [times.std() / np.sqrt(times.size) if times.size else np.nan for times in finite_times_by_model]
+            [times.std(ddof=1) / np.sqrt(times.size) if times.size > 1 else np.nan for times in finite_times_by_model]
         ),
         never=1 - is_completed.mean(axis=1),
         plan_seconds=_median_seconds(jax.jit(code.plan), progress_of_masks[0]),

@@ -333,6 +333,8 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
 def start(arguments: list[str], num_processes: int) -> int:
     """Starts `gcjax run` in several processes on this machine, and returns the largest of their statuses.
 
+    That of a process that a signal has ended is 128 more than the signal, as in a shell.
+
     None of them is left behind, whatever happens.
     """
     with socket.socket() as probe:
@@ -345,7 +347,8 @@ def start(arguments: list[str], num_processes: int) -> int:
     launch = partial(subprocess.Popen, env=environment)
     children = [launch([*command, "--process-id", str(i)]) for i in range(num_processes)]
     try:
-        return max(child.wait() for child in children)
+        statuses = [child.wait() for child in children]
+        return max(status if status >= 0 else 128 - status for status in statuses)
     finally:
         for child in children:
             child.kill()

@@ -7,6 +7,7 @@ variants of SSP, of which the trials choose one.
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,13 +221,15 @@ def _reported_rows(
     tables = []
     # (variant, condition) -> rate, of the variant that was chosen for the condition.
     rate_of = {(trial.scheme, name): trial.rate for group, trial in choices.items() for name in group}
-    for name in dict.fromkeys(trial.scheme for trial in choices.values()):
+    chosen_variants = list(dict.fromkeys(trial.scheme for trial in choices.values()))
+    portions = np.linspace(0.7, 1.0, len(chosen_variants) + 1).tolist()  # of the scheme, from one variant to the next
+    for name, portion_bounds in zip(chosen_variants, pairwise(portions), strict=True):
         plan = _plan(setting.study, name, variants[name], setting, inputs)
         runs = np.array([run for run, label in enumerate(plan.labels["condition"]) if (name, label) in rate_of])
         plan = study.select_runs(plan, runs)
         rates = np.array([rate_of[name, label] for label in plan.labels["condition"]])
         plan = plan._replace(labels={**plan.labels, "rate": rates}, rates=rates)
-        part = progress.portion(0.7, 1.0)
+        part = progress.portion(*portion_bounds)
         tables.append(_rows(scheme, plan, out / analysis.CHECKPOINTS / "reported", part))
     return analysis.concatenate_tables(tables)
 

@@ -92,8 +92,8 @@ def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: flo
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
     """The claim that the hybrid's workers wait for no larger share of the time than those of another scheme."""
     waiting, other_waiting = (_final_values(results, scheme, "waiting") for scheme in (hybrid, other))
-    # Rounding can leave less than nothing of the other's.
-    percents = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
+    # Rounding can leave less than nothing.
+    percents = " against ".join(f"{100 * max(0.0, shares.mean()):.0f} %" for shares in (waiting, other_waiting))
     return Claim(
         text=f"No more waiting than {other}",
         ours=percents,

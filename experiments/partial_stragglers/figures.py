@@ -50,7 +50,8 @@ def completion_times(samples: Samples, path: Path) -> None:
         if finite_times.size:
             offset_of_scheme = 0.27 * (SCHEMES.index(scheme) - 1)  # the three bars of an L beside each other
             position = blocks.index(num_blocks) + offset_of_scheme
-            mean, error = finite_times.mean(), finite_times.std() / np.sqrt(finite_times.size)
+            mean = finite_times.mean()
+            error = finite_times.std(ddof=1) / np.sqrt(finite_times.size) if finite_times.size > 1 else np.nan
             label = scheme if num_blocks == blocks[0] else None
             panel = panels[settings.index(setting)]
             panel.bar(position, mean, 0.25, yerr=error, color=_COLOURS[scheme], label=label, capsize=2)

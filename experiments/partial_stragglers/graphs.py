@@ -132,7 +132,8 @@ def orders_page(all_orders: Sequence[Orders]) -> str:
     lines = []
     for orders in all_orders:
         name = name_of_draws.get(orders.draws, f"best of {orders.draws}")
-        statistics = (orders.means.mean(), orders.means.std(ddof=1), orders.means.min(), orders.means.max())
+        spread = orders.means.std(ddof=1) if orders.means.size > 1 else 0.0
+        statistics = (orders.means.mean(), spread, orders.means.min(), orders.means.max())
         lines.append([orders.setting, str(orders.num_blocks), name, *(f"{value:.3f}" for value in statistics)])
     num_orders = all_orders[0].means.size
     title = f"## Completion time over {num_orders} random orders of one assignment, on the same trials"

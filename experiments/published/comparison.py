@@ -129,14 +129,15 @@ def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, comman
 
 
 def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:
-    """A row for each scheme, by `TIME_HEADS`; a rate is at an edge if it is the lowest or the highest tried."""
+    """A row for each scheme, by `TIME_HEADS`; a rate is at an edge if it is the lowest or the highest of several."""
     for scheme in dict.fromkeys(tuned.rows["scheme"].tolist()):
         rows = analysis.select_rows(tuned.rows, tuned.rows["scheme"] == scheme)
         variant, rate = str(rows["variant"][0]), float(rows["rate"][0])
         rates = tuned.trials["rate"][tuned.trials["variant"] == variant]
+        is_at_edge = rates.min() < rates.max() and rate in (rates.min(), rates.max())
         yield (
             scheme, table_cells.time_to_target_cell(rows["reach"], rows["end"], rows["stalled"].tolist()),
             variant.removeprefix(scheme).removeprefix(",").strip() or "-", f"{rate:.2g}",
-            "yes" if rate in (rates.min(), rates.max()) else "no", table_cells.percent_cell(rows["waiting"]),
+            "yes" if is_at_edge else "no", table_cells.percent_cell(rows["waiting"]),
             table_cells.staleness_cell(rows["mean_staleness"], rows["max_staleness"]),
         )  # fmt: skip

@@ -87,8 +87,8 @@ def _differing_lines(text_of_first: str, text_of_rank: str, rank: int, max_lines
     unified_diff = difflib.unified_diff(
         text_of_first.splitlines(), text_of_rank.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
     )
-    first_lines = itertools.islice(unified_diff, max_lines + 1)
-    differing_lines = [line for line in first_lines if not line.startswith("@@")]
+    lines_without_positions = (line for line in unified_diff if not line.startswith("@@"))
+    differing_lines = list(itertools.islice(lines_without_positions, max_lines + 1))
     is_too_long = len(differing_lines) > max_lines
     shown_lines = [*differing_lines[:max_lines], "..."] if is_too_long else differing_lines
     return "\n".join(f"  {line}" for line in shown_lines)

@@ -58,7 +58,8 @@ def _comparison_sentence(
     log_ratios = np.log(slower_times[has_ratio] / faster_times[has_ratio])  # of seeds for which both reached the target
     reached_first = f"{faster} reached {target_text} first, after {faster_seconds} s"
     if log_ratios.size < 2:
-        chance = f"{max(log_ratios.size, 1)} seed does not tell this from chance"
+        has_none_of_several = log_ratios.size == 0 and faster_times.size > 1
+        chance = "both did for no seed" if has_none_of_several else "1 seed does not tell this from chance"
         return f"{reached_first}, before {slower} ({slower_seconds} s); {chance}."
     lowest_ratio, mean_ratio, highest_ratio = np.exp(_confidence_interval(log_ratios))
     interval = f"90 % interval {lowest_ratio:.2f} to {highest_ratio:.2f} over {log_ratios.size} seeds"

@@ -81,7 +81,7 @@ def of_schedule(
     )  # fmt: skip
     is_large = np.isfinite(record.start).sum() > MAX_UNITS
     shown_workers = (
-        _evenly_spaced(num_workers, MAX_WORKERS) if is_large and workers is None else _worker_indices(workers, whole)
+        _evenly_spaced(whole.workers, MAX_WORKERS) if is_large and workers is None else _worker_indices(workers, whole)
     )
     units = _units_of_workers(name, record, unit_durations, shown_workers)
     shown_activity = limited_activity(whole._replace(units=units), window=window, workers=shown_workers.tolist())
@@ -124,7 +124,7 @@ def limited_activity(
     shown_workers = _worker_indices(workers, whole)
     is_large = len(whole.units["unit"]) > max_units
     if is_large and workers is None and len(shown_workers) > MAX_WORKERS:
-        shown_workers = _evenly_spaced(whole.num_workers, MAX_WORKERS)
+        shown_workers = _evenly_spaced(shown_workers, MAX_WORKERS)
     units = select_rows(whole.units, _is_shown(whole.units, shown_workers, begin, end))
     if is_large and window is None and len(units["start"]) > max_units:
         start_of_first_unit_too_many = float(np.sort(units["start"])[max_units])
@@ -204,17 +204,17 @@ def _worker_indices(workers: int | Sequence[int] | None, whole: Activity) -> np.
     if workers is None:
         return whole.workers
     if isinstance(workers, int):
-        return _evenly_spaced(whole.num_workers, _validate.integer("workers", workers, minimum=1))
+        return _evenly_spaced(whole.workers, _validate.integer("workers", workers, minimum=1))
     sorted_workers = np.unique(np.asarray(list(workers), int))
     if not sorted_workers.size or sorted_workers[0] < 0 or sorted_workers[-1] >= whole.num_workers:
         raise ValueError(f"workers must be among 0 to {whole.num_workers - 1}, and one at least; got {list(workers)}.")
     return sorted_workers
 
 
-def _evenly_spaced(num_workers: int, count: int) -> np.ndarray:
-    """int[at most count]: workers, evenly spaced, the first one among them."""
-    num_chosen = min(count, num_workers)
-    return np.unique(np.arange(num_chosen) * num_workers // num_chosen)
+def _evenly_spaced(workers: np.ndarray, count: int) -> np.ndarray:
+    """int[at most count]: of the workers int[shown], sorted, some that are evenly spaced, the first one among them."""
+    num_chosen = min(count, len(workers))
+    return workers[np.unique(np.arange(num_chosen) * len(workers) // num_chosen)]
 
 
 def _is_shown(units: Columns, workers: np.ndarray, begin: float, end: float) -> np.ndarray:

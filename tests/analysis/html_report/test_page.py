@@ -199,6 +199,7 @@ def with_times(times):
         ),
         ({"A": [10, 12, 11], "B": [20, 24, 22]}, "2.00 times as fast as B (90 % interval 2.00 to 2.00 over 3 seeds)"),
         ({"A": [10], "B": [20]}, "first, after 10.0 s, before B (20.0 s); 1 seed does not tell this from chance"),
+        ({"A": [10, np.inf], "B": [np.inf, 20]}, "(20.0 (1 of 2 seeds) s); both did for no seed."),
         (
             {"A": [10, 12], "B": [20, np.inf]},
             "A reached 0.9 accuracy most reliably, after 11.0 ± 1.4 s; B did for 1 of 2",

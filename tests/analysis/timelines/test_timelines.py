@@ -178,6 +178,13 @@ def test_of_many_commits_those_of_the_workers_are_shown(tmp_path, monkeypatch):
     assert "commits" not in analysis.write_timeline(schedule, path)  # all workers: all commits
 
 
+def test_of_some_workers_those_that_are_shown_are_among_them(monkeypatch):
+    some = activity.of_schedule(record("BSP"), workers=[1, 3])
+    monkeypatch.setattr(activity, "MAX_WORKERS", 1)
+    assert activity.limited_activity(some, max_units=1).workers.tolist() == [1]
+    assert activity.limited_activity(some, workers=1).workers.tolist() == [1]
+
+
 def test_workers_that_are_asked_for_are_all_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(activity, "MAX_UNITS", 20)
     monkeypatch.setattr(activity, "MAX_WORKERS", 1)
