@@ -3,14 +3,13 @@
 On a CPU XLA runs each operation of a program, or each few that it has fused, as a kernel of its own, which takes it
 about 40 ns. A loop whose steps are of some fifty operations on a few numbers takes most of its time for that. XLA can
 also compile a loop as one function. With JAX 0.12 it does so by itself; before, only with loops that touch less than a
-kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested; and only in the
-program of a schedule alone. Where a schedule was a part of another program, with a loop besides, XLA ended the process
-(`All or none of the slices`); why was not looked into.
+kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested.
+
+XLA ends the process at a marked call with an argument that none of its operations uses (`All or none of the slices`). So
+each is used, and comes through a barrier: otherwise XLA would put a constant in the place of an argument.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -34,27 +33,10 @@ there are none, and no conditionals.
 """
 
 
-_IS_WHOLE_PROGRAM = ContextVar("is_whole_program", default=False)
-
-
-@contextmanager
-def tracing_whole_program(is_whole_program: bool) -> Iterator[None]:
-    """In this block loops may be marked if what is traced is a program of its own, and not a part of a larger one.
-
-    JAX keeps what it has traced, so whoever traces under `jit` makes `is_whole_program` one of its static arguments.
-    """
-    token = _IS_WHOLE_PROGRAM.set(is_whole_program)
-    try:
-        yield
-    finally:
-        _IS_WHOLE_PROGRAM.reset(token)
-
-
 def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any], Any], state: Any) -> Any:
     """`jax.lax.while_loop(has_turn, step, state)`; on a CPU as one kernel, if the operations allow that.
 
-    Under vmap it is compiled as always, since there are scatters in it then; and outside of `tracing_whole_program`. A
-    call is marked for it with JAX 0.10 only.
+    Under vmap it is compiled as always, since there are scatters in it then. A call is marked for it with JAX 0.10 only.
 
     Args:
       has_turn: `state -> bool[]`, whether there is another turn.
@@ -66,16 +48,22 @@ def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any
         """The state after the last turn."""
         return jax.lax.while_loop(has_turn, step, state)
 
-    if not _NEEDS_MARKS or not _IS_WHOLE_PROGRAM.get() or jax.default_backend() != "cpu":
+    if not _NEEDS_MARKS or jax.default_backend() != "cpu":
         return loop(state)
     program, result_shapes = jax.make_jaxpr(loop, return_shape=True)(state)
-    run: Callable[..., list[jax.Array]] = jax.jit(
-        lambda constants, leaves: jax.core.eval_jaxpr(program.jaxpr, constants, *leaves)
-    )
+
+    @jax.jit
+    def run(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
+        """The leaves after the loop, and then the first entry of each argument: XLA aborts if one is not used."""
+        entries = [x.reshape(-1)[:1] for x in (*constants, *leaves)]
+        return [*jax.core.eval_jaxpr(program.jaxpr, constants, *leaves), *entries]
+
     outer_loop, *others = _operations(program.jaxpr)  # names, also of what is done inside of the loop
     if outer_loop == "while" and _POSSIBLE.issuperset(others):
         run = _marked(run)
-    return jax.tree.unflatten(jax.tree.structure(result_shapes), run(program.consts, jax.tree.leaves(state)))
+    results = run(program.consts, jax.tree.leaves(state))
+    structure = jax.tree.structure(result_shapes)
+    return jax.tree.unflatten(structure, results[: structure.num_leaves])
 
 
 def _marked(run: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
@@ -84,7 +72,7 @@ def _marked(run: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array
     @jax.custom_batching.custom_vmap
     def marked(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
         """The results, the first of which has the mark of the call."""
-        first, *others = run(constants, leaves)
+        first, *others = run(*jax.lax.optimization_barrier((constants, leaves)))
         return [set_xla_metadata(first, **_MARKS), *others]
 
     @marked.def_vmap

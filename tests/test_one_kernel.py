@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gcjax import _one_kernel, engine, protocols, tasks
-from gcjax._one_kernel import loop_in_one_kernel, tracing_whole_program
+from gcjax._one_kernel import loop_in_one_kernel
 from gcjax.protocols.compiled_schedules import _compiled_schedule
 from gcjax.protocols.simulation.one_row_each import with_rows
 from gcjax.stragglers import Network
@@ -45,8 +45,7 @@ def has_turn(carry):
     ("step", "is_possible"), [(add_entry, True), (sort, False), (scatter, False), (loop_again, False)]
 )
 def test_loops_of_simple_steps_are_marked(step, is_possible):
-    with tracing_whole_program(True):
-        lowered = jax.jit(lambda state: loop_in_one_kernel(has_turn, step, state)).lower(STATE)
+    lowered = jax.jit(lambda state: loop_in_one_kernel(has_turn, step, state)).lower(STATE)
     assert (MARK in lowered.as_text()) == is_possible
     expected = jax.jit(lambda state: jax.lax.while_loop(has_turn, step, state))(STATE)
     for ours, theirs in zip(lowered.compile()(STATE), expected, strict=True):
@@ -59,8 +58,7 @@ def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
     def run(factor):
         return loop_in_one_kernel(has_turn, lambda carry: add_entry((carry[0], factor * carry[1])), STATE)[1]
 
-    with tracing_whole_program(True):
-        of_batch = jax.jit(jax.vmap(run)).lower(factors)
+    of_batch = jax.jit(jax.vmap(run)).lower(factors)
     assert MARK not in of_batch.as_text()
     np.testing.assert_array_equal(of_batch.compile()(factors), jnp.stack([jax.jit(run)(factor) for factor in factors]))
 
@@ -78,13 +76,29 @@ def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
 )
 def test_event_queues_of_few_workers_are_one_kernel(protocol):
     few, many = jnp.ones((4, 3)), jnp.ones((4, 129))
-    assert MARK in _compiled_schedule.lower(protocol.schedule, True, few, Network()).as_text()
-    assert MARK not in _compiled_schedule.lower(protocol.schedule, True, many, Network()).as_text()
+    assert MARK in _compiled_schedule.lower(protocol.schedule, few, Network()).as_text()
+    assert MARK not in _compiled_schedule.lower(protocol.schedule, many, Network()).as_text()
 
 
 @has_marks
-def test_a_schedule_that_is_part_of_a_program_is_not_marked():
-    """XLA would end the process: at a marked loop and another one, here that of the run, in one program."""
+def test_arguments_that_are_constants_or_of_which_only_the_shape_is_used_do_not_end_the_process():
+    def program(loop, state, array):
+        """The values after `loop`, a step of which looks at the shape of a part of the array."""
+        return loop(has_turn, lambda carry: add_entry((carry[0], carry[1] + jnp.zeros_like(array[1]))), state)[1]
+
+    def ends(loop):
+        """By the program as it is, and as a part of one with a loop besides, in which the state is a constant."""
+        alone = jax.jit(lambda state, array: program(loop, state, array))(STATE, jnp.ones((2, 1000)))
+        beside = jax.jit(lambda array: jax.lax.fori_loop(0, 3, lambda i, x: x + array[0], program(loop, STATE, array)))
+        return alone, beside(jnp.ones((2, 1000)))
+
+    for ours, theirs in zip(ends(loop_in_one_kernel), ends(jax.lax.while_loop), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@has_marks
+def test_a_schedule_that_is_part_of_a_program_is_marked_too():
+    """With the loop of the run in the same program."""
     protocol, durations = protocols.k_sync(num_contributions=2), jnp.ones((6, 3)).at[:, 1].set(2.5)
     task = tasks.linear_regression(num_chunks=3)
 
@@ -92,6 +106,7 @@ def test_a_schedule_that_is_part_of_a_program_is_not_marked():
         return engine.run(task, protocol, optax.sgd(rate), durations, rng_key=jax.random.key(0)).info.loss
 
     expected = loss(0.1, durations)
+    assert MARK in jax.jit(loss).lower(0.1, durations).as_text()
     np.testing.assert_allclose(jax.jit(loss)(0.1, durations), expected, rtol=1e-6)
     np.testing.assert_allclose(jax.jit(lambda rate: loss(rate, durations))(0.1), expected, rtol=1e-6)
     of_rates = jax.jit(jax.vmap(lambda rate: loss(rate, durations)))(jnp.array([0.1, 0.2]))
