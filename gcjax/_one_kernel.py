@@ -5,8 +5,8 @@ about 40 ns. A loop whose steps are of some fifty operations on a few numbers ta
 also compile a loop as one function. With JAX 0.12 it does so by itself; before, only with loops that touch less than a
 kilobyte, or with calls that bear a mark. Calls are marked with JAX 0.10, with which this is tested.
 
-XLA ends the process at a marked call with an argument that none of its operations uses (`All or none of the slices`). So
-each is used, and comes through a barrier: otherwise XLA would put a constant in the place of an argument.
+XLA ends the process at a marked call with an argument that none of its operations uses (`All or none of the slices`).
+So each is used, and comes through a barrier: otherwise XLA would put a constant in the place of an argument.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ there are none, and no conditionals.
 def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any], Any], state: Any) -> Any:
     """`jax.lax.while_loop(has_turn, step, state)`; on a CPU as one kernel, if the operations allow that.
 
-    Under vmap it is compiled as always, since there are scatters in it then. A call is marked for it with JAX 0.10 only.
+    Under vmap it is compiled as always, since there are scatters in it then. A call is marked with JAX 0.10 only.
 
     Args:
       has_turn: `state -> bool[]`, whether there is another turn.
