@@ -52,18 +52,17 @@ def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any
         return loop(state)
     program, result_shapes = jax.make_jaxpr(loop, return_shape=True)(state)
 
-    @jax.jit
-    def run(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
+    def leaves_and_entries(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
         """The leaves after the loop, and then the first entry of each argument: XLA aborts if one is not used."""
         entries = [x.reshape(-1)[:1] for x in (*constants, *leaves)]
         return [*jax.core.eval_jaxpr(program.jaxpr, constants, *leaves), *entries]
 
+    run: Callable[..., list[jax.Array]] = jax.jit(leaves_and_entries)
     outer_loop, *others = _operations(program.jaxpr)  # names, also of what is done inside of the loop
     if outer_loop == "while" and _POSSIBLE.issuperset(others):
         run = _marked(run)
-    results = run(program.consts, jax.tree.leaves(state))
-    structure = jax.tree.structure(result_shapes)
-    return jax.tree.unflatten(structure, results[: structure.num_leaves])
+    leaves = jax.tree.leaves(state)
+    return jax.tree.unflatten(jax.tree.structure(result_shapes), run(program.consts, leaves)[: len(leaves)])
 
 
 def _marked(run: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
