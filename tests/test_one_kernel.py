@@ -71,6 +71,8 @@ def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
         protocols.k_sync(num_contributions=2),
         pytest.param(protocols.ringleader(), marks=pytest.mark.slow),
         pytest.param(protocols.dssp(), marks=pytest.mark.slow),
+        pytest.param(protocols.progressive_groups(), marks=pytest.mark.slow),
+        pytest.param(protocols.psp(num_sampled=2, rng_key=jax.random.key(0)), marks=pytest.mark.slow),
         pytest.param(protocols.async_local_sgd(num_local_steps=2, dynamic=True), marks=pytest.mark.slow),
     ],
 )

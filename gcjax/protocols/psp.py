@@ -1,6 +1,7 @@
 """Probabilistic synchronous parallel (Wang, Catterall, Mortier, 2017, arXiv 1709.07772)."""
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.max_plus import check_staleness
 from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.worker_selection import with_entry
 from gcjax.stragglers.network import Network
 
 
@@ -38,16 +40,25 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     if weight is not None:
         _validate.single_number("weight", weight, finite=True)
 
-    def rule(num_workers: int) -> Rule:
+    def rule_of_samples(num_workers: int, draw: Draw) -> Rule:
         """The waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
         hint = "A worker looks at others."
         _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
         factor = 1.0 / num_workers if weight is None else weight
-        return _sampling_rule(num_sampled, staleness, rng_key)._replace(weight=factor)
+        return _sampling_rule(num_sampled, staleness, draw)._replace(weight=factor)
+
+    def rule(num_workers: int) -> Rule:
+        """The waiting rule, whose samples are drawn when they are asked for."""
+        return rule_of_samples(num_workers, _drawing(rng_key, num_workers, num_sampled))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of the waiting rule."""
-        return event_schedule(rule(durations.shape[1]), durations, network)
+        """The schedule of the waiting rule, with samples that are drawn before, if they are not too many."""
+        num_units, num_workers = durations.shape
+        waiting_rule = rule(num_workers)
+        if num_sampled <= _MAX_WITHOUT_SORT and num_units * num_workers * num_sampled <= _MAX_DRAWN_BEFORE:
+            samples = _drawn_before(_drawing(rng_key, num_workers, num_sampled), num_units, num_workers)
+            waiting_rule = rule_of_samples(num_workers, samples)
+        return event_schedule(waiting_rule, durations, network)
 
     return Protocol(
         schedule,
@@ -61,7 +72,34 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     )
 
 
-def _sampling_rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
+Draw = Callable[[jax.Array, jax.Array], jax.Array]
+"""`(worker int32[], number of its messages int32[]) -> int32[β]`, the others that it looks at then."""
+
+_MAX_DRAWN_BEFORE = 2**24
+"""So many numbers of all samples are drawn before a simulation at most; more are drawn one sample after the other."""
+
+
+def _drawing(rng_key: jax.Array, num_workers: int, num_sampled: int) -> Draw:
+    """Draws β others by the number of the worker and its messages so far."""
+
+    def draw(worker: jax.Array, num_messages: jax.Array) -> jax.Array:
+        """int32[β]: different workers, none of them `worker`."""
+        key_of_turn = jax.random.fold_in(jax.random.fold_in(rng_key, worker), num_messages)
+        drawn = _sample(key_of_turn, num_workers - 1, num_sampled)
+        skips_worker_itself = (drawn >= worker).astype(jnp.int32)
+        return drawn + skips_worker_itself
+
+    return draw
+
+
+def _drawn_before(draw: Draw, num_units: int, num_workers: int) -> Draw:
+    """The same samples out of a table for up to T messages: looking them up can be a part of one kernel."""
+    workers, counts = jnp.arange(num_workers, dtype=jnp.int32), jnp.arange(num_units + 1, dtype=jnp.int32)
+    samples = jax.vmap(jax.vmap(draw, in_axes=(0, None)), in_axes=(None, 0))(workers, counts)  # int32[T + 1, W, β]
+    return lambda worker, num_messages: samples[num_messages, worker]
+
+
+def _sampling_rule(num_sampled: int, staleness: float, draw: Draw) -> Rule:
     """The waiting rule of `psp`; its memory, int32[W, β], are the workers that each one looks at."""
 
     def memory(num_workers: int, dtype: jnp.dtype) -> jax.Array:
@@ -71,11 +109,7 @@ def _sampling_rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Ru
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         """The memory after a message of `worker`: it looks at β others, drawn by its number and its messages so far."""
-        key_of_turn = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
-        drawn = _sample(key_of_turn, view.clock.size - 1, num_sampled)
-        skips_worker_itself = (drawn >= worker).astype(jnp.int32)
-        others = drawn + skips_worker_itself
-        return view.memory.at[worker].set(others)
+        return with_entry(view.memory, worker, draw(worker, view.clock[worker]))
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who is at most `staleness` units ahead of all that it looks at, `view.memory int32[W, β]`."""

@@ -7,7 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from gcjax import protocols
 from gcjax.protocols.psp import _sample
+from gcjax.stragglers import Network
 
 
 def samples(num_draws, num_others, num_sampled):
@@ -34,3 +36,12 @@ def test_large_samples_and_none(num_others, num_sampled):
     drawn = samples(20, num_others, num_sampled)
     assert drawn.shape == (20, num_sampled)
     assert all(len(set(row)) == num_sampled and set(row) <= set(range(num_others)) for row in drawn.tolist())
+
+
+def test_samples_that_are_drawn_before_are_those_drawn_one_by_one(monkeypatch):
+    durations = jax.random.exponential(jax.random.key(1), (6, 5))
+    drawn_before = protocols.psp(num_sampled=2, rng_key=jax.random.key(0))(durations)
+    monkeypatch.setitem(_sample.__globals__, "_MAX_DRAWN_BEFORE", 0)
+    one_by_one = jax.jit(protocols.psp(num_sampled=2, rng_key=jax.random.key(0)).schedule)(durations, Network())
+    for ours, theirs in zip(drawn_before, one_by_one, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -23,6 +23,7 @@ from gcjax.protocols.simulation.event_state import (
     with_ended_turn,
     with_ended_turns,
 )
+from gcjax.protocols.simulation.one_row_each import MAX_ONE_BY_ONE, with_rows
 from gcjax.protocols.simulation.presence import nobody_has_changed, will_change, with_last_version
 from gcjax.protocols.simulation.rules import Counts, View, num_messages
 from gcjax.protocols.simulation.turn_queue import TurnQueue
@@ -307,13 +308,14 @@ class Queue(TurnQueue):
         `commit_number int32[]` and the place in it are written to the turns that sent them, which have ended.
         """
         worker = jnp.arange(is_committed.size)
-        position_in_commit = jnp.cumsum(is_committed, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
-        last_turn = state.num_turns - 1  # int32[W]
+        position_in_commit = _num_before(is_committed)  # 0, 1, ... among those that are taken
         integers = state.ended_turns.integers  # [J + 1, W, fields]
-        out_of_bounds = integers.shape[0]
-        entry = jnp.where(is_committed, last_turn, out_of_bounds), worker  # out of bounds: dropped
-        integers = integers.at[(*entry, INTEGERS.index("commit"))].set(commit_number, mode="drop")
-        integers = integers.at[(*entry, INTEGERS.index("position"))].set(position_in_commit, mode="drop")
+        unused_row = integers.shape[0] - 1
+        row = jnp.where(is_committed, state.num_turns - 1, unused_row)  # int32[W], of the last turn
+        is_field = {name: jnp.arange(len(INTEGERS)) == INTEGERS.index(name) for name in ("commit", "position")}
+        last_turns = jnp.where(is_field["commit"], commit_number, integers[row, worker])  # [W, fields]
+        last_turns = jnp.where(is_field["position"], position_in_commit[:, None], last_turns)
+        (integers,) = with_rows((integers,), row, (last_turns,))
         return state._replace(ended_turns=state.ended_turns._replace(integers=integers))
 
     def _with_cut_off_turns(self, state: State, may_cut_off: jax.Array) -> State:
@@ -331,3 +333,14 @@ class Queue(TurnQueue):
         own_states = replace_where(own_states, is_cut_off, phase=IDLE, phase_end=jnp.inf)
         state = with_ended_turns(state.with_worker_states(EVERYBODY, own_states), is_cut_off)
         return self.with_earliest_phase_ends(state, EVERYBODY)
+
+
+def _num_before(mask: jax.Array) -> jax.Array:
+    """int32[W]: how many are true before each entry of `mask bool[W]`.
+
+    Of a few all pairs are looked at, since a cumulative sum cannot be a part of one kernel.
+    """
+    if mask.size > MAX_ONE_BY_ONE:
+        return jnp.cumsum(mask, dtype=jnp.int32) - mask.astype(jnp.int32)
+    index = jnp.arange(mask.size)
+    return (mask[None] & (index[None] < index[:, None])).sum(axis=1, dtype=jnp.int32)
