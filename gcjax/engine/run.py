@@ -169,7 +169,7 @@ def run(
     )  # fmt: skip
     if resume.run is not None:
         max_commits = num_commits or schedule.time.shape[0]
-        check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
+        check_same_run(resume.run, max_commits, options.eval_every, device_layout.mesh)
         check_same_states(resume.run.state, compression, protocol.code)
     program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong_senders)
     arrays = Arrays(
