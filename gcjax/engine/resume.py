@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from gcjax import _validate
@@ -47,36 +48,59 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
             f"resume must be a Run, Checkpoints, or gcjax.engine.Resume(run=..., num_evals=..., checkpoints=...); got "
             f"{resume!r}."
         )
-    if isinstance(resume.num_evals, int):
+    if not isinstance(resume.num_evals, jax.Array | None):
         _validate.integer("num_evals", resume.num_evals)
     return resume
 
 
-def check_same_run(run: Run, num_evals_with_initial: int, mesh: Mesh | None) -> None:
+def check_same_run(run: Run, max_commits: int, eval_every: int, mesh: Mesh | None) -> None:
     """Checks that a run can go on: its arrays must suit the arguments of the call that goes on with it.
 
     Args:
       run: to go on with.
-      num_evals_with_initial: the evaluations of the whole run under these arguments, the first one counted.
+      max_commits: the most commits under these arguments.
+      eval_every: likewise, the commits between two evaluations.
       mesh: the devices of the call; None for one device.
 
     Raises:
-      ValueError: if it has room for another number, or lies on other devices.
+      ValueError: if it has room for another number of evaluations, or other commits, or lies on other devices.
     """
-    evals_in_run = run.trajectory.time.shape[-1]
+    evals_in_run, num_evals_with_initial = run.trajectory.time.shape[-1], 1 + -(-max_commits // eval_every)
     if evals_in_run != num_evals_with_initial:
         raise ValueError(
             f"resume must be a run with the same num_commits and eval_every; it has room for {evals_in_run} "
             f"evaluations, this one for {num_evals_with_initial}."
         )
-    some_array = run.state.commit
-    if mesh is None or _validate.is_traced(some_array):
+    if _validate.is_traced(run.state.commit):
         return
-    devices_of_run = some_array.sharding.device_set
+    _check_same_commits(run, max_commits, eval_every)
+    if mesh is None:
+        return
+    devices_of_run = run.state.commit.sharding.device_set
     if devices_of_run != set(mesh.devices.flat):
         raise ValueError(
             f"resume must be a run on the same devices; it lies on {len(devices_of_run)} others, the mesh "
             f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
+        )
+
+
+def _check_same_commits(run: Run, max_commits: int, eval_every: int) -> None:
+    """Raises a `ValueError` unless a run that is not traced is of these commits, and evaluated after so many."""
+    num_commits = int(run.info.num_commits)
+    if run.state.window is None:  # what a protocol that looks at the loss will do is not known
+        num_expected = min(int(np.isfinite(np.asarray(run.schedule.time)).sum()), max_commits)
+        if num_commits != num_expected:
+            raise ValueError(
+                f"resume must be a run with the same num_commits; it is one of {num_commits} commits, this one of "
+                f"{num_expected}."
+            )
+    commits_at_evals = np.asarray(run.trajectory.commit)  # int32[V], -1 for those to come
+    commits_at_evals = commits_at_evals[commits_at_evals >= 0]
+    expected_commits = np.minimum(eval_every * np.arange(commits_at_evals.size), num_commits)
+    if (commits_at_evals != expected_commits).any():
+        raise ValueError(
+            f"resume must be a run with the same eval_every; its evaluations came after {commits_at_evals.tolist()} "
+            f"commits, those of this one would have come after {expected_commits.tolist()}."
         )
 
 

@@ -169,7 +169,7 @@ def run(
     )  # fmt: skip
     if resume.run is not None:
         max_commits = num_commits or schedule.time.shape[0]
-        check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
+        check_same_run(resume.run, max_commits, options.eval_every, device_layout.mesh)
         check_same_states(resume.run.state, compression, protocol.code)
     program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong_senders)
     arrays = Arrays(
@@ -236,8 +236,9 @@ def replay(
       True
     """
     device_layout, protocol = layout(mesh), protocol._replace(loss_feedback=None)
-    eval_every = eval_every if start is None else start.commit
-    _check_arguments(task, protocol, optimizer, num_commits=num_commits, eval_every=eval_every)
+    counts = {"num_commits": num_commits, "eval_every": eval_every, "wavefront_width": wavefront_width}
+    _check_arguments(task, protocol, optimizer, **counts)
+    eval_every = eval_every if start is None else _validate.integer("start.commit", start.commit, minimum=1)
     if not isinstance(schedule, Schedule):
         raise ValueError(
             f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
@@ -262,7 +263,7 @@ def replay(
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, durations_and_network=None)
     if start is not None:
         initial_run = _begin(program, arrays.schedule, arrays.data, arrays.rng_key, arrays.params)
-        run = run_at_start(program, schedule, initial_run, start)
+        run = run_at_start(program, schedule, task.data, initial_run, start)
         return _concrete_run(program, arrays, Resume(run=run), progress)
     if protocol.local is None or not any(membership.anew for membership in memberships):
         return _concrete_run(program, arrays, Resume(), progress)

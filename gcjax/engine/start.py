@@ -14,6 +14,7 @@ from gcjax.engine import version_ring as rings
 from gcjax.engine.base import Run
 from gcjax.engine.local_state import keeps_nothing_on_reading
 from gcjax.engine.program import Program, ring_slots_of
+from gcjax.engine.training_loop import evaluate
 from gcjax.protocols.schedule import Schedule
 
 
@@ -40,8 +41,8 @@ def past_versions_read(schedule: Schedule, commit: int) -> list[int]:
     return versions[versions < commit].tolist()
 
 
-def run_at_start(program: Program, schedule: Schedule, run: Run, start: Start) -> Run:
-    """The run at a start, from the one before its first commit.
+def run_at_start(program: Program, schedule: Schedule, data: Any, run: Run, start: Start) -> Run:
+    """The run at a start, evaluated, from the one before its first commit; `data` are those of the task.
 
     Workers with parameters of their own begin with those that they read, so they must take them over as they are, keep
     no state of an optimizer, and read no version from before the start.
@@ -50,9 +51,9 @@ def run_at_start(program: Program, schedule: Schedule, run: Run, start: Start) -
       ValueError: if the start is none of this record, or is not enough.
     """
     needed_versions, local = past_versions_read(schedule, start.commit), program.protocol.local
-    num_commits = int(np.isfinite(np.asarray(schedule.time)).sum())
-    if not 1 <= start.commit <= num_commits:
-        raise ValueError(f"a replay must start after one of the commits of the record; got {start.commit}.")
+    num_commits = int(run.info.num_commits)
+    if start.commit > num_commits:
+        raise ValueError(f"a replay must start after one of the {num_commits} commits; got {start.commit}.")
     if missing_versions := sorted(set(needed_versions) - set(start.versions)):
         raise ValueError(
             f"a replay that starts after commit {start.commit} needs the versions that later commits read; "
@@ -63,7 +64,7 @@ def run_at_start(program: Program, schedule: Schedule, run: Run, start: Start) -
             "a replay can start in the midst of a run only where workers keep nothing from before; the workers of this "
             "protocol have parameters, or optimizer states, of their own. Start at the beginning with start=None."
         )
-    params = jax.tree.map(jnp.asarray, start.params)
+    params, opt_state = jax.tree.map(jnp.array, (start.params, start.opt_state))  # copies, since the state is donated
     ring, slot_of_version = run.state.ring, ring_slots_of(program, schedule)
     if slot_of_version is not None:
         params_of_version = {version: start.versions[version] for version in needed_versions} | {start.commit: params}
@@ -73,6 +74,10 @@ def run_at_start(program: Program, schedule: Schedule, run: Run, start: Start) -
         commit=jnp.asarray(start.commit, jnp.int32),
         params=params,
         ring=ring,
-        opt_state=jax.tree.map(jnp.asarray, start.opt_state),
+        opt_state=opt_state,
     )
-    return run._replace(state=state)
+    evaluation = jnp.ones((), jnp.int32)  # the one after the initial one: there is one every `start.commit` commits
+    return _evaluate(program, data, schedule, evaluation, run._replace(state=state))
+
+
+_evaluate = jax.jit(evaluate, static_argnums=0)

@@ -6,7 +6,7 @@ from typing import Any
 
 _BITS = {"pred": 8, "bf16": 16}  # others end in their number of bits: f32, s8, u64, ...
 _COLLECTIVE_NAMES = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
-_COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_COLLECTIVE_NAMES})(?:-start)?\(")
+_COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_COLLECTIVE_NAMES})(?P<start>-start)?\(")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
 _NUM_DEVICES = re.compile(r"\b(?:replica_count|num_partitions)=([0-9]+)")
 _ALL_DEVICES = "replica_groups={}"
@@ -35,7 +35,7 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
         line_without_comments = re.sub(r"/\*.*?\*/", "", line)
         match = _COLLECTIVE.search(line_without_comments)
         if match:
-            collective, result_bytes = match["name"], _bytes_of_type(match["type"])
+            collective, result_bytes = match["name"], _bytes_of_type(_type_of_result(match))
             if collective == "collective-permute":
                 num_bytes = result_bytes
             else:
@@ -54,6 +54,23 @@ def _bytes_of_collective(collective: str, result_bytes: float, group_size: int) 
     # An all-reduce sends twice, to sum and to gather; the input of a reduce-scatter is larger than its result.
     results_sent = {"all-reduce": 2, "reduce-scatter": group_size}.get(collective, 1)
     return result_bytes * share_of_others * results_sent
+
+
+def _type_of_result(match: re.Match[str]) -> str:
+    """The type of what a collective gives, as HLO writes it; of one that starts the second of (operand, result, ...).
+
+    An all-reduce that starts has the type of its result alone.
+    """
+    if not match["start"] or match["name"] == "all-reduce" or not match["type"].startswith("("):
+        return match["type"]
+    depth, parts = 0, [""]
+    for character in match["type"][1:-1]:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts[1]
 
 
 def _bytes_of_type(hlo_type: str) -> float:

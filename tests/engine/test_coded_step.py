@@ -312,6 +312,14 @@ def test_traffic_reads_every_way_of_writing_groups():
     gather = "%y = u16[64]{0} all-gather-start(%a), replica_groups={{0,1,2,3}}"
     scatter = "%z = f32[4]{0} reduce-scatter(%a), replica_groups={{0,1,2,3}}"
     assert engine.bytes_sent(Program(gather + "\n" + scatter)) == {"all-gather": 96.0, "reduce-scatter": 48.0}
+    for start, sent in (
+        ("(u16[16]{0}, u16[64]{0}) all-gather-start", {"all-gather": 96.0}),
+        ("((f32[2,2]{1,0}, s8[4]{0}), (f32[8,2]{1,0}, s8[16]{0})) all-gather-start", {"all-gather": 60.0}),
+        ("((f32[16]{0}), f32[4]{0}, u32[]) reduce-scatter-start", {"reduce-scatter": 48.0}),
+        ("(f32[3]{0}, s8[4]{0}) all-reduce-start", {"all-reduce": 24.0}),
+        ("(f32[6]{0}, f32[6]{0}, u32[], u32[]) collective-permute-start", {"collective-permute": 24.0}),
+    ):
+        assert engine.bytes_sent(Program(f"%y = {start}(%a), replica_groups={{{{0,1,2,3}}}}")) == sent
     header = "HloModule jit_f, replica_count=1, num_partitions=8\n"
     permutation = "%p = f32[6]{0} collective-permute(%a), source_target_pairs={{0,1},{1,0}}"
     everybody = header + line + "{}\n" + permutation

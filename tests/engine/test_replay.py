@@ -70,6 +70,18 @@ def test_a_replay_goes_on_from_a_start(name):
     )
 
 
+@pytest.mark.promotes  # a mean loss divides by a count
+def test_a_replay_is_evaluated_at_its_start_which_stays_as_it_is():
+    arguments = {"rng_key": KEY, "eval_every": 4}
+    run = engine.run(TASK, protocols.bsp(), OPTIMIZER, DURATIONS, **arguments)
+    part = engine.run(TASK, protocols.bsp(), OPTIMIZER, DURATIONS, num_commits=4, **arguments)
+    start = engine.Start(4, part.params, part.state.opt_state)
+    again = engine.replay(TASK, protocols.bsp(), OPTIMIZER, run.schedule, rng_key=KEY, start=start)
+    chex.assert_trees_all_close(again.trajectory, run.trajectory, rtol=1e-6)
+    assert again.final("train_loss") == again.trajectory.metrics["train_loss"][-1]
+    assert not any(x.is_deleted() for x in jax.tree.leaves((start.params, start.opt_state)))
+
+
 @pytest.mark.slow
 def test_local_steps_go_on_from_a_start_where_workers_keep_nothing():
     protocol, plain = protocols.local_sgd(num_local_steps=2), optax.sgd(0.1)
@@ -86,8 +98,15 @@ def test_a_start_that_lacks_a_version_is_refused():
     start = engine.Start(5, TASK.init(KEY), OPTIMIZER.init(TASK.init(KEY)))
     with pytest.raises(ValueError, match=r"needs the versions that later commits read; \[\d"):
         engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start)
-    with pytest.raises(ValueError, match="after one of the commits of the record; got 10000"):
-        engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start._replace(commit=10000))
+    with pytest.raises(ValueError, match="after one of the 4 commits; got 5"):
+        engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, num_commits=4, start=start)
+    with pytest.raises(ValueError, match=r"start\.commit must be a whole number at least 1; got 0"):
+        engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start._replace(commit=0))
+
+
+def test_a_width_of_no_commits_is_refused():
+    with pytest.raises(ValueError, match="wavefront_width must be a whole number at least 1; got 0"):
+        engine.replay(TASK, protocols.bsp(), OPTIMIZER, None, rng_key=KEY, wavefront_width=0)
 
 
 @pytest.mark.promotes  # a mean loss divides by a count

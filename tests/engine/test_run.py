@@ -454,6 +454,18 @@ def test_a_run_goes_on_with_the_ring_that_it_has():
     jax.tree.map(np.testing.assert_array_equal, rest.params, whole.params)
 
 
+def test_a_run_that_was_evaluated_at_other_commits_does_not_go_on():
+    def run(**more):
+        return engine.run(regression(), protocols.bsp(), SGD, durations(), rng_key=KEY, **more)
+
+    begun = run(eval_every=5, resume=engine.Resume(num_evals=1))
+    with pytest.raises(ValueError, match=r"same eval_every; its evaluations .* \[0, 5\] commits.* after \[0, 7\]"):
+        run(eval_every=7, resume=begun)
+    with pytest.raises(ValueError, match="the same num_commits; it is one of 8 commits, this one of 6"):
+        run(eval_every=5, num_commits=6, resume=begun)
+    run(eval_every=5, resume=begun)
+
+
 def test_ring_that_overflows_is_an_error_and_never_a_result():
     with pytest.raises(ValueError, match=r"keeps 2 past versions .* needs (\d+) at once. Pass ring_size=\1"):
         engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=2)
