@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress
+from gcjax.codes.completion import check_decodes_by_plan
 from gcjax.equality import comparable
 
 
@@ -43,8 +44,11 @@ def alternatives(*codes: GradientCode) -> GradientCode:
       *codes: one or more, of the same chunks.
 
     Raises:
-      ValueError: if there is none, or they cut the data into other numbers of chunks.
+      ValueError: if there is none, they cut the data into other numbers of chunks, or one looks at what was sent to
+        decode it.
     """
+    for code in codes:
+        check_decodes_by_plan(code, "alternatives")
     nums_chunks = {code.assignment.num_chunks for code in codes}
     if len(nums_chunks) != 1:
         raise ValueError(

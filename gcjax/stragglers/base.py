@@ -71,14 +71,15 @@ def check_model(value: Any) -> None:
         raise ValueError(f"model must be a StragglerModel; got {value!r:.200}.{hint}")
 
 
-def per_worker(name: str, value: Any, num_workers: int) -> jax.Array:
-    """Returns a parameter as float[W]; raises `ValueError` if it is neither one number nor one a worker."""
+def per_worker(name: str, value: Any, num_workers: int, dtype: Any = None) -> jax.Array:
+    """Returns a parameter as float[W], or of another type; raises `ValueError` if it is not one number or one a worker.
+    """
     if np.shape(value) not in ((), (num_workers,)):
         raise ValueError(
             f"{name} must be one number or one a worker, so of shape () or ({num_workers},); "
             f"got shape {np.shape(value)}."
         )
-    return jnp.broadcast_to(jnp.asarray(value, jnp.result_type(float)), (num_workers,))
+    return jnp.broadcast_to(jnp.asarray(value, dtype or jnp.result_type(float)), (num_workers,))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

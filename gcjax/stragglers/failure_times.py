@@ -16,6 +16,8 @@ from gcjax.stragglers.base import StragglerModel, check_model, per_worker
 
 Count = int | jax.Array
 
+_LAST_UNIT = 2**31 - 2  # one more is an int32, too
+
 
 class FailureState(NamedTuple):
     """What failures remember.
@@ -104,7 +106,7 @@ def failing(
         """
         model_key, onset_key, rng_key = jax.random.split(rng_key, 3)
         earliest_of_worker, latest_of_worker = (
-            per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest)
+            per_worker("onset", _as_unit(value), num_workers, jnp.int32) for value in (onset, latest)
         )
         return FailureState(
             model_state=model.init(model_key, num_workers),
@@ -118,6 +120,11 @@ def failing(
         )
 
     return StragglerModel(init, _Failing(model.sample, who_fails))
+
+
+def _as_unit(value: Any) -> Any:
+    """The numbers of units, one or an array, as int32 can have them: no run is longer, nor do any fail after that."""
+    return value if _validate.is_traced(value) else np.minimum(value, _LAST_UNIT)
 
 
 def check_range(name: str, low: Any, high_name: str, high: Any) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import codes
+from gcjax import codes, protocols
 
 WIDTH = 7
 
@@ -178,8 +178,13 @@ def test_parts_that_look_at_no_messages_keep_their_plan(x64):
 
 @pytest.mark.parametrize(
     "make",
-    [lambda code: codes.two_part(code, num_uncoded=1), lambda code: codes.tree_code(code, num_layers=2)],
-    ids=["two_part", "tree_code"],
+    [
+        lambda code: codes.two_part(code, num_uncoded=1),
+        lambda code: codes.tree_code(code, num_layers=2),
+        codes.alternatives,
+        lambda code: protocols.adaptive_coded({"majority": code}),
+    ],
+    ids=["two_part", "tree_code", "alternatives", "adaptive_coded"],
 )
 def test_codes_that_would_forget_to_look_at_messages_are_refused(make):
     with pytest.raises(ValueError, match="decodes by its plan; got one that looks at the messages"):

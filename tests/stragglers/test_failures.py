@@ -41,6 +41,15 @@ def test_an_onset_for_each_worker():
     np.testing.assert_array_equal(mask.any(axis=0), [True, True, True, False, False, False])
 
 
+def test_onsets_are_whole_numbers_of_any_size():
+    far = 2**24 + 1  # which float32 has not
+    onsets = stragglers.failed_workers(BASE, workers=(0,), onset=(far, 2**40)).init(jax.random.key(0), 2).onset
+    assert onsets.tolist() == [far, 2**31 - 2]
+    model = stragglers.failed_workers(BASE, workers=(0,), latest_onset=2**31 - 1)  # some unit, or none
+    onsets = np.asarray(model.init(jax.random.key(0), 1000).onset)
+    assert abs(onsets.mean() / 2**30 - 1) < 0.1
+
+
 @given(seed=st.integers(0, 1000), onset=st.integers(0, 5), width=st.integers(0, 6))
 def test_a_random_onset_lies_in_its_range(seed, onset, width):
     workers = tuple(range(6))

@@ -106,6 +106,13 @@ def test_named_columns(read, kind):
     assert read(named(rows), kind, columns=COLUMNS).communication is None
 
 
+def test_an_empty_cell_is_no_worker(read):
+    rows = named([("a", 0, 1.0), ("b", 0, 1.0), ("", 1, 2.0)])
+    for kind in ("csv", "parquet"):
+        with pytest.raises(ValueError, match="must have a worker in each row; .* has none in row 3"):
+            read(rows, kind, columns=COLUMNS)
+
+
 def test_workers_are_in_the_order_of_their_numbers_and_names(read):
     trace = read(named([(10, 0, 1.0), (9, 0, 2.0), (-1, 0, 3.0)]), columns=COLUMNS)
     assert trace.workers == ("-1", "9", "10") and trace.compute.tolist() == [[3.0, 2.0, 1.0]]
@@ -202,7 +209,7 @@ SECONDS = st.one_of(st.floats(0, 1e300), st.sampled_from([NAN, INF, 0.0, 5e-324]
 TABLES = arrays.arrays(np.float64, arrays.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=SECONDS)
 
 
-@given(TABLES, st.booleans(), st.integers(0, 2**40))
+@given(TABLES, st.booleans(), st.integers(-20, 2**40))
 @settings(max_examples=60, deadline=None)
 def test_what_is_written_is_read_to_the_bit(tmp_path_factory, seconds, has_communication, first_step):
     path = tmp_path_factory.mktemp("round") / "trace.csv"

@@ -10,6 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from gcjax import stragglers
+from gcjax.stragglers.traces import base
 
 NAN, INF = np.nan, np.inf
 SECONDS = np.array([[1.0, 20.0], [NAN, 40.0], [5.25, INF]])
@@ -93,6 +94,18 @@ def test_a_column_for_each_worker(tmp_path):
         np.testing.assert_array_equal(stragglers.read_trace(tmp_path / name).compute, seconds)
 
 
+def test_a_trace_with_steps_before_0_is_read_as_it_was_written(tmp_path):
+    trace = base.trace_of_array(SECONDS)._replace(steps=np.arange(-2, len(SECONDS) - 2))
+    stragglers.write_trace(tmp_path / "trace.csv", trace)
+    assert stragglers.read_trace(tmp_path / "trace.csv").steps.tolist() == trace.steps.tolist()
+
+
+def test_an_array_has_no_columns_to_name(tmp_path):
+    np.save(tmp_path / "trace.npy", SECONDS)
+    with pytest.raises(ValueError, match="columns must name those of a table; .*trace.npy is an array"):
+        stragglers.read_trace(tmp_path / "trace.npy", columns={"worker": "a", "step": "b", "compute": "c"})
+
+
 def test_an_array_of_numpy(tmp_path):
     np.save(tmp_path / "trace.npy", SECONDS.astype(np.float32))
     read = stragglers.read_trace(tmp_path / "trace.npy").compute
@@ -149,6 +162,7 @@ def test_an_array_of_objects_is_not_unpickled(tmp_path):
         ("worker,unit,seconds\n0,0,1\n0,1e300,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds\n0,0,1\n0,inf,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds,rows\n0,0,1,\n", "says nan"),
+        ("worker,time,batch_time_norm\n0,0,inf\n0,1,inf\n0,2,1\n", "positive, finite median"),
         ("0,1,3\n1,2,3\n", "names 0 to W-1, .* '0', '1', '3'"),
         ("0,1,1\n1,2,3\n", "different names"),
         ("", "can be read"),

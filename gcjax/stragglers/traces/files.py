@@ -1,7 +1,7 @@
 """Measured times in files: CSV, Parquet, or an array of NumPy.
 
-A table has the columns `worker`, `unit` (both counted from 0) and `seconds`, a row for each unit of work of each
-worker; `inf` is a failed worker, an empty cell a unit that was not measured; `communication`, if there is such a
+A table has the columns `worker` (counted from 0), `unit` (any number) and `seconds`, a row for each unit of work of
+each worker; `inf` is a failed worker, an empty cell a unit that was not measured; `communication`, if there is such a
 column, what the worker communicated and waited besides. `write_trace` adds a column `rows`, the rows of the whole file,
 so that a file of which the end is missing is known as such. The live runtime writes such files, one unit for each chunk
 of each round (`gcjax.engine.live`).
@@ -83,7 +83,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     Args:
       path: a CSV or Parquet file, or an array float[T, W] or int[T, W] in a .npy file.
       columns: the names of the columns that hold "worker" (numbers or text), "step" (whole numbers), "compute", and
-        "communication" if there is one; for a table of a layout that is not known.
+        "communication" if there is one; for a table of a layout that is not known. An array has no names.
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
 
     Returns:
@@ -112,6 +112,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
             table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
             names = table.column_names  # refuses text that is not UTF-8
     if is_array:
+        if columns is not None:
+            raise ValueError(f"columns must name those of a table; {path} is an array, whose columns are the workers.")
         return _scaled_trace(base.trace_of_array(array, layout="NumPy"), scale)
     if is_parquet or data.startswith(_PARQUET):
         with source:

@@ -96,13 +96,13 @@ def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | Non
 
 
 def _own_trace(path: str, table: pa.Table) -> Trace:
-    """The trace in a table with the columns of `write_trace`: workers and units count from 0.
+    """The trace in a table with the columns of `write_trace`: workers count from 0, units have any numbers.
 
     Raises `ValueError` if the column `rows`, where there is one, does not say how many there are, or a number is wrong.
     """
     if ROWS in table.column_names:
         _check_row_count(path, floats(path, table, ROWS))
-    worker, unit = (whole_numbers(path, table, name, minimum=0) for name in ("worker", "unit"))
+    worker, unit = whole_numbers(path, table, "worker", minimum=0), whole_numbers(path, table, "unit")
     num_workers = int(worker.max()) + 1
     if num_workers > len(worker):
         raise ValueError(
@@ -119,13 +119,15 @@ def _own_trace(path: str, table: pa.Table) -> Trace:
 def _alibaba_trace(path: str, table: pa.Table) -> Trace:
     """The trace of a job of the Alibaba trace: ratios of times (`batch_time_norm`), divided by their median.
 
-    Raises `ValueError` if that is not above 0.
+    Raises `ValueError` if that is not above 0 and finite.
     """
     worker, step = (whole_numbers(path, table, name) for name in ("worker", "time"))
     relative_time = floats(path, table, "batch_time_norm")
     median = np.nanmedian(relative_time) if np.isfinite(relative_time).any() else np.nan
-    if not median > 0:
-        raise ValueError(f"the column batch_time_norm of a trace must have a positive median; that of {path} has not.")
+    if not 0 < median < np.inf:
+        raise ValueError(
+            f"the column batch_time_norm of a trace must have a positive, finite median; that of {path} has not."
+        )
     worker_numbers = base.distinct(worker)
     worker_names = tuple(str(number) for number in worker_numbers)
     worker_index = np.searchsorted(worker_numbers, worker)

@@ -23,10 +23,7 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
     """
     column = table[name].combine_chunks()
     if column.null_count:
-        row = int(np.flatnonzero(column.is_null())[0])
-        raise ValueError(
-            f"the column {name} of a trace must have a worker in each row; that of {path} has none in row {row + 1}."
-        )
+        _raise_no_worker(path, name, np.asarray(column.is_null()))
     if pa.types.is_signed_integer(column.type):
         number_of_row = column.to_numpy().astype(np.int64)
         worker_numbers = base.distinct(number_of_row)
@@ -36,10 +33,20 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"the column {name} of a trace must hold numbers or text; that of {path} does not.") from None
     texts = encoded.dictionary.to_pylist()
+    if "" in texts:  # an empty cell of a column of texts in a CSV file
+        _raise_no_worker(path, name, encoded.indices.to_numpy() == texts.index(""))
     sorted_positions = sorted(range(len(texts)), key=lambda position: _sort_key(column.type, texts[position]))
     rank_of_text = np.empty(len(sorted_positions), np.int64)
     rank_of_text[sorted_positions] = np.arange(len(sorted_positions))
     return tuple(texts[position] for position in sorted_positions), rank_of_text[encoded.indices.to_numpy()]
+
+
+def _raise_no_worker(path: str, name: str, has_none: np.ndarray) -> NoReturn:
+    """Raises the `ValueError` that there is no worker in the first row where `has_none bool[rows]`."""
+    raise ValueError(
+        f"the column {name} of a trace must have a worker in each row; that of {path} has none in row "
+        f"{int(has_none.argmax()) + 1}."
+    )
 
 
 def _sort_key(column_type: pa.DataType, text: str) -> tuple[int, str]:
