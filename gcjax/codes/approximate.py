@@ -48,6 +48,9 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
     Args:
       assignment: who holds what.
       max_iterations: see `gcjax.codes.least_squares`; up to 512 workers a dense solve, beyond an iterative one.
+
+    Raises:
+      ValueError: if `max_iterations` is not at least 1.
     """
     weights_of_least_residual = least_squares(assignment, num_messages=1, num_blocks=1, max_iterations=max_iterations)
     plain_sums, one_chunk = np.ones(assignment.chunks.shape), np.ones((assignment.num_workers, 1), int)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import _validate
 from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
 
 MAX_DENSE_MESSAGES = 512
@@ -50,20 +51,25 @@ def least_squares(
       assignment: who holds what.
       num_messages: M.
       num_blocks: L.
-      max_iterations: at most so many steps of conjugate gradients (CGLS), whatever the size; by default, a dense
-        solve for up to `MAX_DENSE_MESSAGES` messages and otherwise at most `10 W·M` steps. With ill-conditioned
+      max_iterations: at most so many steps of conjugate gradients (CGLS), 1 or more, whatever the size; by default, a
+        dense solve for up to `MAX_DENSE_MESSAGES` messages and otherwise at most `10 W·M` steps. With ill-conditioned
         messages, as those of cyclic MDS codes are, even these leave more than the least residual in float32.
 
     Returns:
       A pure function `encode float[W, M, K, L] -> decode float[W, M, L]`. Messages that are not there have
       coefficients 0 and get the weight 0. The dense solution has the least norm; the iterative one, too, up to its
       accuracy, and never holds an array of N·W numbers.
+
+    Raises:
+      ValueError: if `max_iterations` is not at least 1.
     """
-    if max_iterations is None and assignment.num_workers * num_messages <= MAX_DENSE_MESSAGES:
+    total_messages = assignment.num_workers * num_messages
+    if max_iterations is not None:
+        _validate.integer("max_iterations", max_iterations, minimum=1)
+        return _cgls_solver(assignment, num_blocks, max_iterations)
+    if total_messages <= MAX_DENSE_MESSAGES:
         return _dense_solver(assignment, num_messages, num_blocks)
-    return _cgls_solver(
-        assignment, num_blocks, max_iterations or STEPS_PER_MESSAGE * assignment.num_workers * num_messages
-    )
+    return _cgls_solver(assignment, num_blocks, STEPS_PER_MESSAGE * total_messages)
 
 
 def message_matrix(assignment: Assignment, encode: jax.Array) -> jax.Array:

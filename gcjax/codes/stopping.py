@@ -38,7 +38,7 @@ def deadline(seconds: float) -> StoppingRule:
     Args:
       seconds: above 0, counted from the moment the round starts.
     """
-    _validate.number("seconds", seconds, above=True)
+    _validate.single_number("seconds", seconds, above=True)
     everybody = all_workers()
     return StoppingRule(
         lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), waits_for_exact_sum=False

@@ -72,8 +72,7 @@ def check_model(value: Any) -> None:
 
 
 def per_worker(name: str, value: Any, num_workers: int, dtype: Any = None) -> jax.Array:
-    """Returns a parameter as float[W], or of another type; raises `ValueError` if it is not one number or one a worker.
-    """
+    """A parameter as float[W], or of another type; raises `ValueError` if it is neither one number nor one a worker."""
     if np.shape(value) not in ((), (num_workers,)):
         raise ValueError(
             f"{name} must be one number or one a worker, so of shape () or ({num_workers},); "

@@ -105,6 +105,8 @@ def test_clusters_tolerate_stragglers_each():
         (lambda: codes.coded_multi_message(5, levels=(6,), rng_key=KEY), "between 1 and 5; got 6"),
         (lambda: codes.clustered(codes.uncoded(3), num_clusters=0), "num_clusters"),
         (lambda: diagnostics.expander_bound(assignments.cyclic(5, load=3), 1), "regular undirected graph"),
+        (lambda: diagnostics.expander_bound(assignments.cyclic(5, load=5), 5), "between 0 and 4; got 5"),
+        (lambda: codes.optimal_decoding(assignments.cyclic(5, load=3), max_iterations=0), "at least 1; got 0"),
         (lambda: codes.fixed_code(assignments.cyclic(5, load=3), np.ones((5, 2))), r"W=5 and K=3; got shape \(5, 2\)"),
         (lambda: codes.fixed_code(assignments.cyclic(2, load=1), np.full((2, 1), np.nan)), "finite; got 2"),
         (

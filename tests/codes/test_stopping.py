@@ -39,6 +39,7 @@ def test_a_worker_without_chunks_is_not_among_the_fastest():
     ("make", "message"),
     [
         (lambda: stopping.deadline(0.0), "seconds must be above 0; got 0"),
+        (lambda: stopping.deadline((1.0, 2.0)), "seconds must be one number"),
         (lambda: stopping.deadline(float("nan")), "seconds must be above 0; got nan"),
         (lambda: stopping.fastest(0), "at least 1; got 0"),
         (lambda: stopping.first_of(), "one or more stopping rules"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gcjax import _validate
 from gcjax.codes.base import Assignment
 
 
@@ -15,9 +16,10 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
       num_stragglers: s, below n.
 
     Raises:
-      ValueError: if the assignment is not that of a regular graph.
+      ValueError: if the assignment is not that of a regular graph, or s is not below n.
     """
     num_workers = assignment.num_workers
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     adjacency = np.zeros((num_workers, assignment.num_chunks))
     adjacency[np.arange(num_workers)[:, None], assignment.chunks] = 1
     is_regular = assignment.num_chunks == num_workers and (assignment.chunks >= 0).all()
