@@ -116,6 +116,18 @@ def test_a_schedule_that_is_part_of_a_program_is_marked_too():
 
 
 @has_marks
+def test_the_schedule_of_one_worker_is_not_marked():
+    """XLA would end the process, at both of these."""
+    halos = protocols.halos(groups=((0,),), num_local_steps=1, num_contributions=2)
+    elastic, unit = protocols.elastic_averaging(num_local_steps=2), jnp.ones((1, 1))
+    for protocol in (halos, elastic):
+        assert MARK not in _compiled_schedule.lower(protocol.schedule, True, unit, Network()).as_text()
+    assert halos(jnp.ones((4, 1))).time.tolist() == [2.0, 4.0]
+    with pytest.raises(ValueError, match="used up before the first one"):
+        elastic(unit)
+
+
+@has_marks
 def test_a_schedule_of_its_own_is_marked(monkeypatch):
     marked = []
     monkeypatch.setattr(_one_kernel, "_marked", lambda run: marked.append(run) or run)

@@ -122,20 +122,22 @@ class _Window(NamedTuple):
       step_seconds: float[W], a step of it, with its messages.
       end: float[] seconds, when the window is over; inf before K learners have pushed. It is computed once, on arrival:
         computed anew when it is over, it could be rounded otherwise, and not be over yet.
-      num_commits: int32[], the commits before the pushes that the other fields are about.
+      num_commits: int32[], the commits after the last push, with the one that it has brought.
+      is_open: bool[], whether it has brought none, so that it is waiting for one.
     """
 
     arrival: jax.Array
     step_seconds: jax.Array
     end: jax.Array
     num_commits: jax.Array
+    is_open: jax.Array
 
 
 def _no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
-    """The memory before the first push: no window has an end, and it is of no number of commits (-1)."""
-    zeros = jnp.zeros(num_workers, dtype)
+    """The memory before the first push: no window is open (`zero > 0`, False)."""
+    zeros, zero = jnp.zeros(num_workers, dtype), jnp.zeros((), jnp.int32)
     never = jnp.full((), jnp.inf, dtype)
-    return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=jnp.full((), -1, jnp.int32))
+    return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=zero, is_open=zero > 0)
 
 
 def _rule(
@@ -150,10 +152,16 @@ def _rule(
     """
 
     def window_with_push(view: View, worker: jax.Array) -> _Window:
-        """The memory with the push of a worker that has just arrived, and is counted; it may be its learner's first."""
+        """The memory with the push of a worker that has just arrived, and is counted; it may be its learner's first.
+
+        Who has left has pushed nothing now.
+        """
         is_sender = jnp.arange(num_workers, dtype=jnp.int32) == worker
-        is_new = is_sender & (view.num_uncommitted == 1)  # bool[W]: whose first push since the last commit this is
+        # bool[W]: whose first push since the last commit this is.
+        is_new = is_sender & view.alive & (view.num_uncommitted == 1)
         is_first_of_all = is_new[worker] & ~(~is_sender & (view.num_uncommitted > 0)).any()
+        # If pushes were waiting, and this is the first of all, a commit without a push has taken them.
+        num_commits_before = view.memory.num_commits + (is_first_of_all & view.memory.is_open).astype(jnp.int32)
         step_seconds = (view.now - view.begin_time) / num_local_steps  # [W]; it counts for the sender only
         arrival = jnp.where(is_new, view.now, view.memory.arrival)
         step_seconds = jnp.where(is_new, step_seconds, view.memory.step_seconds)
@@ -161,7 +169,8 @@ def _rule(
             arrival=arrival,
             step_seconds=step_seconds,
             end=window_end(jnp.where(view.num_uncommitted > 0, arrival, jnp.inf), step_seconds),
-            num_commits=jnp.where(is_first_of_all, view.num_commits, view.memory.num_commits),
+            num_commits=view.num_commits,
+            is_open=view.num_commits == num_commits_before,
         )
 
     def window_end(arrival: jax.Array, step_seconds: jax.Array) -> jax.Array:
@@ -179,7 +188,8 @@ def _rule(
 
     def remembered_end(view: View) -> jax.Array:
         """float[] seconds, when the window is over, as of the last push; inf if there is none since the last commit."""
-        return jnp.where(view.memory.num_commits == view.num_commits, view.memory.end, jnp.inf)
+        is_waiting = view.memory.is_open & (view.memory.num_commits == view.num_commits)
+        return jnp.where(is_waiting, view.memory.end, jnp.inf)
 
     def is_over(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether all have pushed, or the window is over, be it only with the push that has just arrived."""

@@ -92,9 +92,13 @@ def _random_initiator(rng_key: jax.Array) -> Callable[[View, jax.Array], jax.Arr
     """The function that draws one of those who take part (`alive`), anew for each commit, by the commits so far."""
 
     def initiator(view: View, worker: jax.Array) -> jax.Array:
-        """int32[]: the first in a random order of the workers that takes part, as `view.alive bool[W]` says."""
+        """int32[]: the first in a random order of the workers that takes part, as `view.alive bool[W]` says.
+
+        If all have left, it is who has come furthest, so that nobody who comes back waits for one that is away.
+        """
         del worker
         order = jax.random.permutation(jax.random.fold_in(rng_key, view.num_commits), view.clock.size).astype(jnp.int32)
-        return order[jnp.argmax(view.alive[order])]
+        first_there = order[jnp.argmax(view.alive[order])]
+        return jnp.where(view.alive.any(), first_there, jnp.argmax(view.clock).astype(jnp.int32))
 
     return initiator

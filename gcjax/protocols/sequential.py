@@ -201,7 +201,7 @@ def burst_model(num_workers: int, burst: int, window: int, max_slow: int, patien
     _validate.integer(
         "max_slow", max_slow, minimum=0, maximum=num_workers, hint="No more workers can be late than there are."
     )
-    _validate.number("patience", patience, finite=True)
+    _validate.single_number("patience", patience, finite=True)
     return Bursts(burst, window, max_slow, float(patience))
 
 

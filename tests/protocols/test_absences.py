@@ -102,6 +102,14 @@ def test_leaving_brings_the_commit_that_the_others_wait_for(x64):
     assert committed(protocols.bsp()(durations, absences=away))[0] == (5.0, [(0, 0, 0), (1, 0, 0)])
 
 
+def test_when_all_have_left_their_gradients_are_committed(x64):
+    """Worker 0 has pushed at 1 s; it waits for worker 1, which is drawn for the first commit, and leaves last."""
+    protocol = protocols.eager_sgd(collective="majority", rng_key=jax.random.key(1))
+    away = absences(workers=(0, 1), leave=(1.5, 2.0), join=(5.0, INF))
+    schedule = protocol(jnp.tile(jnp.array([1.0, 9.0]), (4, 1)), absences=away)
+    assert committed(schedule)[:2] == [(2.0, [(0, 0, 0)]), (6.0, [(0, 1, 1)])]
+
+
 def test_nobody_begins_between_two_who_leave_at_one_moment(x64):
     durations = jnp.array([[9.0, 2.0, 2.0]] * 3)
     schedule = protocols.bsp()(durations, absences=absences(workers=(0, 2), leave=(5.0, 5.0)))

@@ -113,6 +113,22 @@ def test_a_grace_window_on_the_real_clock():
         assert (is_whole | (run.schedule.time - first.min(axis=1) >= 0.004)).all()
 
 
+def test_a_push_that_brings_its_commit_alone_leaves_no_window_for_those_after_it():
+    """Until 1.5 s worker 0 is alone; from 2 s on the windows of a quarter of a second are those of both."""
+    protocol = protocols.decoupled_diloco(num_local_steps=1, grace_seconds=0.25)
+    away = stragglers.absences(workers=(1,), leave=(0.0,), join=(1.5,))
+    schedule = protocol(jnp.tile(jnp.array([1.0, 0.8]), (8, 1)), absences=away)
+    np.testing.assert_allclose(schedule.time[:4], [1.0, 2.25, 2.55, 3.1], rtol=1e-6)
+    assert [sorted(set(row) - {-1}) for row in schedule.worker[:4].tolist()] == [[0], [0], [1], [0, 1]]
+
+
+def test_a_worker_that_leaves_has_not_pushed_then():
+    """The window is that of the push at 10 s, of 10 s a step; worker 1, which takes 1 s, has pushed at 11.5 s."""
+    durations = jnp.array([[10.0, 1.0, 100.0]] + [[100.0] * 3] * 3)
+    away = stragglers.absences(workers=(1, 0), leave=(0.0, 15.0), join=(10.5, math.inf))
+    assert protocols.decoupled_diloco(num_local_steps=1)(durations, absences=away).time[0] == 20.0
+
+
 def test_a_window_is_over_for_all_of_a_compiled_program_or_for_nothing():
     """Whatever the compiler computes twice: no commit is counted and has no time, as when rounding differed."""
     protocol = protocols.decoupled_diloco(num_local_steps=2, min_quorum=3)

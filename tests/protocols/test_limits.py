@@ -169,3 +169,9 @@ def test_messages_do_not_count_as_slowness(x64):
         schedule = make(num_local_steps=8, dynamic=True)(jnp.asarray(durations), Network(3.0, 5.0, 7.0))
         worker, work = np.asarray(schedule.worker), np.asarray(schedule.work)
         assert [work[worker == w][1] for w in range(3)] == [8, 4, 2]
+
+
+def test_the_fastest_of_a_round_takes_all_steps_in_the_next_one_whenever_it_comes():
+    """In the second round worker 0, which takes 3 s a step, comes last with 4 steps; worker 1 has taken 2 of 2 s."""
+    durations = jnp.array([[1.0, 2.0]] * 4 + [[3.0, 2.0]] * 8)
+    assert P.diloco(num_local_steps=4, dynamic=True)(durations).work[:3].tolist() == [[4, 4], [4, 2], [2, 4]]

@@ -210,7 +210,13 @@ class DynamicSteps(LocalSteps):
 
 
 class DynamicRounds(DynamicSteps):
-    """The same in rounds: all wait until everybody has pushed."""
+    """The same in rounds: all wait until everybody has pushed, and the fastest is that of the round."""
+
+    def remember(self, server, w, committed):
+        super().remember(server, w, committed)
+        if committed:
+            shares = [min(self.seconds.values()) / self.seconds[v] for v in range(server.num_workers)]
+            self.steps = [max(1, math.floor(self.num_steps * share + 1e-3)) for share in shares]
 
     def ready(self, server, w):
         return not server.pending[w]
