@@ -128,9 +128,8 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
         return max_over_runs(state.is_running.astype(jnp.int32)) > 0
 
     state = initial_state(queue, num_turns, num_commits)
-    # An event of a thousand workers or more takes longer in one kernel than without. With one worker alone XLA ends the
-    # process in some programs (`All or none of the slices`).
-    has_few_workers = 1 < queue.work.num_workers <= MAX_FEW_WORKERS
+    # An event of a thousand workers or more takes longer in one kernel than without.
+    has_few_workers = queue.work.num_workers <= MAX_FEW_WORKERS
     loop = loop_in_one_kernel if has_few_workers else jax.lax.while_loop
     state = loop(is_running, queue.step, state)
     state = with_ended_turns(state, state.phase != IDLE)
