@@ -50,7 +50,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     """
     check_num_workers(num_workers)
     steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    zero, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
+    zero, units = zeros(num_workers), f"{steps} unit{'s' if steps > 1 else ''}"
     one_value, two_values = zero + 1, zero + 2
     program = _Exchange(num_workers, steps)
     unit = Action("unit", program.unit, event=STEP, matches=adds_one_unit)

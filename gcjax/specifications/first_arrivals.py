@@ -83,7 +83,7 @@ def _cancelling_with_members(
     contents = (
         f"one gradient each of {num_contributions} workers"
         if one_push_per_worker
-        else f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
+        else f"{num_contributions} gradient{'s' if num_contributions > 1 else ''}"
     )
     return specification_of_rounds(
         f"{name}({num_workers} workers, takes {num_contributions})",

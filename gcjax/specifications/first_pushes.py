@@ -150,11 +150,11 @@ def _specification_without_cancelling(
     check_num_contributions(num_workers, num_contributions, one_push_per_worker)
     may_wait = may_wait or one_push_per_worker
     program = _Program(num_contributions, one_push_per_worker, may_wait, units_per_push)
-    contents = f"{num_contributions} gradient{'s' * (num_contributions > 1)}"
+    contents = f"{num_contributions} gradient{'s' if num_contributions > 1 else ''}"
     if one_push_per_worker:
         contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
     elif units_per_push > 1:
-        contents = f"{num_contributions} push{'es' * (num_contributions > 1)} of {units_per_push} steps"
+        contents = f"{num_contributions} push{'es' if num_contributions > 1 else ''} of {units_per_push} steps"
     name = f"{name}({num_workers} workers, takes {num_contributions})"
     return _with_all_members(name, num_workers, program, claim=f"a commit takes {contents}")
 

@@ -80,7 +80,7 @@ def halos(
     )
     commit = Action("commit", program.commit, COMMIT, program.commits_units_of_group, actor=program.server_of_event)
     changed_by_commits = ("version", "made_version", "merged_version", "pending_units")
-    steps = "a step or more" if dynamic else f"{num_local_steps} step{'s' * (num_local_steps > 1)}"
+    steps = "a step or more" if dynamic else f"{num_local_steps} step{'s' if num_local_steps > 1 else ''}"
     return Specification(
         f"halos({num_workers} workers, {program.num_groups} groups, {steps}, K={num_contributions})",
         num_workers,

@@ -402,3 +402,21 @@ def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch
     monkeypatch.setattr(reachability, "MAX_ENTRIES", 14 * 500)
     with pytest.raises(ValueError, match="at most 500 states that can be reached, with 14 entries each; more"):
         explore(worker_busy(3), 0)
+
+
+@pytest.mark.parametrize(
+    ("factory", "numbers"),
+    [
+        (specifications.async_local_sgd, {"num_local_steps": 3}),
+        (specifications.elastic_averaging, {"num_local_steps": 3}),
+        (specifications.fedbuff, {"num_contributions": 3}),
+        (specifications.halos, {"num_local_steps": 3}),
+        (specifications.k_async, {"num_contributions": 2}),
+        (specifications.k_batch_sync, {"num_contributions": 3}),
+        (specifications.m_sgc, {"burst": 2, "window": 3}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_whole_numbers_of_numpy_are_whole_numbers(factory, numbers):
+    of_numpy = factory(3, **{name: np.int64(value) for name, value in numbers.items()})
+    assert of_numpy.claim == factory(3, **numbers).claim
