@@ -184,8 +184,10 @@ class WrittenLog(TurnLog):
             self.turns[worker].append(Turn(**fields))
         else:
             self.turns[worker][number] = self.turns[worker][number]._replace(**fields)
-        # Seconds; 0 for those that the line does not have, inf for what has not happened.
-        times = [fields.get(name, 0.0) for name in ("begin", "compute_end", "send_start", "arrive")]
+        # Seconds; 0 for those that the line does not have, inf for what has not happened. Units end, and are reported,
+        # long before a turn does that lasts until the server stops it.
+        times = [fields.get(name, 0.0) for name in ("begin", "compute_start", "compute_end", "send_start", "arrive")]
+        times += fields.get("unit_ends", ())
         self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
 
 

@@ -67,6 +67,17 @@ def test_a_log_is_read_again_without_what_is_in_no_commit(tmp_path):
     assert once_more.turns == after.turns and once_more.memberships == after.memberships
 
 
+def test_a_turn_that_the_server_stopped_ends_after_its_units(tmp_path):
+    filled_log(tmp_path)
+    log = written_log(tmp_path)
+    log.add_membership(Membership(4.0, 1, "joined"), "process 2")
+    log.add_turn(1, Turn(first_unit=2, version=1, begin=4.0))
+    log.update_last_turn(1, compute_start=4.5, unit_ends=(5.0, 6.0))
+    log.close()
+    log = written_log(tmp_path)
+    assert log.turns[1][-1].compute_end == log.memberships[-1].time == log.last_time > 6.0
+
+
 def test_a_last_line_that_is_not_whole_is_dropped(tmp_path):
     filled_log(tmp_path)
     file = tmp_path / FILE_NAME
