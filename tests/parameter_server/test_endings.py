@@ -92,20 +92,31 @@ def test_a_worker_whose_first_message_still_waits_learns_that_the_run_is_done():
     assert len(reports) == 1 and reports[0].num_units == 0
 
 
-class LongConnection(Connection):
-    """It is lost after more than `PATIENCE`."""
+class VirtualTime:
+    """A clock that only sleeping moves; it stands for the module `time`."""
 
-    def receive(self):
-        if not self.messages and "ready" in self.sent:
-            time.sleep(2 * PATIENCE)
-        return super().receive()
+    def __init__(self):
+        self.seconds = 0.0
 
+    def monotonic(self):
+        return self.seconds
 
-PATIENCE = 0.3
+    def sleep(self, seconds):
+        self.seconds += seconds
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_server_that_is_gone_is_looked_for_from_then_on(comes_back, monkeypatch):
+    virtual_time, patience = VirtualTime(), 0.3
+
+    class LongConnection(Connection):
+        """It is lost after more than `patience`."""
+
+        def receive(self):
+            if not self.messages and "ready" in self.sent:
+                virtual_time.sleep(2 * patience)
+            return super().receive()
+
     answers = [LongConnection(), None, *[Connection(Message({"kind": "end"}))] * comes_back]
 
     def connect(address, **options):
@@ -115,11 +126,12 @@ def test_a_server_that_is_gone_is_looked_for_from_then_on(comes_back, monkeypatc
         raise Disconnected("nobody answers.")
 
     monkeypatch.setattr(flight, "connect", connect)
+    monkeypatch.setattr("gcjax.parameter_server.worker.time", virtual_time)
     if comes_back:
-        assert work(SETUP, "127.0.0.1:1", worker=0, patience=PATIENCE).num_connections == 2
+        assert work(SETUP, "127.0.0.1:1", worker=0, patience=patience).num_connections == 2
     else:
         with pytest.raises(Disconnected, match="nobody answers. It was looked for for 0.3 s"):
-            work(SETUP, "127.0.0.1:1", worker=0, patience=PATIENCE)
+            work(SETUP, "127.0.0.1:1", worker=0, patience=patience)
     assert not answers
 
 
