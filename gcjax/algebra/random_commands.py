@@ -17,9 +17,9 @@ from gcjax.algebra.traces import Model, words
 
 def command(model: Model, rng_key: jax.Array) -> Command:
     """A random command: any traces, or a term of steps, tests, aborts and iterations, or a choice of both."""
-    tree_key, term_key = jax.random.split(rng_key)
+    tree_key, term_key, choice_key = jax.random.split(rng_key, 3)
     tree, term = _random_tree(model, tree_key), _random_term(model, term_key)
-    return _one_of(_random_bytes(model, rng_key), (tree, term, choice(tree, term)))
+    return _one_of(_random_bytes(model, choice_key), (tree, term, choice(tree, term)))
 
 
 def step(model: Model, rng_key: jax.Array) -> Command:
@@ -92,7 +92,7 @@ def _tree_from_coins(model: Model, coins: jax.Array) -> Command:
 
 def _random_term(model: Model, rng_key: jax.Array) -> Command:
     """One of six small programs of two random steps a and b, a random set p and a random relation r."""
-    a_key, b_key, p_key, r_key = jax.random.split(rng_key, 4)
+    a_key, b_key, p_key, r_key, choice_key = jax.random.split(rng_key, 5)
     step_a, step_b = step(model, a_key), step(model, b_key)
     set_p, relation_r = states(model, p_key), relation(model, r_key)
     a_if_in_p = sequence(test(model, set_p), step_a)
@@ -104,7 +104,7 @@ def _random_term(model: Model, rng_key: jax.Array) -> Command:
         choice(step_a, sequence(environment_step(model, relation_r), abort(model))),
         choice(test(model, set_p), sequence(step_b, sequence(test(model, ~set_p), abort(model)))),
     )
-    return _one_of(_random_bytes(model, rng_key), programs)
+    return _one_of(_random_bytes(model, choice_key), programs)
 
 
 @jax.jit
