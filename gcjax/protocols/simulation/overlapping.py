@@ -21,17 +21,17 @@ def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, c
       ready_time: float[W] seconds, when the last push and reading end.
       compute_began: float[W] seconds, when each worker began to compute.
     """
-    unit_0 = jnp.zeros_like(first_unit)  # all that follows is [W], and all times seconds
-    first_unit_done = compute_began + work.seconds(unit_0, first_unit + 1)
+    # All that follows is [W], and all times seconds.
+    first_unit_done = compute_began + work.seconds_of_first(first_unit + 1)
     planned_send = jnp.maximum(ready_time, first_unit_done)
-    num_done_by_send = work.num_done(unit_0, planned_send - compute_began)
+    num_done_by_send = work.num_of_first_done(planned_send - compute_began)
     num_units = (num_done_by_send - first_unit).clip(1)
-    stop = compute_began + work.seconds(unit_0, first_unit + num_units)
+    stop = compute_began + work.seconds_of_first(first_unit + num_units)
     # The step that is under way at `ready_time` is the first one on the new parameters.
-    num_done_when_ready = work.num_done(unit_0, ready_time - compute_began)
+    num_done_when_ready = work.num_of_first_done(ready_time - compute_began)
     first_on_new_params = num_done_when_ready.clip(first_unit, first_unit + num_units)
     send_start = jnp.where(jnp.isfinite(stop), planned_send, jnp.inf)
-    compute_start = compute_began + work.seconds(unit_0, first_unit)
+    compute_start = compute_began + work.seconds_of_first(first_unit)
     return TurnPlan(
         num_units,
         compute_start=compute_start,
