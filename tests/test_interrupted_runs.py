@@ -39,6 +39,26 @@ def save_and_wait(self, step, *rest):
 Checkpoints.save = save_and_wait
 sys.exit(cli.main())
 """
+# The same with a sweep, which waits where the training of its second combination begins.
+WAITING_TWICE = """
+import sys, time
+from gcjax import cli, interrupts
+from gcjax.engine import Checkpoints
+
+interrupts.SAVING_SECONDS = dict.fromkeys(interrupts.EXIT_STATUS, 90.0)
+restore, folders = Checkpoints.restore, []
+
+def restore_and_wait(self, *rest):
+    folders.append(self.folder)
+    if len(folders) == 2:
+        (self.folder.parent / "waits").touch()
+        while not interrupts.stop_requested():
+            time.sleep(0.01)
+    return restore(self, *rest)
+
+Checkpoints.restore = restore_and_wait
+sys.exit(cli.main())
+"""
 NUM_MOMENTS = 3 * int(os.environ.get("GCJAX_FUZZ", "1"))
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
@@ -141,8 +161,8 @@ def test_a_sweep_saves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, numb
     command = ["sweep", config, "--over", "study.seed=0,1", *settings]
     env, out, whole = environment(config, cached=True), tmp_path / "out", tmp_path / "whole"
     assert end(start([*command, "--out", whole], env))[0] == 0
-    process = start([*command, "--out", out], env)
-    wait_until(lambda: (out / "study.seed=1" / "checkpoints").exists(), process)
+    process = start([*command, "--out", out], env, program=("-c", WAITING_TWICE))
+    wait_until(lambda: list((out / "study.seed=1").rglob("waits")), process)
     status, _, errors = end(process, number)
     assert status == STATUS[number] and not (out / "sweep.parquet").exists()
     begin, _, going_on = errors.splitlines()[-1].partition(": gcjax ")
