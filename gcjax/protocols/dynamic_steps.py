@@ -13,7 +13,8 @@ def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
     """The rule in which worker w takes `floor(H s / s[w])` units in a turn, one at least; H in its first turn.
 
     s[w] are its seconds a unit in its last turn, from the begin of the first unit to the end of the last, and s the
-    fewest of anybody's last turn so far; where workers wait for a commit, until the last message before it has come.
+    fewest of the last turns so far of all who take part; where workers wait for a commit, until the last message before
+    it has come.
 
     Args:
       rule: one that keeps nothing in mind; its units do not count.
@@ -28,14 +29,15 @@ def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
     def with_speed_of_last_turn(view: View, worker: jax.Array) -> _Speeds:
         """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one.
 
-        These are `num_local_steps` times the fewest seconds a unit of anybody over its own, rounded down, one at least.
-        Others who wait with it for a commit may take fewer, or more, now that its seconds are known.
+        These are `num_local_steps` times the fewest seconds a unit of those who take part over its own, rounded down,
+        one at least. Others who wait with it for a commit may take fewer, or more, now that its seconds are known.
         """
         num_units, seconds = view.memory  # int32[W], float[W]
         own_seconds = view.compute_seconds / num_units[worker].astype(view.now.dtype)
         seconds = with_entry(seconds, worker, own_seconds)
         has_length = seconds > 0  # units of no length are as fast as can be
-        steps = num_local_steps * seconds.min() / jnp.where(has_length, seconds, 1)
+        fewest_seconds = jnp.where(view.alive, seconds, jnp.inf).min()
+        steps = num_local_steps * fewest_seconds / jnp.where(has_length, seconds, 1)
         next_units = jnp.where(has_length, jnp.floor(steps + _ROUNDING).clip(1), num_local_steps).astype(jnp.int32)
         waits = view.num_uncommitted > 0  # bool[W]: the sender, and who waits with it
         return _Speeds(jnp.where(waits, next_units, num_units), seconds)

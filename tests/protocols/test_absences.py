@@ -153,6 +153,15 @@ def test_who_comes_back_in_a_local_protocol_goes_on_with_what_it_had_read(x64):
     assert of_gradients.compute_start[:5, 0].tolist() == [0.5, 1.5, 2.5, 4.5, 5.5]  # it has kept nothing
 
 
+def test_the_speed_of_who_has_left_does_not_count(x64):
+    """Worker 1 is four times slower, so it takes four steps, and then one; four again when worker 0 has left."""
+    durations = jnp.tile(jnp.array([1.0, 4.0]), (40, 1))
+    away = absences(workers=(0,), leave=(21.5,))
+    schedule = protocols.async_local_sgd(num_local_steps=4, dynamic=True)(durations, absences=away)
+    steps = [int(work) for worker, work in zip(schedule.worker[:, 0], schedule.work[:, 0], strict=True) if worker == 1]
+    assert steps[:6] == [4, 1, 1, 4, 4, 4]
+
+
 def test_a_contribution_is_a_stretch_of_units_without_the_lost_one(x64):
     durations = jnp.array([[1.0, 5.0]] * 8)
     schedule = protocols.worker_busy()(durations, absences=absences(workers=(0,), leave=(2.5,), join=(3.0,)))
