@@ -22,13 +22,15 @@ def interrupted(*, stopped: float, running: float, times: int) -> Iterator[None]
 
     Args:
       stopped: seconds of each stop.
-      running: seconds before each stop.
+      running: seconds before each stop; the first counts from the begin of the block.
       times: how many stops.
     """
     arguments = [str(argument) for argument in (stopped, running, times)]
     interrupter = subprocess.Popen(
-        [sys.executable, "-m", "experiments.pause_process", *arguments], stdin=subprocess.PIPE
+        [sys.executable, "-m", "experiments.pause_process", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
+    assert interrupter.stdout is not None
+    interrupter.stdout.readline()  # it is there, which may take long on a busy machine
     try:
         yield
     finally:
@@ -41,6 +43,7 @@ def main(stopped: float, running: float, times: int) -> None:
     Ends when its input is closed.
     """
     parent = os.getppid()
+    print("ready", flush=True)
     for _ in range(times):
         is_input_closed, _, _ = select.select([sys.stdin], [], [], running)
         if is_input_closed:
