@@ -1,7 +1,6 @@
 """Benchmarks of the engine: runs over the bare computation, compilation, the demo as a whole."""
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -129,22 +128,30 @@ def second_run() -> list[Row]:
     ]  # fmt: skip
 
 
+# The command line, and then the peak of its memory in MiB. The process asks that of itself: its parent is told the
+# parent's own peak where this is larger.
+_DEMO = """
+from benchmarks.timing import peak_mebibytes
+from gcjax import cli
+
+status = cli.main()
+print(peak_mebibytes())
+raise SystemExit(status)
+"""
+
+
 def demo() -> list[Row]:
     """Wall time, compile time and peak memory of the demo, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "demo"
-        command = [sys.executable, "-m", "gcjax", "run", "configs/quickstart.gin", "--out", str(out)]
+        command = [sys.executable, "-c", _DEMO, "run", "configs/quickstart.gin", "--out", str(out)]
         start_time = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process, not of others before
+        printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         wall_seconds = time.perf_counter() - start_time
-        if status:
-            raise RuntimeError(f"the demo failed: {' '.join(command)}")
         schemes = json.loads((out / "run.json").read_text())["schemes"]
     compile_seconds = sum(scheme["compile_seconds"] for scheme in schemes.values())
     run_seconds = sum(scheme["run_seconds"] for scheme in schemes.values())
-    peak_kib = usage.ru_maxrss
-    peak_gib = peak_kib / 2**20
+    peak_gib = float(printed.splitlines()[-1]) / 2**10
     note = f"{compile_seconds:.1f} s compiling, {run_seconds:.1f} s running"
     return [
         Row(what="demo, wall time", value=f"{wall_seconds:.1f} s", target="< 60 s", met=wall_seconds < 60, note=note),
