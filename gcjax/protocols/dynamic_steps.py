@@ -30,7 +30,8 @@ def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
         """The memory with the seconds a unit of the turn that the worker has ended, and the units of its next one.
 
         These are `num_local_steps` times the fewest seconds a unit of those who take part over its own, rounded down,
-        one at least. Others who wait with it for a commit may take fewer, or more, now that its seconds are known.
+        one at least and `num_local_steps` at most: somebody who has left may have been faster, and comes back. Others
+        who wait with it for a commit may take fewer, or more, now that its seconds are known.
         """
         num_units, seconds = view.memory  # int32[W], float[W]
         own_seconds = view.compute_seconds / num_units[worker].astype(view.now.dtype)
@@ -38,7 +39,8 @@ def with_dynamic_steps(rule: Rule, num_local_steps: int) -> Rule:
         has_length = seconds > 0  # units of no length are as fast as can be
         fewest_seconds = jnp.where(view.alive, seconds, jnp.inf).min()
         steps = num_local_steps * fewest_seconds / jnp.where(has_length, seconds, 1)
-        next_units = jnp.where(has_length, jnp.floor(steps + _ROUNDING).clip(1), num_local_steps).astype(jnp.int32)
+        whole_steps = jnp.floor(steps + _ROUNDING).clip(1, num_local_steps)
+        next_units = jnp.where(has_length, whole_steps, num_local_steps).astype(jnp.int32)
         waits = view.num_uncommitted > 0  # bool[W]: the sender, and who waits with it
         return _Speeds(jnp.where(waits, next_units, num_units), seconds)
 
