@@ -5,6 +5,7 @@ Letters: P codes, W workers of the largest, N chunks, K chunks a worker holds at
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -49,17 +50,18 @@ def alternatives(*codes: GradientCode) -> GradientCode:
     """
     for code in codes:
         check_decodes_by_plan(code, "alternatives")
-    nums_chunks = {code.assignment.num_chunks for code in codes}
-    if len(nums_chunks) != 1:
-        raise ValueError(
-            f"alternatives needs codes of the same chunks; got codes of {sorted(nums_chunks) or 'no'} chunks."
-        )
+    num_chunks = _common_num_chunks(codes)
     num_workers = max(code.assignment.num_workers for code in codes)
     load = max(code.assignment.load for code in codes)
     num_blocks = math.lcm(*(code.num_blocks for code in codes))
     num_messages = max(code.num_messages * (num_blocks // code.num_blocks) for code in codes)
     chunks = np.concatenate([_padded_chunks(code.assignment.chunks, num_workers, load) for code in codes])
-    assignment = Assignment(chunks, nums_chunks.pop())
+    assignment = Assignment(chunks, num_chunks)
+
+    def own_rows(rows: jax.Array) -> list[jax.Array]:
+        """Of `rows [P W, ...]` those that each of the P codes has itself, without those that pad."""
+        by_code = _by_alternative(len(codes), rows)
+        return [code_rows[: code.assignment.num_workers] for code, code_rows in zip(codes, by_code, strict=True)]
 
     def plan(progress: jax.Array) -> Coding:
         """The plan of the code in whose rows there is progress, with 0 in the rows of all others.
@@ -68,43 +70,29 @@ def alternatives(*codes: GradientCode) -> GradientCode:
         float[P W, M, L]. With progress in several codes it is the plan of the least residual; with none, that of the
         first code.
         """
-        progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)  # [P, W]
+        progress = check_progress(assignment, progress)
         plans = [
-            _with_split_blocks(code, code.plan(code_progress[: code.assignment.num_workers]), num_blocks)
-            for code, code_progress in zip(codes, progress_by_code, strict=True)
+            _with_split_blocks(code, code.plan(code_progress), num_blocks)
+            for code, code_progress in zip(codes, own_rows(progress), strict=True)
         ]
-        has_progress = progress_by_code.any(axis=1)
+        has_progress = progress.reshape(len(codes), num_workers).any(axis=1)  # [P]
         residuals = jnp.stack([plan.residual for plan in plans])  # [P]
         used_code = jnp.argmin(jnp.where(has_progress, residuals, jnp.inf))
-        shape = num_workers, num_messages, load, num_blocks
-        encode = jnp.stack([padded_with_zeros(plan.encode, shape) for plan in plans])  # [P, W, M, K, L]
-        decode = jnp.stack([padded_with_zeros(plan.decode, (*shape[:2], num_blocks)) for plan in plans])
-        is_used = (jnp.arange(len(codes)) == used_code)[:, None, None, None]  # [P, 1, 1, 1], as decode [P, W, M, L]
-        return Coding(
-            encode=jnp.where(is_used[..., None], encode, 0).reshape(-1, *shape[1:]),
-            decode=jnp.where(is_used, decode, 0).reshape(-1, *decode.shape[2:]),
-            residual=residuals[used_code],
-        )
+        return _in_rows_of_all(plans, used_code, (num_workers, num_messages, load, num_blocks))
 
     def completion(finish: jax.Array) -> jax.Array:
         """float[]: when the first of the P codes is exact, from `finish float[P W, K]`, the rows of all of them."""
-        finish_by_code = check_finish(assignment, finish).reshape(len(codes), num_workers, load)
-        times = [  # of each code the rows and slots that it has itself: the others pad
-            code.completion(code_finish[: code.assignment.num_workers, : code.assignment.load])
-            for code, code_finish in zip(codes, finish_by_code, strict=True)
-        ]
-        return jnp.stack(times).min()
+        finish_by_code = zip(codes, own_rows(check_finish(assignment, finish)), strict=True)
+        # Slots behind those of a code pad, too.
+        return jnp.stack([code.completion(finish[:, : code.assignment.load]) for code, finish in finish_by_code]).min()
 
     def sent(progress: jax.Array) -> jax.Array:
         """bool[P W, M]: what each of the P codes sends at the progress in its rows; False for what pads.
 
         A message of a code of L' blocks is L / L' messages here, with L = `num_blocks`.
         """
-        progress_by_code = check_progress(assignment, progress).reshape(len(codes), num_workers)
-        rows = [
-            jnp.repeat(code.sent(code_progress[: code.assignment.num_workers]), num_blocks // code.num_blocks, axis=1)
-            for code, code_progress in zip(codes, progress_by_code, strict=True)
-        ]
+        progress_by_code = zip(codes, own_rows(check_progress(assignment, progress)), strict=True)
+        rows = [jnp.repeat(code.sent(own), num_blocks // code.num_blocks, axis=1) for code, own in progress_by_code]
         return jnp.concatenate([padded_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
 
     return GradientCode(
@@ -117,6 +105,31 @@ def alternatives(*codes: GradientCode) -> GradientCode:
         only_whole_loads=all(code.only_whole_loads for code in codes),
         stays_exact=all(code.stays_exact for code in codes),
         num_alternatives=len(codes),
+    )
+
+
+def _common_num_chunks(codes: Sequence[GradientCode]) -> int:
+    """N; raises `ValueError` if there is no code, or they cut the data into other numbers of chunks."""
+    nums_chunks = {code.assignment.num_chunks for code in codes}
+    if len(nums_chunks) != 1:
+        raise ValueError(
+            f"alternatives needs codes of the same chunks; got codes of {sorted(nums_chunks) or 'no'} chunks."
+        )
+    return nums_chunks.pop()
+
+
+def _in_rows_of_all(plans: Sequence[Coding], used_code: jax.Array, shape: tuple[int, int, int, int]) -> Coding:
+    """The plan of code number `used_code int32[]`, one of P, in the rows of all, [P W, ...], with 0 in the others'.
+
+    `shape`: W, M, K, L of the joint code, to which each plan is padded.
+    """
+    encode = jnp.stack([padded_with_zeros(plan.encode, shape) for plan in plans])  # [P, W, M, K, L]
+    decode = jnp.stack([padded_with_zeros(plan.decode, (*shape[:2], shape[3])) for plan in plans])
+    is_used = (jnp.arange(len(plans)) == used_code)[:, None, None, None]  # [P, 1, 1, 1], as decode [P, W, M, L]
+    return Coding(
+        encode=jnp.where(is_used[..., None], encode, 0).reshape(-1, *shape[1:]),
+        decode=jnp.where(is_used, decode, 0).reshape(-1, *decode.shape[2:]),
+        residual=jnp.stack([plan.residual for plan in plans])[used_code],
     )
 
 

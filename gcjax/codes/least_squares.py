@@ -3,6 +3,7 @@
 Letters: W workers, N chunks, K chunks a worker holds, L blocks, M messages a worker sends.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -141,33 +142,6 @@ def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -
             """Whether a block's gradient is not yet zero up to rounding, and steps are left."""
             return (state.num_steps < max_iterations) & jnp.any(state.squared_gradient > tolerance)
 
-        def step(state: _Iterate) -> _Iterate:
-            """One step of conjugate gradients; blocks of the estimate that are done stay, with the step length 0.
-
-            Weights, direction and gradient are float[W, M, L], error and decoded direction float[N, L, L]; sums over
-            the first two axes are float[L], one number for each block of the estimate, as is `tolerance`.
-            """
-            num_steps, weights, error, direction, squared_gradient = state
-            decoded_direction = decode_to_chunks(direction)
-            is_active = squared_gradient > tolerance
-            squared_decoded_direction = (decoded_direction**2).sum(axis=(0, 1))
-            step_length = jnp.where(
-                is_active, squared_gradient / jnp.where(is_active, squared_decoded_direction, 1), 0
-            )[None, None]
-            weights, error = weights + step_length * direction, error - step_length * decoded_direction
-            gradient = transposed_decode(error)
-            new_squared_gradient = (gradient**2).sum(axis=(0, 1))
-            direction_ratio = jnp.where(is_active, new_squared_gradient / jnp.where(is_active, squared_gradient, 1), 0)[
-                None, None
-            ]
-            return _Iterate(
-                num_steps=num_steps + 1,
-                weights=weights,
-                error=error,
-                direction=gradient + direction_ratio * direction,
-                squared_gradient=jnp.where(is_active, new_squared_gradient, squared_gradient),
-            )
-
         initial = _Iterate(
             num_steps=jnp.zeros((), jnp.int32),
             weights=jnp.zeros_like(gradient),
@@ -175,6 +149,39 @@ def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -
             direction=gradient,
             squared_gradient=initial_square,
         )
+        step = functools.partial(_cgls_step, decode_to_chunks, transposed_decode, tolerance)
         return jax.lax.while_loop(is_unfinished, step, initial).weights
 
     return solve
+
+
+def _cgls_step(
+    decode_to_chunks: Callable[[jax.Array], jax.Array],
+    transposed_decode: Callable[[jax.Array], jax.Array],
+    tolerance: jax.Array,
+    state: _Iterate,
+) -> _Iterate:
+    """One step of conjugate gradients; blocks of the estimate that are done stay, with the step length 0.
+
+    Weights, direction and gradient are float[W, M, L], error and decoded direction float[N, L, L]; sums over the first
+    two axes are float[L], one number for each block of the estimate, as is `tolerance`.
+    """
+    num_steps, weights, error, direction, squared_gradient = state
+    is_active = squared_gradient > tolerance
+
+    def ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+        """float[1, 1, L]: the ratio for blocks that are not done, 0 for the others."""
+        return jnp.where(is_active, numerator / jnp.where(is_active, denominator, 1), 0)[None, None]
+
+    decoded_direction = decode_to_chunks(direction)
+    step_length = ratio(squared_gradient, (decoded_direction**2).sum(axis=(0, 1)))
+    error = error - step_length * decoded_direction
+    gradient = transposed_decode(error)
+    new_squared_gradient = (gradient**2).sum(axis=(0, 1))
+    return _Iterate(
+        num_steps=num_steps + 1,
+        weights=weights + step_length * direction,
+        error=error,
+        direction=gradient + ratio(new_squared_gradient, squared_gradient) * direction,
+        squared_gradient=jnp.where(is_active, new_squared_gradient, squared_gradient),
+    )

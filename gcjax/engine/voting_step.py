@@ -87,19 +87,17 @@ def voting_value_and_grad(
         coded_sums = messages[:, 0]  # [U, d], of the only message
         if attack is not None:
             coded_sums = jnp.where(is_wrong[:, None], attack(coded_sums), coded_sums)
-        slice_size = -(-coded_sums.shape[1] // num_devices)
         # This device's slice of all messages, [W, slice], without those of workers that pad.
-        slices = exchange_slices(coded_sums, axis, None).reshape(-1, slice_size)[:num_workers]
-        by_group = slices.reshape(-1, load, slice_size)  # [G, K, slice]: K is the size of a group, too
-        agree = _members_agree(by_group, axis)
+        slices = exchange_slices(coded_sums, axis, None).reshape(-1, -(-coded_sums.shape[1] // num_devices))
+        by_group = slices[:num_workers].reshape(-1, load, slices.shape[1])  # [G, K, slice]: K is the size of a group
         # bool[G, K], bool[G], bool[G, K]; the winner is one of those who sent what most did.
-        is_winner, decided, outvoted = majority_votes(agree, has_arrived.reshape(-1, load), has_enough)
+        is_winner, decided, outvoted = majority_votes(
+            _members_agree(by_group, axis), has_arrived.reshape(-1, load), has_enough
+        )
         # The others times 0 would be NaN where they sent an infinity.
         slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
         gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : coded_sums.shape[1]]
-        losses_of_all = jax.lax.all_gather(losses, axis, tiled=True)[:num_workers]  # [W, K]
-        weights = is_winner.reshape(-1, 1).astype(losses.dtype)  # [W, 1], of the K chunks of each winner
-        value = mean_from_sums(jnp.where(weights > 0, losses_of_all, 0).sum(), weights.sum() * load)
+        value = _mean_loss_of(is_winner, jax.lax.all_gather(losses, axis, tiled=True)[:num_workers])
         return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
     def step(params: Any, batch: Any, progress: jax.Array, is_wrong: jax.Array, args: tuple[Any, ...]) -> Any:
@@ -114,10 +112,8 @@ def voting_value_and_grad(
         everywhere = Layout(auto_mesh).replicate((coding.encode, is_wrong))
         padded_encode, padded_is_wrong = pad_leading_axis(everywhere, num_devices)
         step_on_devices = on_each_device(on_device, auto_mesh, axis, num_whole_arguments=4)
-        has_arrived = code.sent(progress)[:, 0]
-        gradient, value, info = step_on_devices(
-            params, args, has_arrived, has_enough, batch, padded_encode, padded_is_wrong
-        )
+        whole_arguments = params, args, code.sent(progress)[:, 0], has_enough
+        gradient, value, info = step_on_devices(*whole_arguments, batch, padded_encode, padded_is_wrong)
         return value, gradient, info
 
     compiled_step = jax.jit(step)
@@ -125,14 +121,16 @@ def voting_value_and_grad(
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any, is_wrong: Any = None) -> Any:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
         check_batch(batch, code, auto_mesh, axis)
-        if is_wrong is not None and attack is None:
-            raise ValueError("is_wrong needs an attack: pass attack=... to voting_value_and_grad; got none.")
-        is_wrong = jnp.zeros(num_workers, bool) if is_wrong is None else jnp.asarray(is_wrong)
-        if is_wrong.shape != (num_workers,) or is_wrong.dtype != bool:
-            raise ValueError(f"is_wrong must be bool[{num_workers}]; got {is_wrong.dtype}{list(is_wrong.shape)}.")
-        return compiled_step(params, batch, check_progress(code.assignment, progress), is_wrong, args)
+        wrong_senders = _checked_wrong_senders(is_wrong, num_workers, has_attack=attack is not None)
+        return compiled_step(params, batch, check_progress(code.assignment, progress), wrong_senders, args)
 
     return checked_step
+
+
+def _mean_loss_of(is_winner: jax.Array, losses: jax.Array) -> jax.Array:
+    """float[]: the mean of the losses `[W, K]`, of the K chunks of each worker, over the winners `bool[G, K]`."""
+    weights = is_winner.reshape(-1, 1).astype(losses.dtype)  # [W, 1]
+    return mean_from_sums(jnp.where(weights > 0, losses, 0).sum(), weights.sum() * losses.shape[1])
 
 
 def _members_agree(slices_by_group: jax.Array, axis: str) -> jax.Array:
@@ -143,6 +141,18 @@ def _members_agree(slices_by_group: jax.Array, axis: str) -> jax.Array:
     first_of_pair, second_of_pair = slices_by_group[:, :, None], slices_by_group[:, None]
     num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
     return jax.lax.psum(num_different, axis) == 0
+
+
+def _checked_wrong_senders(is_wrong: Any, num_workers: int, *, has_attack: bool) -> jax.Array:
+    """bool[W]: whose messages the attack replaces, nobody's if None; raises `ValueError` if it is not such an array."""
+    if is_wrong is None:
+        return jnp.zeros(num_workers, bool)
+    if not has_attack:
+        raise ValueError("is_wrong needs an attack: pass attack=... to voting_value_and_grad; got none.")
+    is_wrong = jnp.asarray(is_wrong)
+    if is_wrong.shape != (num_workers,) or is_wrong.dtype != bool:
+        raise ValueError(f"is_wrong must be bool[{num_workers}]; got {is_wrong.dtype}{list(is_wrong.shape)}.")
+    return is_wrong
 
 
 def _check_groups(code: GradientCode) -> None:

@@ -11,7 +11,7 @@ from gcjax.protocols.base import LocalWork, LossFeedback, Observed, Protocol, Sc
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.observed_losses import mean_loss, window_of
 from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds
-from gcjax.protocols.simulation.rules import Rule, View, round_begin, round_rule
+from gcjax.protocols.simulation.rules import Rule, round_begin, round_rule
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -37,14 +37,11 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
-    def initial_steps(count: int) -> jax.Array:
-        """int32[count]: H[0] local steps in each of so many windows, as long as no loss is known."""
-        return jnp.full(count, num_local_steps, jnp.int32)
+    initial_steps = partial(_initial_steps, num_local_steps)
+    window_at = partial(window_of, window_seconds=seconds, num_windows=num_windows)
 
     def schedule_of_steps(durations: jax.Array, network: Network, steps_by_window: jax.Array) -> Schedule:
-        """The rounds of local SGD, with `steps_by_window[j]` local steps in those that begin in window j.
-
-        These are at most H = `num_local_steps`.
+        """The rounds of local SGD; those that begin in window j have `steps_by_window[j]` local steps, H[0] at most.
 
         Window j is from `seconds * j` on; the last of the `num_windows` has no end.
         """
@@ -56,8 +53,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
             It begins at `begin_time float[]`, by which `steps_by_window int32[windows]` is looked up; the parameters
             have arrived at `receive_time float[W]` seconds.
             """
-            num_steps = steps_by_window[window_of(begin_time, window_seconds=seconds, num_windows=num_windows)]
-            return fixed_units(num_steps)(work, first_unit, receive_time, begin_time)
+            return fixed_units(steps_by_window[window_at(begin_time)])(work, first_unit, receive_time, begin_time)
 
         return rounds(rule, durations, network, num_rounds=durations.shape[0])
 
@@ -74,18 +70,9 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     )
 
     def real_clock_rule(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory, int32[windows], are the local steps of each window.
-
-        At first they are `num_local_steps` in all of them.
-        """
-
-        def num_steps(view: View) -> jax.Array:
-            """int32[]: the local steps of the window in which this round began."""
-            steps_by_window = view.memory
-            return steps_by_window[window_of(round_begin(view), window_seconds=seconds, num_windows=num_windows)]
-
+        """The rule on the real clock: its memory, int32[windows], are the local steps of each window, at first H[0]."""
         return round_rule(num_workers, num_units=1)._replace(
-            num_units=num_steps,
+            num_units=lambda view: view.memory[window_at(round_begin(view))],  # of the window in which the round began
             memory=lambda num_workers, dtype: initial_steps(num_windows),
         )
 
@@ -97,6 +84,11 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         rule=real_clock_rule,
         specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )
+
+
+def _initial_steps(num_local_steps: int, count: int) -> jax.Array:
+    """int32[count]: H[0] local steps in each of so many windows, as long as no loss is known."""
+    return jnp.full(count, num_local_steps, jnp.int32)
 
 
 def _next_steps(first_steps: int, window_seconds: float, steps_by_window: jax.Array, observed: Observed) -> jax.Array:

@@ -27,8 +27,9 @@ def async_local_sgd(
     Nobody waits, and each push is a commit: `F[n, w] = F[n-1, w] +` the seconds of its steps. The outer optimizer gets
     minus the change as gradient; momentum from stale pushes does harm, so that the paper updates it every N pushes
     (`delayed_nesterov`). With dynamic local updates (DyLU) worker w takes `floor(H s / s[w])` steps in a turn, one at
-    least, s[w] the seconds that it computed a step in its last turn, and s the fewest of anybody's last turn so far; H
-    in its first turn (Liu et al. 2024; their released code knows the speeds, and takes five steps at least).
+    least, s[w] the seconds that it computed a step in its last turn, and s the fewest of the last turns so far of all
+    who take part; H in its first turn (Liu et al. 2024; their released code knows the speeds, and takes five steps at
+    least).
 
     Args:
       num_local_steps: H, 1 or more; with `dynamic`, of the fastest worker.

@@ -1,6 +1,7 @@
 """Decoupled DiLoCo (Douillard, Rush, Donchev and others 2026, arXiv 2604.21428)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -140,16 +141,12 @@ def _no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
     return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=zero, is_open=zero > 0)
 
 
-def _rule(
-    num_workers: int,
-    num_local_steps: int,
-    min_quorum: int,
-    grace: Callable[[jax.Array, jax.Array], jax.Array],
-) -> Rule:
-    """The rule: a commit once K = `min_quorum` learners have pushed, and the window is over or all have.
+_Grace = Callable[[jax.Array, jax.Array], jax.Array]
+"""`(quorum_seconds, step_seconds) -> float[]` seconds of the window."""
 
-    `grace`: `(quorum_seconds, step_seconds) -> float[]` seconds of the window.
-    """
+
+def _rule(num_workers: int, num_local_steps: int, min_quorum: int, grace: _Grace) -> Rule:
+    """The rule: a commit once K = `min_quorum` learners have pushed, and the window is over or all have."""
 
     def window_with_push(view: View, worker: jax.Array) -> _Window:
         """The memory with the push of a worker that has just arrived, and is counted; it may be its learner's first.
@@ -168,23 +165,10 @@ def _rule(
         return _Window(
             arrival=arrival,
             step_seconds=step_seconds,
-            end=window_end(jnp.where(view.num_uncommitted > 0, arrival, jnp.inf), step_seconds),
+            end=_window_end(jnp.where(view.num_uncommitted > 0, arrival, jnp.inf), step_seconds, min_quorum, grace),
             num_commits=view.num_commits,
             is_open=view.num_commits == num_commits_before,
         )
-
-    def window_end(arrival: jax.Array, step_seconds: jax.Array) -> jax.Array:
-        """float[] seconds, when the window is over, `grace` after `min_quorum` learners have pushed; inf before that.
-
-        `arrival float[W]`, of the first pushes, is inf for learners without one; `step_seconds float[W]` is of a step.
-        """
-        by_arrival = jnp.argsort(arrival)
-        quorum = by_arrival[:min_quorum]
-        first_arrival, last_arrival = arrival[quorum[0]], arrival[quorum[-1]]
-        has_quorum = jnp.isfinite(last_arrival)
-        quorum_seconds = jnp.where(has_quorum, last_arrival - jnp.where(has_quorum, first_arrival, 0), 0)
-        grace_seconds = grace(quorum_seconds, jnp.mean(step_seconds[quorum]))
-        return jnp.where(has_quorum, last_arrival + grace_seconds, jnp.inf)
 
     def remembered_end(view: View) -> jax.Array:
         """float[] seconds, when the window is over, as of the last push; inf if there is none since the last commit."""
@@ -196,17 +180,6 @@ def _rule(
         end = jnp.minimum(remembered_end(view), window_with_push(view, worker).end)
         return all_have_pushed(view) | (view.now >= end)
 
-    def share_of_steps(staleness: Any, work: Any) -> Any:
-        """float[..., C]: the steps of each learner in the commit over those of all, in all of its columns.
-
-        `work int32[..., C]` are the steps in each column; column v W + w is learner w's on its v-th version, from 0 on.
-        """
-        del staleness
-        by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
-        steps_of_learner = by_version.sum(axis=-2, keepdims=True)
-        share = steps_of_learner / steps_of_learner.sum(axis=-1, keepdims=True).clip(1)
-        return share.repeat(by_version.shape[-2], axis=-2).reshape(work.shape)
-
     return Rule(
         commits=is_over,
         num_units=num_local_steps,
@@ -214,7 +187,33 @@ def _rule(
         remember=window_with_push,
         alarm=remembered_end,
         needs_everybody=min_quorum == num_workers,
-        weight=share_of_steps,
+        weight=partial(_share_of_steps, num_workers),
         num_contributions=_NUM_VERSIONS * num_workers,
         one_contribution_per_worker=True,
     )
+
+
+def _window_end(arrival: jax.Array, step_seconds: jax.Array, min_quorum: int, grace: _Grace) -> jax.Array:
+    """float[] seconds, when the window is over, `grace` after `min_quorum` learners have pushed; inf before that.
+
+    `arrival float[W]`, of the first pushes, is inf for learners without one; `step_seconds float[W]` is of a step.
+    """
+    by_arrival = jnp.argsort(arrival)
+    quorum = by_arrival[:min_quorum]
+    first_arrival, last_arrival = arrival[quorum[0]], arrival[quorum[-1]]
+    has_quorum = jnp.isfinite(last_arrival)
+    quorum_seconds = jnp.where(has_quorum, last_arrival - jnp.where(has_quorum, first_arrival, 0), 0)
+    grace_seconds = grace(quorum_seconds, jnp.mean(step_seconds[quorum]))
+    return jnp.where(has_quorum, last_arrival + grace_seconds, jnp.inf)
+
+
+def _share_of_steps(num_workers: int, staleness: Any, work: Any) -> Any:
+    """float[..., C]: the steps of each learner in the commit over those of all, in all of its columns.
+
+    `work int32[..., C]` are the steps in each column; column v W + w is learner w's on its v-th version, from 0 on.
+    """
+    del staleness
+    by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
+    steps_of_learner = by_version.sum(axis=-2, keepdims=True)
+    share = steps_of_learner / steps_of_learner.sum(axis=-1, keepdims=True).clip(1)
+    return share.repeat(by_version.shape[-2], axis=-2).reshape(work.shape)
