@@ -162,6 +162,14 @@ def test_the_speed_of_who_has_left_does_not_count(x64):
     assert steps[:6] == [4, 1, 1, 4, 4, 4]
 
 
+def test_who_was_faster_than_all_who_stayed_takes_h_steps_when_it_is_back(x64):
+    """Worker 0 leaves with its push, at 5 s, before that of worker 1 at 16 s, and is back in the round after."""
+    durations = jnp.tile(jnp.array([1.0, 4.0]), (40, 1))
+    away = absences(workers=(0,), leave=(5.0,), join=(17.0,))
+    schedule = protocols.diloco(num_local_steps=4, dynamic=True)(durations, absences=away)
+    assert [float(t) for t in schedule.time[:2]] == [16.0, 32.0] and int(schedule.work.max()) == 4
+
+
 def test_a_contribution_is_a_stretch_of_units_without_the_lost_one(x64):
     durations = jnp.array([[1.0, 5.0]] * 8)
     schedule = protocols.worker_busy()(durations, absences=absences(workers=(0,), leave=(2.5,), join=(3.0,)))

@@ -180,11 +180,12 @@ class Work(NamedTuple):
 def _largest_fitting(fits: Callable[[jax.Array], jax.Array], max_number: int, zeros: jax.Array) -> jax.Array:
     """int32[W]: for each worker the largest number, 0, ..., max_number, that fits; 0 always does.
 
-    Its digits are of two bits, and at each place all three are tried at once: this takes a CPU half of the time that
-    bit by bit takes, and a loop with so few steps can be a part of one kernel.
+    It is found digit by digit, of two bits each, from the highest on: at a place the digits 1 to 3 are tried at once.
+    The places are no loop of the program, so that this can be a part of a loop that is one kernel.
 
     Args:
       fits: from numbers int32[W] to bool[W]; a number above `max_number` does not fit, and below one that fits all do.
+        If rounding breaks that, what comes back still fits.
       max_number: T.
       zeros: int32[W].
     """
@@ -192,7 +193,8 @@ def _largest_fitting(fits: Callable[[jax.Array], jax.Array], max_number: int, ze
     for exponent in reversed(range(0, max_number.bit_length(), 2)):
         place_value = 2**exponent
         digit_fits = jax.vmap(lambda digit, numbers, value=place_value: fits(numbers + digit * value), (0, None))
-        numbers += digit_fits(digits, numbers).sum(axis=0, dtype=jnp.int32) * place_value
+        largest_digit = jnp.where(digit_fits(digits, numbers), digits[:, None], 0).max(axis=0)
+        numbers += largest_digit * place_value
     return numbers
 
 
