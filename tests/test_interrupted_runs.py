@@ -20,45 +20,45 @@ from tests.test_interrupts import STATUS, WORDS, default_handlers
 from tests.test_resume import assert_same_bits, newest_checkpoints
 
 SETTINGS = "study.num_units = 400\nstudy.num_evals = 40\nstudy.checkpoint_every = 4\n"
-# The command with more time for its last checkpoint, as a busy machine may need it; it waits for the signal where its
-# first checkpoint is on the disk, so that it is not done before.
+# The command with more time for its last checkpoint, as a busy machine may need it; it waits for the signal at one
+# moment, so that it is not done before.
 WAITING = """
 import sys, time
 from gcjax import cli, interrupts
 from gcjax.engine import Checkpoints
 
 interrupts.SAVING_SECONDS = dict.fromkeys(interrupts.EXIT_STATUS, 90.0)
-save = Checkpoints.save
+save, restore, folders = Checkpoints.save, Checkpoints.restore, []
 
+def wait_for_signal():
+    while not interrupts.stop_requested():
+        time.sleep(0.01)
+{moment}
+sys.exit(cli.main())
+"""
+WAITING_AT_CHECKPOINT = WAITING.format(
+    moment="""
 def save_and_wait(self, step, *rest):
     save(self, step, *rest)
     self.wait()
-    while step == 4 and not interrupts.stop_requested():
-        time.sleep(0.01)
+    if step == 4:
+        wait_for_signal()
 
 Checkpoints.save = save_and_wait
-sys.exit(cli.main())
 """
-# The same with a sweep, which waits where the training of its second combination begins.
-WAITING_TWICE = """
-import sys, time
-from gcjax import cli, interrupts
-from gcjax.engine import Checkpoints
-
-interrupts.SAVING_SECONDS = dict.fromkeys(interrupts.EXIT_STATUS, 90.0)
-restore, folders = Checkpoints.restore, []
-
+)
+WAITING_IN_SECOND_TRAINING = WAITING.format(
+    moment="""
 def restore_and_wait(self, *rest):
     folders.append(self.folder)
     if len(folders) == 2:
         (self.folder.parent / "waits").touch()
-        while not interrupts.stop_requested():
-            time.sleep(0.01)
+        wait_for_signal()
     return restore(self, *rest)
 
 Checkpoints.restore = restore_and_wait
-sys.exit(cli.main())
 """
+)
 NUM_MOMENTS = 3 * int(os.environ.get("GCJAX_FUZZ", "1"))
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
@@ -139,7 +139,7 @@ def test_as_soon_as_the_command_runs(config, tmp_path):
 def test_a_run_that_has_a_checkpoint_says_how_to_go_on(config, tmp_path):
     out, alone = tmp_path / "a folder", ["--set", "compare.schemes = {'ASP': @asp()}"]
     env = environment(config, cached=True)
-    process = start(["run", config, *alone, "--out", out], env, program=("-c", WAITING))
+    process = start(["run", config, *alone, "--out", out], env, program=("-c", WAITING_AT_CHECKPOINT))
     wait_until(lambda: any(newest_checkpoints(out).values()), process)
     status, _, errors = end(process, signal.SIGTERM)
     assert status == 143 and not (out / "run.json").exists()
@@ -161,7 +161,7 @@ def test_a_sweep_saves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, numb
     command = ["sweep", config, "--over", "study.seed=0,1", *settings]
     env, out, whole = environment(config, cached=True), tmp_path / "out", tmp_path / "whole"
     assert end(start([*command, "--out", whole], env))[0] == 0
-    process = start([*command, "--out", out], env, program=("-c", WAITING_TWICE))
+    process = start([*command, "--out", out], env, program=("-c", WAITING_IN_SECOND_TRAINING))
     wait_until(lambda: list((out / "study.seed=1").rglob("waits")), process)
     status, _, errors = end(process, number)
     assert status == STATUS[number] and not (out / "sweep.parquet").exists()
