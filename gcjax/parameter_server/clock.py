@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,16 @@ Clock = Callable[[], float]
 """Seconds since some moment."""
 
 
+LARGEST_LEAD = 0.1
+"""Seconds that events may be ahead of the clock without a warning."""
+
+
 class EventClock:
-    """The clock of a record: each event is later than the one before, also in the type of the record's times."""
+    """The clock of a record: each event is later than the one before, also in the type of the record's times.
+
+    If events come faster than that type tells times apart, as after hours in float32, they run ahead of the clock, and
+    there is a warning once.
+    """
 
     def __init__(self, clock: Clock = time.monotonic, *, begin: float = 0.0) -> None:
         """Shows `begin` seconds now."""
@@ -25,6 +34,7 @@ class EventClock:
         """Shows `begin` seconds from now on, whatever it has shown before."""
         self._offset = begin - self._clock()
         self._last_event_time = self._dtype(begin)
+        self._has_warned = False
 
     def now(self) -> float:
         """Seconds, as the clock of the machine says."""
@@ -51,9 +61,18 @@ class EventClock:
 
     def next_event_time(self) -> float:
         """The seconds of an event that happens now: by this clock, and in its dtype later than the event before."""
-        seconds = self._dtype(self.now())
+        now = self.now()
+        seconds = self._dtype(now)
         if seconds <= self._last_event_time:
             seconds = np.nextafter(self._last_event_time, self._dtype(np.inf))
+            if not self._has_warned and seconds - now > LARGEST_LEAD:
+                self._has_warned = True
+                warnings.warn(
+                    f"after {now:,.0f} s the record's times, {seconds.dtype}, are {np.spacing(seconds):.2g} s apart, and "
+                    f"events come faster: their times are {seconds - now:.2g} s ahead of the clock, and alarms come too "
+                    "early. Start server and workers with JAX_ENABLE_X64=true.",
+                    stacklevel=2,
+                )
         self._last_event_time = seconds
         return float(seconds)
 

@@ -68,7 +68,8 @@ class Members:
         why, may_try_again = self._why_not(message, alive)
         if why or not isinstance(worker, int):
             self.num_refused += 1
-            connection.send(Message({"kind": "refused", "why": why, "may_try_again": may_try_again}))
+            with contextlib.suppress(Disconnected):  # it may have hung up by now
+                connection.send(Message({"kind": "refused", "why": why, "may_try_again": may_try_again}))
             return
         if worker in self._members and self._members[worker].incarnation != incarnation:
             why = f"another process has taken the number {worker} meanwhile."

@@ -15,7 +15,9 @@ import pytest
 
 from gcjax import parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Refused, Security, flight, units, wire
-from tests.parameter_server.driven import Driven
+from gcjax.parameter_server.transport import Disconnected
+from gcjax.parameter_server.wire import Message
+from tests.parameter_server.driven import Connection, Driven
 from tests.parameter_server.processes import Served
 from tests.parameter_server.runs import setup, start_workers
 from tests.protocols.test_rules import PROTOCOLS
@@ -140,6 +142,19 @@ def test_who_pushes_numbers_that_are_not_finite_is_told_and_the_others_go_on(mon
     assert len(result.loss) == 3 and result.num_refused == 1
     assert [m.change for m in result.memberships] == ["joined", "joined", "left"]
     assert protocols.check(result.schedule, PROTOCOLS["bsp"].specification(4), memberships=result.memberships)
+
+
+def test_a_stranger_that_has_hung_up_before_it_is_told_why_ends_no_run(monkeypatch):
+    class Closed(Connection):
+        def send(self, message):
+            raise Disconnected("the other side is gone.")
+
+    run = Driven("asp", monkeypatch)
+    run.join(0)
+    run.deal(Closed(), Message({"kind": "hello", "worker": 99}))
+    run.push(0)
+    result = run.end()
+    assert len(result.loss) == 1 and result.num_refused == 1
 
 
 @pytest.mark.slow
