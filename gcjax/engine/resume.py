@@ -21,8 +21,9 @@ class Resume(NamedTuple):
         int32[] under `jit`.
       checkpoints: where to save the run on its way, and to go on from if it was killed; the resumed run ends with the
         same bits. Not under `jit`.
-      identity: what the bits depend on besides the arguments that are arrays or numbers, for example the text of a
-        config with the optimizer's settings: checkpoints with another one are refused, and the difference is shown.
+      identity: text that a person can compare, for example that of a config: checkpoints with another one are refused,
+        and the difference is shown. So are checkpoints of other arrays, or of another computation: another loss,
+        optimizer or protocol, or other numbers in one of them.
     """
 
     run: Run | None = None

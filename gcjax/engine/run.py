@@ -31,6 +31,7 @@ from gcjax.engine.program import (
     ring_size_or_default,
     wavefront_width_or_default,
 )
+from gcjax.engine.program_digest import digest_of_program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, run_at_start
 from gcjax.engine.state_memory import check_state_fits, check_state_fits_at_begin
@@ -343,7 +344,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
         run = advance_in_pieces(
             advance_to, run, min(int(last_eval), evals_until_end),
             checkpoints=resume.checkpoints,
-            identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
+            identity="" if resume.checkpoints is None else _identity(program, arrays, run, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
     elif _may_be_positive(last_eval):
@@ -357,10 +358,29 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
     return run
 
 
-def _identity(options: Options, arrays: Arrays, text: str) -> str:
-    """Text of what the bits of a run depend on: `text`, which the caller gives, and the arrays; see `run_identity`."""
+def _identity(program: Program, arrays: Arrays, run: Run, text: str) -> str:
+    """Text of what the bits of a run depend on: `text`, which the caller gives, the arrays, and what is computed.
+
+    See `run_identity`. `run` is the one at its beginning, without its schedule.
+    """
+    options = program.options
     arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "durations_and_network"}
-    return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays_by_name)
+    return run_identity(
+        text, num_commits=options.num_commits, eval_every=options.eval_every,
+        computation=f"<{_digest_of_computation(program, arrays, run)}>", **arrays_by_name,
+    )  # fmt: skip
+
+
+def _digest_of_computation(program: Program, arrays: Arrays, run: Run) -> str:
+    """The digest of what is computed: loss, optimizer, protocol, compression, with all their numbers.
+
+    It is that of commits one by one on one device, since a run may go on with another number of devices.
+    """
+    program = program._replace(options=program.options._replace(layout=layout(None), wavefront_width=1))
+    schedule, data, rng_key, _, durations_and_network = arrays
+    arguments = schedule, data, rng_key, run, jnp.int32(0), durations_and_network
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.asarray(x).dtype), arguments)
+    return digest_of_program(_advance.trace(program, *shapes).jaxpr)
 
 
 def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:

@@ -177,6 +177,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path):
     with engine.Checkpoints(tmp_path, every=2) as reopened:
         again = engine.run(*arguments, rng_key=KEY, eval_every=2, resume=reopened)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(again), jax.device_get(whole))
+    with engine.Checkpoints(tmp_path) as other, pytest.raises(ValueError, match="another run:(?s:.*)computation"):
+        engine.run(*arguments[:2], optax.sgd(0.2), arguments[3], rng_key=KEY, eval_every=2, resume=other)
     for key, identity in ((jax.random.key(1), ""), (KEY, "learning_rate = 0.2")):
         with engine.Checkpoints(tmp_path) as other, pytest.raises(ValueError, match="belongs to another run:"):
             engine.run(
