@@ -68,9 +68,9 @@ class EventClock:
             if not self._has_warned and seconds - now > LARGEST_LEAD:
                 self._has_warned = True
                 warnings.warn(
-                    f"after {now:,.0f} s the record's times, {seconds.dtype}, are {np.spacing(seconds):.2g} s apart, and "
-                    f"events come faster: their times are {seconds - now:.2g} s ahead of the clock, and alarms come too "
-                    "early. Start server and workers with JAX_ENABLE_X64=true.",
+                    f"after {now:,.0f} s the record's times, {seconds.dtype}, are {np.spacing(seconds):.2g} s apart, "
+                    f"and events come faster: their times are {seconds - now:.2g} s ahead of the clock, and alarms "
+                    "come too early. Start server and workers with JAX_ENABLE_X64=true.",
                     stacklevel=2,
                 )
         self._last_event_time = seconds

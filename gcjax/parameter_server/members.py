@@ -4,10 +4,13 @@ Letters: W workers.
 """
 
 import contextlib
-from typing import NamedTuple
+import math
+import reprlib
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.setups import Setup, differences, fingerprint
 from gcjax.parameter_server.transport import Disconnected, Sender
 from gcjax.parameter_server.wire import Message
@@ -44,6 +47,7 @@ class Members:
         self._num_workers = setup.num_workers
         self._members: dict[int, Member] = {}
         self._worker_of_connection: dict[Sender, int] = {}
+        self._arrival_times: dict[Sender, float] = {}  # of the last message on each connection, seconds
 
     def __getitem__(self, worker: int) -> Member:
         """The worker of this number, which has been connected."""
@@ -64,7 +68,7 @@ class Members:
         """
         if message.kind == "alive":
             return  # of a worker that was refused, and does not know it yet
-        worker, incarnation = message.header.get("worker"), message.header.get("incarnation")
+        worker, incarnation = message.header.get("worker"), _text(message.header.get("incarnation"))
         why, may_try_again = self._why_not(message, alive)
         if why or not isinstance(worker, int):
             self.num_refused += 1
@@ -76,7 +80,7 @@ class Members:
             self.send(worker, Message({"kind": "refused", "why": why}))
         last_pushed = message.header.get("last_pushed")
         last_turn = last_pushed if isinstance(last_pushed, int) else -1  # none
-        self._members[worker] = Member(connection, str(incarnation), now, last_turn)
+        self._members[worker] = Member(connection, incarnation, now, last_turn)
         self._worker_of_connection[connection] = worker
 
     def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
@@ -84,11 +88,12 @@ class Members:
         header, worker = message.header, message.header.get("worker")
         is_number = isinstance(worker, int) and not isinstance(worker, bool) and 0 <= worker < self._num_workers
         if message.kind != "hello" or not isinstance(worker, int) or not is_number:
-            return f"a worker must say its number, 0, ..., {self._num_workers - 1}; got {worker!r}.", False
+            return f"a worker must say its number, 0, ..., {self._num_workers - 1}; got {reprlib.repr(worker)}.", False
         theirs = header.get("fingerprint")
-        if different := differences(self.fingerprint, theirs if isinstance(theirs, dict) else {}):
+        theirs = {name: _text(value) for name, value in theirs.items()} if isinstance(theirs, dict) else {}
+        if different := differences(self.fingerprint, theirs):
             return f"server and worker must run the same; they differ in\n{different}", False
-        if alive[worker] and self._members[worker].incarnation != header.get("incarnation"):
+        if alive[worker] and self._members[worker].incarnation != _text(header.get("incarnation")):
             # It may have ended, and its lease not yet.
             return f"worker {worker} is there already. Give each process another number.", True
         return "", False
@@ -97,14 +102,33 @@ class Members:
         """Notes that something was heard of a worker."""
         self._members[worker] = self._members[worker]._replace(last_heard=now)
 
+    def note_arrival(self, connection: Sender, now: float) -> None:
+        """Notes that a message has come, which may wait to be dealt with; any thread may call it.
+
+        `now`: seconds by the clock of the machine.
+        """
+        self._arrival_times[connection] = now
+
     def note_all_heard(self, now: float) -> None:
         """Notes that something was heard of everybody."""
         for worker in self._members:
             self.note_heard(worker, now)
 
-    def silent_seconds(self, alive: np.ndarray, now: float) -> dict[int, float]:
-        """Seconds for which nothing was heard, of each worker that takes part, `alive bool[W]`."""
-        return {worker: now - member.last_heard for worker, member in self._members.items() if alive[worker]}
+    def silent_seconds(self, alive: np.ndarray, clock: EventClock) -> dict[int, float]:
+        """Seconds for which nothing has come, of each worker that takes part, `alive bool[W]`.
+
+        What has come and waits to be dealt with counts.
+        """
+        return {
+            worker: clock.now() - max(member.last_heard, self._last_arrival(member.connection, clock))
+            for worker, member in self._members.items()
+            if alive[worker]
+        }
+
+    def _last_arrival(self, connection: Sender | None, clock: EventClock) -> float:
+        """Seconds by the run's clock, when the last message has come on a connection; -inf for none."""
+        arrival_time = None if connection is None else self._arrival_times.get(connection)
+        return -math.inf if arrival_time is None else float(clock.from_machine_time(arrival_time))
 
     def refuse(self, worker: int, why: str) -> None:
         """Tells a worker that it is out for good, and forgets its connection."""
@@ -116,6 +140,7 @@ class Members:
 
     def disconnect(self, connection: Sender) -> int | None:
         """Forgets a connection; returns its worker's number, None if the worker has a newer one, or nobody has this."""
+        self._arrival_times.pop(connection, None)
         worker = self._worker_of_connection.pop(connection, None)
         if worker is None or not self.is_current(worker, connection):
             return None
@@ -139,3 +164,8 @@ class Members:
         for member in self._members.values():
             if member.connection is not None:
                 member.connection.close()
+
+
+def _text(value: Any) -> str:
+    """A text as it is; anything else that JSON can be, however deep, in words that are short."""
+    return value if isinstance(value, str) else reprlib.repr(value)

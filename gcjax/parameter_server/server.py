@@ -233,6 +233,7 @@ class Server:
         try:
             while not self._is_done.is_set():
                 message = connection.receive()
+                self._members.note_arrival(connection, self._clock.machine_time())
                 if message.kind == "ping":  # answered here: its time is to be short
                     answer = {"kind": "pong", "now": self._clock.machine_time(), "lease": self._limits.lease}
                     connection.send(Message({**answer, "identity": self.setup.identity}))
@@ -258,11 +259,15 @@ class Server:
         if self._check is not None:
             self._check.check_if_due(self._clock.now())
         next_time = min(self._next_lease_end, self._coordinator.next_timer)  # seconds; the wait ends after 1 s anyway
+        wait_start = self._clock.now()
+        longest_wait = min(max(next_time - wait_start, 1e-3), 1.0)
         try:
-            event = self._events.get(timeout=min(max(next_time - self._clock.now(), 1e-3), 1.0))
+            event = self._events.get(timeout=longest_wait)
         except queue.Empty:
             event = None
         now = self._clock.now()
+        if now - wait_start > longest_wait + self._limits.lease / 4:  # this process was stopped, or its machine
+            self._members.note_all_heard(now)  # what they have sent meanwhile may still be on its way
         self._coordinator.handle_timers()
         if now >= self._next_lease_end or event is None:
             self._end_leases(now)
@@ -307,10 +312,10 @@ class Server:
     def _end_leases(self, now: float) -> None:
         """Puts out the workers of which nothing was heard for as long as the lease, and notes when to look again."""
         rule_state, lease = self._coordinator.rule_state, self._limits.lease
-        for worker, silence in self._members.silent_seconds(rule_state.alive, now).items():
+        for worker, silence in self._members.silent_seconds(rule_state.alive, self._clock).items():
             if silence >= lease:
                 self._coordinator.leave(worker, f"nothing was heard of it for {silence:.2f} s")
-        longest_silence = max(self._members.silent_seconds(rule_state.alive, now).values(), default=0.0)
+        longest_silence = max(self._members.silent_seconds(rule_state.alive, self._clock).values(), default=0.0)
         next_lease_end = now - longest_silence + lease
         # At the end of the run at the latest; a second from now while it has not begun.
         self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)

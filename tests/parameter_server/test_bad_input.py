@@ -157,6 +157,23 @@ def test_a_stranger_that_has_hung_up_before_it_is_told_why_ends_no_run(monkeypat
     assert len(result.loss) == 1 and result.num_refused == 1
 
 
+def nested(depth):
+    """A list in a list in a list, ..."""
+    return [nested(depth - 1)] if depth else []
+
+
+def test_a_stranger_whose_hello_is_too_deep_to_be_shown_ends_no_run(monkeypatch):
+    run, stranger = Driven("asp", monkeypatch), Connection()
+    monkeypatch.setattr(stranger, "send", lambda message: stranger.sent.append(message))
+    run.join(0)
+    deep = nested(900)
+    for hello in ({"worker": deep}, {"worker": 1, "fingerprint": {"data": deep}}, {"worker": 1, "incarnation": deep}):
+        run.deal(stranger, Message({"kind": "hello", **hello}))
+    run.push(0)
+    assert len(run.end().loss) == 1
+    assert len(stranger.sent) == 3 and all(len(m.header["why"]) < 2000 for m in stranger.sent)
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_told_so_ends_with_the_error(monkeypatch):
     finite = units.is_finite

@@ -1,5 +1,7 @@
 """The clock of a record: events in order, and a warning where its type no longer tells their times apart."""
 
+import itertools
+
 import jax
 import pytest
 
@@ -31,7 +33,7 @@ def event_times(begin, interval, count):
 
 def test_events_at_the_same_moment_are_in_order_and_that_is_no_reason_for_a_warning(recwarn):
     times = event_times(10.0, 0.0, 100)
-    assert all(earlier < later for earlier, later in zip(times, times[1:], strict=False))
+    assert all(earlier < later for earlier, later in itertools.pairwise(times))
     assert times[-1] < 10.001 and not recwarn
 
 

@@ -1,6 +1,8 @@
 """Workers that are killed, stopped, started again, or join later: the run goes on, and nothing counts twice."""
 
+import queue
 import signal
+from types import SimpleNamespace
 
 import chex
 import jax
@@ -80,6 +82,55 @@ def test_a_stopped_worker_is_put_out_and_its_old_push_is_refused(name):
     check_run(name, run)
     assert run.num_late >= 1
     assert any("nothing was heard" in m.why for m in run.memberships)
+
+
+def changes_of(run):
+    return [m.change for m in run.server.memberships if m.time > 0]
+
+
+def test_a_sign_of_life_that_waits_behind_a_busy_server_counts(monkeypatch):
+    run = Driven("bsp", monkeypatch, min_workers=2, lease=5.0)
+    times = Times(run, monkeypatch)
+    run.join(0)
+    run.join(1)
+    times.seconds += 8.0  # the server is busy, and worker 0 says that it is there
+    run.server._members.note_arrival(run.connections[0], times())
+    run.server._end_leases(run.server._clock.now())
+    assert [(m.worker, m.change) for m in run.server.memberships if m.time > 0] == [(1, "left")]
+    times.seconds += 8.0
+    run.server._end_leases(run.server._clock.now())
+    assert changes_of(run) == ["left", "left"]
+
+
+def test_nobody_is_put_out_since_the_server_was_stopped(monkeypatch):
+    run = Driven("bsp", monkeypatch, min_workers=1, lease=5.0)
+    times = Times(run, monkeypatch)
+    run.join(0)
+    times.seconds += 4.0
+    waits = iter([60.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])  # it is stopped for a minute within a wait
+
+    def wait(timeout):
+        times.seconds += next(waits)
+        raise queue.Empty
+
+    monkeypatch.setattr(run.server, "_events", SimpleNamespace(get=wait))
+    run.server._handle_next_event()
+    assert changes_of(run) == []
+    for _ in range(6):
+        run.server._handle_next_event()
+    assert changes_of(run) == ["left"]
+
+
+class Times:
+    """The clock of a server's machine, set by hand."""
+
+    def __init__(self, run, monkeypatch):
+        self.seconds = 100.0
+        monkeypatch.setattr(run.server._clock, "_clock", self)
+        run.server._clock.restart()
+
+    def __call__(self):
+        return self.seconds
 
 
 @pytest.mark.slow
