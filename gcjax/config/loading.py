@@ -91,6 +91,7 @@ def register_entries() -> None:
     Entries that are registered later, by the modules that a config imports, become known as they come.
     """
     logging.getLogger().addFilter(_is_not_missing_path_warning)
+    _let_includes_be_in_plain_folders()
     for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items() if kind.in_configs else ():
             _register_in_gin(entry.factory, name, kind.module)
@@ -156,6 +157,30 @@ def operative() -> str:
     return gin.operative_config_str()
 
 
+def _let_includes_be_in_plain_folders() -> None:
+    """Has gin go on to its next search path where a file is not in a folder that is no package.
+
+    It looks for what a config includes in Python's packages, too, and fails with a `TypeError` at a folder without an
+    `__init__.py`.
+    """
+
+    def without_type_error(exists: Callable[[str], bool]) -> Callable[[str], bool]:
+        """The function that says whether there is a file of a name; False where it fails."""
+
+        @functools.wraps(exists)
+        def exists_or_fails(name: str) -> bool:
+            """Whether there is a file of this name."""
+            try:
+                return exists(name)
+            except TypeError:
+                return False
+
+        return exists_or_fails
+
+    readers = gin.config._FILE_READERS  # pairs: (name) -> opened file, (name) -> whether there is one
+    readers[:] = [(read, without_type_error(exists)) for read, exists in readers]
+
+
 def _is_not_missing_path_warning(record: logging.LogRecord) -> bool:
     """A filter of log records: false for gin's complaint that a file is not in one of several folders."""
     return not record.getMessage().startswith("Path not found")
@@ -189,6 +214,9 @@ def _extend_search_paths(file: Path) -> None:
     """
     experiments_parent = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
     for folder in (str(Path.cwd()), experiments_parent):
-        if folder is not None and folder not in sys.path:
+        if folder is None:
+            continue
+        if folder not in sys.path:
             sys.path.insert(0, folder)
+        if folder not in gin.config._LOCATION_PREFIXES:
             gin.add_config_file_search_path(folder)  # for what the file includes

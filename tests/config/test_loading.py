@@ -117,6 +117,33 @@ def test_a_config_imports_its_experiment_from_a_folder_above_it(tmp_path):
     sys.path.remove(str(tmp_path))
 
 
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A folder with experiments, which is no package and not the working directory."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(gin.config, "_LOCATION_PREFIXES", [*gin.config._LOCATION_PREFIXES])
+    for name in ("experiments", "configs/sub"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "configs" / "base.gin").write_text(CONFIG)
+    return tmp_path
+
+
+@pytest.mark.parametrize("is_on_path", [False, True])
+def test_a_config_includes_files_of_a_folder_above_it(elsewhere, is_on_path):
+    if is_on_path:  # as that of a checkout in which gcjax was installed
+        sys.path.append(str(elsewhere))
+    file = elsewhere / "configs" / "sub" / "c.gin"
+    file.write_text("include 'configs/base.gin'\ntoy.learning_rate = 0.5\n")
+    assert run(file) == "done" and SEEN["learning_rate"] == 0.5
+
+
+def test_a_file_that_is_not_in_a_folder_above_the_config_is_said(elsewhere):
+    file = elsewhere / "configs" / "sub" / "c.gin"
+    file.write_text("include 'configs/bass.gin'\n")
+    with pytest.raises(ValueError, match="An included config file must exist; there is no 'configs/bass.gin'"):
+        run(file)
+
+
 BAD_BINDINGS = {
     "toy.learning_rate = 'fast'": r"must be a number; got 'fast' \(str\). Write it without quotes, as in 0.5; 1e999",
     "toy.learning_rate = True": r"toy.learning_rate must be a number; got True",
