@@ -10,6 +10,7 @@ import numpy as np
 from gcjax import analysis, config, files, saved_progress
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
+from gcjax.analysis.summary import SummaryRow
 from gcjax.cli import sweep_folders
 from gcjax.engine.identity import run_identity
 from gcjax.progress import Progress
@@ -42,16 +43,17 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     _check_folder_names([folder_name(combination) for combination in grid])
     sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
     parameters = [binding.partition(" = ")[0] for binding in grid[0]]
-    seed_rows, summary_rows = [], []
+    seed_rows, summary_rows, heads_of_combinations = [], [], []
     for index, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
         results = _combination_results(out / folder_name(combination), combination_progress)
         parameter_values = [binding.partition(" = ")[2] for binding in combination]
         summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
+        heads_of_combinations.append(summary.heads(results))
         seed_rows.append(_seed_rows(parameters, parameter_values, results))
-    files.write_table(out / "sweep.parquet", analysis.concatenate_tables(seed_rows))
-    heads = [*parameters, *summary.heads(results)]
+    files.write_table(out / "sweep.parquet", analysis.concatenate_tables(_with_same_columns(seed_rows)))
+    heads = [*parameters, *_common_heads(heads_of_combinations)]
     num_key_columns = len(parameters) + 1  # the parameters and the scheme name a row
     table = analysis.markdown_table(heads, summary_rows, num_key_columns=num_key_columns)
     files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
@@ -169,3 +171,17 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
             {**parameter_columns, **last_values, "time_to_target": analysis.reach_times(results, scheme)}
         )
     return analysis.concatenate_tables(rows_of_schemes)
+
+
+def _with_same_columns(tables: Sequence[Columns]) -> list[Columns]:
+    """The tables, each with the columns of all; NaN where a combination has no such metric."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    return [{name: table.get(name, np.full(len(table["seed"]), np.nan)) for name in names} for table in tables]
+
+
+def _common_heads(heads_of_combinations: Sequence[SummaryRow]) -> SummaryRow:
+    """The heads of the summary of all combinations, which do not name what differs between them."""
+    heads, *other_heads = dict.fromkeys(heads_of_combinations)
+    if not other_heads:
+        return heads
+    return heads._replace(time_to_target="Time to the target (s)", final_value="Final value")

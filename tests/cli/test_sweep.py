@@ -73,7 +73,17 @@ def test_one_table_of_all_settings(swept):
     single = analysis.load(out / grid.folder_name(("study.target = 0.2",)))
     assert table["time_to_target"][:2] == analysis.reach_times(single, "ASP").tolist()
     rows = (out / "summary.md").read_text().splitlines()
+    assert "| Time to the target (s) | Final value |" in (out / "summary.md").read_text()
     assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
+
+
+def test_a_metric_that_a_combination_does_not_have_is_missing_there():
+    accuracy = {"seed": np.arange(2), "accuracy": np.array([0.5, 0.6])}
+    distance = {"seed": np.arange(1), "distance": np.array([0.1])}
+    tables = grid._with_same_columns([accuracy, distance])
+    joined = analysis.concatenate_tables(tables)
+    np.testing.assert_array_equal(joined["accuracy"], [0.5, 0.6, np.nan])
+    np.testing.assert_array_equal(joined["distance"], [np.nan, np.nan, 0.1])
 
 
 class Ended(BaseException):
