@@ -31,6 +31,7 @@ def metric_columns(
     mixing: Mixing | None = None,
     num_fragments: int = 1,
     has_group_servers: bool = False,
+    message_size: Any = 1.0,
 ) -> Columns:
     """What every run of a scheme had reached and spent at each evaluation, a row each, one run after the other.
 
@@ -45,6 +46,7 @@ def metric_columns(
       mixing: how the workers of the protocol average their parameters, if they do.
       num_fragments: as in `costs`.
       has_group_servers: as in `costs`.
+      message_size: as in `costs`.
 
     Returns:
       Columns `scheme`, the labels, `commit`, `time` (virtual seconds), the task's metrics and those of `Costs`, with
@@ -56,7 +58,7 @@ def metric_columns(
         is_padding = evaluations.commit < 0  # -1 where the run ended earlier
         moments = evaluations.time[~is_padding].astype(np.float64)
         run_costs = costs(
-            run_schedule, durations[run], moments, code, mixing, num_fragments, has_group_servers
+            run_schedule, durations[run], moments, code, mixing, num_fragments, has_group_servers, message_size
         )._asdict()
         numbers_sent = {
             numbers: run_costs.pop(messages) * num_params

@@ -14,6 +14,7 @@ from gcjax import files
 from gcjax.analysis.store import Results
 from gcjax.analysis.styles import seed_curves, styles
 from gcjax.analysis.summary import reach_times
+from gcjax.analysis.target import is_share
 
 _BAND_ALPHA = 0.13
 _MAX_LEGEND_COLUMNS_OF_PANEL = 4
@@ -116,7 +117,7 @@ def _set_labels_and_scales(panel: Axes, metric: str, linear_until: float | None)
 
 
 def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
-    """Draws the target as a line; of a metric that is to rise to it (at most 1), shows only values near the target."""
+    """Draws the target as a line; of a share that is to rise to it, shows only values near the target."""
     value = target["value"]
     panel.axhline(value, color="#444444", linewidth=0.9, linestyle=(0, (1, 2)))
     panel.annotate(
@@ -129,11 +130,17 @@ def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
         fontsize=8,
         color="#444444",
     )
-    if target["higher_is_better"]:
-        panel.set_ylim(lowest_value_shown(value), 1.0)
+    lowest_value = lowest_value_shown(target)
+    if lowest_value is not None:
+        panel.set_ylim(lowest_value, 1.0)
 
 
-def lowest_value_shown(target_value: float) -> float:
-    """Where the axis of a metric of at most 1 begins, so that its target is in the upper part and not at the edge."""
-    distance_to_best = 1 - target_value
+def lowest_value_shown(target: dict[str, Any]) -> float | None:
+    """Where the axis begins of a share that is to rise, so that its target is in the upper part and not at the edge.
+
+    None for other metrics, whose axis shows all values.
+    """
+    if not (target["higher_is_better"] and is_share(target["metric"])):
+        return None
+    distance_to_best = 1 - target["value"]
     return max(0.0, 1 - max(6 * distance_to_best, 0.2))

@@ -30,8 +30,9 @@ class Costs(NamedTuple):
       communicating: float[V], share of the workers' time.
       waiting: float[V], share of the workers' time.
       chunks: float[V], chunks computed to the end, per worker. A chunk that was cut off counts as time only.
-      messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one. It
-        counts when it has arrived; a code's, when the commit that it belongs to happens.
+      messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one, and a
+        compressed message its share of the bytes. It counts when it has arrived; a code's, when the commit that it
+        belongs to happens.
       server_messages: float[V], what the servers of groups have sent to the central one, in full gradients, per worker:
         one for each commit of such a protocol, 0 for the others. Answers are not counted, as in `messages`.
       mean_staleness: float[V], over all contributions to the commits so far; NaN before the first.
@@ -56,6 +57,7 @@ def costs(
     mixing: Mixing | None = None,
     num_fragments: int = 1,
     has_group_servers: bool = False,
+    message_size: Any = 1.0,
 ) -> Costs:
     """What a run has spent up to each moment.
 
@@ -67,6 +69,7 @@ def costs(
       mixing: how its workers average their parameters, if they do; it says how many copies they send.
       num_fragments: P, where a message is one of so many fragments; each counts as 1/P, their mean size.
       has_group_servers: whether each commit is a message of the server of a group.
+      message_size: of what a worker sends, as a share of a message that is not compressed; a number or float[W].
     """
     host_schedule: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
@@ -91,7 +94,7 @@ def costs(
         communicating=communicating_share,
         waiting=1.0 - computing_share - communicating_share,
         chunks=_num_times_until(completion, moments) / num_workers,
-        messages=_num_gradients_sent(host_schedule, moments, code, mixing) / num_workers / num_fragments,
+        messages=_num_gradients_sent(host_schedule, moments, code, mixing, message_size) / num_workers / num_fragments,
         server_messages=has_group_servers * _num_times_until(host_schedule.time, moments) / num_workers,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
@@ -112,9 +115,16 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
     return float(times[first_reached]) if is_reached.any() else float("inf")
 
 
-def is_stalled(schedule: Schedule) -> bool:
-    """Whether a run of one seed came to a halt over a worker that never ends a unit, not because units ran out."""
-    return bool(np.isinf(schedule.horizon))  # the horizon is when sampled units run out
+def is_stalled(schedule: Schedule, seconds: float = np.inf) -> bool:
+    """Whether a run of one seed came to a halt over a worker that never ends a unit, not because units ran out.
+
+    Args:
+      schedule: as long as the durations last.
+      seconds: when the run ended; it did not come to a halt if there would have been commits later.
+    """
+    times = np.asarray(schedule.time)
+    has_later_commits = (np.isfinite(times) & (times > seconds)).any()
+    return bool(np.isinf(schedule.horizon) and not has_later_commits)  # the horizon is when sampled units run out
 
 
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
@@ -173,23 +183,26 @@ def _num_times_until(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 
 def _num_gradients_sent(
-    schedule: Any, moments: np.ndarray, code: GradientCode | None, mixing: Mixing | None
+    schedule: Any, moments: np.ndarray, code: GradientCode | None, mixing: Mixing | None, message_size: Any
 ) -> np.ndarray:
     """float[V]: what all workers together have sent up to each of the V moments, in full gradients.
 
     A message of a code is one of L blocks of a gradient, and counts when its commit happens. Another one is a gradient,
-    and counts when it has arrived; copies of parameters that workers send each other (`mixing`) are as large.
+    and counts when it has arrived; copies of parameters that workers send each other (`mixing`) are as large. All are
+    `message_size` times that, a number or float[W].
     """
-    if mixing is not None:
-        copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
-        arrival_order = np.argsort(schedule.finish, axis=None)
-        cumulative_sent = np.concatenate([[0.0], np.cumsum(copies.ravel()[arrival_order])])  # entry n: by n arrivals
-        return cumulative_sent[_num_times_until(schedule.finish, moments)]
     if code is None:
-        return _num_times_until(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
+        if mixing is not None:
+            copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
+        else:
+            copies = np.isfinite(schedule.send_start)  # inf: nothing is sent
+        arrival_order = np.argsort(schedule.finish, axis=None)
+        sent = (copies * message_size).ravel()[arrival_order]
+        cumulative_sent = np.concatenate([[0.0], np.cumsum(sent)])  # entry n: by n arrivals
+        return cumulative_sent[_num_times_until(schedule.finish, moments)]
     is_contribution, progress = schedule.worker >= 0, schedule.work.clip(0)  # [E, W]: here C = W
     is_block_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(progress)))  # bool[E, W, M], M messages a worker
-    gradients_sent = is_contribution * is_block_sent.sum(axis=2) / code.num_blocks  # [E, W]
+    gradients_sent = is_contribution * is_block_sent.sum(axis=2) * message_size / code.num_blocks  # [E, W]
     cumulative_sent = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])  # entry n: by n commits
     return cumulative_sent[_num_times_until(schedule.time, moments)]
 

@@ -18,7 +18,8 @@ NOTES = """\
 - Staleness is the number of commits between the parameters that a gradient was computed on and those that it
   was applied to: the mean, and the largest in brackets.
 - Chunks and numbers sent are per worker, up to the moment at which the target was reached; where it was not,
-  up to the end of the run and marked with >. A redundant chunk costs as much as any other.
+  up to the end of the run and marked with >. A redundant chunk costs as much as any other. A compressed
+  message counts as the numbers that take as many bytes.
 """
 
 

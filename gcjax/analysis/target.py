@@ -21,6 +21,11 @@ class Target(NamedTuple):
     higher_is_better: bool
 
 
+def is_share(metric: str) -> bool:
+    """Whether a metric of this name is between 0 and 1, as an accuracy is."""
+    return "accuracy" in metric
+
+
 def target(metric: str, value: float, known_metrics: Iterable[str], *, higher_is_better: bool | None = None) -> Target:
     """A target that can be reached.
 
@@ -34,11 +39,11 @@ def target(metric: str, value: float, known_metrics: Iterable[str], *, higher_is
       ValueError: if the task has no such metric, or the metric cannot have this value.
     """
     _validate.choice("metric", metric, known_metrics)
-    is_share = "accuracy" in metric  # from 0 to 1
-    lowest_possible = -math.inf if higher_is_better and not is_share else 0.0  # a loss is >= 0
-    highest_possible = 1.0 if is_share else math.inf
+    between_0_and_1 = is_share(metric)
+    lowest_possible = -math.inf if higher_is_better and not between_0_and_1 else 0.0  # a loss is >= 0
+    highest_possible = 1.0 if between_0_and_1 else math.inf
     if not lowest_possible <= value <= highest_possible:
         lowest, highest = f"{lowest_possible:g}", f"{highest_possible:g}"
-        bounds = f"between {lowest} and {highest}" if is_share else f"at least {lowest}"
+        bounds = f"between {lowest} and {highest}" if between_0_and_1 else f"at least {lowest}"
         raise ValueError(f"The target for {metric} must be {bounds}; got {value:g}, which can never be reached.")
-    return Target(metric, value, is_share if higher_is_better is None else higher_is_better)
+    return Target(metric, value, between_0_and_1 if higher_is_better is None else higher_is_better)

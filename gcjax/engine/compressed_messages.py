@@ -298,9 +298,16 @@ def sized_network(network: Network, compression: Compression | None, params: Any
         network = network._replace(fragments=jnp.asarray(fragments.shares(params)))
     if compression is None:
         return network
+    return network.with_smaller_messages(compressed_size(compression, params, protocol))
+
+
+def compressed_size(compression: Compression, params: Any, protocol: Protocol) -> Any:
+    """The size of a compressed message as a share of a whole one, by bytes; float[W] where it differs by worker.
+
+    Arguments are those of `sized_network`.
+    """
     shapes = message_shapes(params, protocol.code)
-    num_bytes = compression_of_fragments(validated(compression), protocol).num_bytes(shapes)  # of a message; or [W]
-    return network.with_smaller_messages(num_bytes / memory.bytes_of_arrays(shapes))
+    return compression_of_fragments(validated(compression), protocol).num_bytes(shapes) / memory.bytes_of_arrays(shapes)
 
 
 def network_of_run(

@@ -7,6 +7,7 @@ import numpy as np
 
 from gcjax import analysis
 from gcjax.analysis.store import Columns
+from gcjax.engine.compressed_messages import compressed_size
 from gcjax.protocols import Protocol, Schedule
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
@@ -52,12 +53,15 @@ class StudyResults(NamedTuple):
         runs, inputs = self.runs[scheme], self.plan.inputs
         protocol = self.plan.schemes[scheme]
         fragments = protocol.local and protocol.local.fragments
-        num_params = sum(leaf[0].size for leaf in jax.tree.leaves(inputs.params))  # of one run
+        params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), inputs.params)  # of one run
+        num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
+        compression = self.plan.study.compression_of(scheme)
         return analysis.metric_columns(
             scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
             code=protocol.code, num_params=num_params, mixing=protocol.local and protocol.local.mixing,
             num_fragments=1 if fragments is None else fragments.num_fragments,
             has_group_servers=protocol.has_group_servers,
+            message_size=1.0 if compression is None else np.asarray(compressed_size(compression, params, protocol)),
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from gcjax import compiler_options, memory
 from gcjax.engine.compressed_messages import sized_network
 from gcjax.protocols import Protocol, Schedule
+from gcjax.protocols.conformance.runnable import check_work
 from gcjax.stragglers import Network
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
@@ -33,10 +34,12 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     """The schedules of all runs, on the host.
 
     Raises:
-      ValueError: if the sampled units do not last for the time asked for.
+      ValueError: if the sampled units do not last for the time asked for, or this does not last for a commit.
     """
     schedule: Schedule = jax.device_get(schedule_program()(protocol, *_arguments(scheme, protocol, study, inputs)))
     check_enough_units(scheme, schedule, study)
+    check_work(schedule)
+    _check_first_commits(scheme, schedule, study)
     return schedule
 
 
@@ -63,6 +66,22 @@ def network_of(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) ->
     return jax.vmap(lambda network: sized_network(network, study.compression_of(scheme), params, protocol))(
         inputs.network
     )
+
+
+def _check_first_commits(scheme: str, schedule: Schedule, study: Study) -> None:
+    """Raises `ValueError` if `study.seconds` are over before the first commit of any run that does not come to a halt.
+
+    Every run of the schedule, which has a leading axis of them, has a commit unless it comes to a halt.
+    """
+    if study.seconds is None:
+        return
+    comes_to_halt = np.isinf(schedule.horizon)  # bool[runs]
+    first_commits = np.where(comes_to_halt, 0.0, schedule.time.min(axis=1))  # seconds
+    if first_commits.max() > study.seconds:
+        raise ValueError(
+            f"seconds must last for a commit in every run; got {study.seconds:g}, and the first commit of scheme "
+            f"'{scheme}' takes up to {first_commits.max():.4g} seconds. Run for longer."
+        )
 
 
 def check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:

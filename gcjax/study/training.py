@@ -21,6 +21,7 @@ from gcjax.analysis import is_stalled
 from gcjax.compression import Compression
 from gcjax.engine.identity import run_identity
 from gcjax.engine.pieces import advance_in_pieces
+from gcjax.engine.program_digest import digest_of_program
 from gcjax.engine.wrong_messages import WrongSenders
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
@@ -59,12 +60,24 @@ class PreparedTraining(NamedTuple):
     Attributes:
       training: arguments of `engine.run`, the same for all runs.
       seconds: when the runs end; inf if they last as long as the durations.
-      compiled_programs: those that other threads compile; without, each is compiled where it is first called.
+      programs: those of one device; None on a mesh, where each is compiled when it is first called.
     """
 
     training: "_Training"
     seconds: float
-    compiled_programs: tuple[Future[Any], ...]
+    programs: "_Programs | None"
+
+
+class _Programs(NamedTuple):
+    """The programs of all runs of a scheme, from other threads.
+
+    Attributes:
+      compiled: each of them, once it is compiled.
+      digest: of what is computed, see `digest_of_program`.
+    """
+
+    compiled: tuple[Future[Any], ...]
+    digest: Future[str]
 
 
 def prepare(
@@ -100,13 +113,13 @@ def prepare(
         compression=study.compression_of(scheme), wrong_senders=study.wrong_senders_of(scheme), num_commits=max_commits,
         eval_every=eval_every,
     )  # fmt: skip
-    compiled_programs = (
-        () if study.mesh is not None else _compiled_by(threads, training, scheme, study, inputs, schedule, seconds)
+    programs = (
+        None if study.mesh is not None else _programs_by(threads, training, scheme, study, inputs, schedule, seconds)
     )
-    return PreparedTraining(training, seconds, compiled_programs)
+    return PreparedTraining(training, seconds, programs)
 
 
-def _compiled_by(
+def _programs_by(
     threads: Executor,
     training: "_Training",
     scheme: str,
@@ -114,7 +127,7 @@ def _compiled_by(
     inputs: Inputs,
     schedule: Schedule,
     seconds: float,
-) -> tuple[Future[Any], ...]:
+) -> _Programs:
     """The programs of `_train_in_one_program`, traced here and compiled by threads; arguments are those of it.
 
     Raises:
@@ -124,14 +137,15 @@ def _compiled_by(
     arguments = training, task, data, inputs, schedule, seconds
     _check_states_fit(scheme, len(inputs.durations), *arguments)
     shapes = _begin_program().eval_shape(*arguments)  # of the runs, with their schedules
-    lowered_programs = (
-        _begin_program().lower(*arguments),
-        # The runs have the parameters. Of the number of evaluations only the type counts here.
-        _advance_runs.lower(
-            training, task, data, inputs._replace(params=None), shapes.unscheduled, shapes.schedule, jnp.int32(0)
-        ),
+    # The runs have the parameters. Of the number of evaluations only the type counts here.
+    traced_advance = _advance_runs.trace(
+        training, task, data, inputs._replace(params=None), shapes.unscheduled, shapes.schedule, jnp.int32(0)
     )
-    return tuple(threads.submit(program.compile) for program in lowered_programs)
+    lowered_programs = _begin_program().lower(*arguments), traced_advance.lower()
+    return _Programs(
+        compiled=tuple(threads.submit(program.compile) for program in lowered_programs),
+        digest=threads.submit(digest_of_program, traced_advance.jaxpr),
+    )
 
 
 def train(
@@ -159,12 +173,14 @@ def train(
     Raises:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run.
     """
-    training, seconds, compiled_programs = prepared
-    if study.mesh is None:
+    training, seconds, programs = prepared
+    if programs is not None:
         begin_time = time.perf_counter()
-        for program in compiled_programs:
+        for program in programs.compiled:
             program.result()  # of a future: waits for it
-        runs = _train_in_one_program(training, scheme, study, inputs, schedule, seconds, out, report, rates, begin_time)
+        runs = _train_in_one_program(
+            training, scheme, study, inputs, schedule, seconds, out, report, rates, begin_time, programs.digest.result()
+        )
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
     memory.forget_programs()  # of the schemes until now; what is compiled ahead of the next one is then compiled again
@@ -172,16 +188,22 @@ def train(
 
 
 def _ended_runs(
-    trajectory: engine.Trajectory, schedule: Schedule, whole: Schedule, begin_time: float, compile_end_time: float
+    trajectory: engine.Trajectory,
+    schedule: Schedule,
+    whole: Schedule,
+    seconds: float,
+    begin_time: float,
+    compile_end_time: float,
 ) -> SchemeRuns:
     """All runs of a scheme, which end now; compiling, or the first run on a mesh, began and ended at these times.
 
-    `schedule` is until the runs ended; `whole`, as long as the durations last, tells whether a run came to a halt.
+    `schedule` is until the runs ended, after so many seconds; `whole`, as long as the durations last, tells whether a
+    run had come to a halt by then.
     """
     run_seconds = time.perf_counter() - compile_end_time
     return SchemeRuns(
         trajectory=jax.device_get(trajectory), schedule=jax.device_get(schedule),
-        stalled=[is_stalled(_run_slice(whole, run)) for run in range(len(whole.time))],
+        stalled=[is_stalled(_run_slice(whole, run), seconds) for run in range(len(whole.time))],
         compile_seconds=compile_end_time - begin_time, run_seconds=run_seconds,
     )  # fmt: skip
 
@@ -262,13 +284,13 @@ def _advance_runs(
 
 def _train_in_one_program(
     training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
-    report: Callable[[float], None], rates: np.ndarray | None, begin_time: float,
+    report: Callable[[float], None], rates: np.ndarray | None, begin_time: float, computation: str,
 ) -> SchemeRuns:  # fmt: skip
     """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
 
     Arguments are those of `train`, with `training` for the protocol; the runs end at `seconds`, the schedule goes on as
     long as the durations last. With `rates` the optimizer is made by `with_rate`. Compiling counts from `begin_time`
-    on, by `time.perf_counter`.
+    on, by `time.perf_counter`. `computation` is the digest of what is computed, which the checkpoints must have.
     """
     task, data = study.task._replace(data=None), study.task.data
 
@@ -290,7 +312,9 @@ def _train_in_one_program(
     schedule_in_time = initial.schedule
     runs = jax.block_until_ready(advance(initial.unscheduled, 0))  # 0 evaluations: this compiles, and trains nothing
     compile_end_time = time.perf_counter()
-    identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule_in_time, rates))
+    identity = run_identity(
+        config.text(), scheme=scheme, given=(data, inputs, schedule_in_time, rates), computation=f"<{computation}>"
+    )
     with study.checkpoints(out, scheme) as checkpoints:
         num_evals = initial.trajectory.time.shape[1] - 1  # [runs, evaluations]; the first is before all training
         runs = advance_in_pieces(
@@ -302,7 +326,7 @@ def _train_in_one_program(
         schedule_in_time = schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
         check_enough_units(scheme, schedule_in_time, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule_in_time))
-    ended_runs = _ended_runs(runs.trajectory, runs.schedule, schedule, begin_time, compile_end_time)
+    ended_runs = _ended_runs(runs.trajectory, runs.schedule, schedule, seconds, begin_time, compile_end_time)
     engine.check(runs, training.protocol)
     return ended_runs
 
@@ -337,7 +361,9 @@ def _train_on_mesh(
             compile_end_time = time.perf_counter()
         report((run_number + 1) / num_runs)
     trajectory, schedule_in_time = jax.tree.map(lambda *values: np.stack(values), *runs)
-    return _ended_runs(trajectory, schedule_in_time, schedule, begin_time, compile_end_time)
+    if training.protocol.loss_feedback is not None:  # the schedules that the losses led to
+        check_enough_units(scheme, schedule_in_time, study)
+    return _ended_runs(trajectory, schedule_in_time, schedule, seconds, begin_time, compile_end_time)
 
 
 @comparable

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from gcjax import files
+from gcjax import analysis, files
 from gcjax.analysis import curves, styles
 from tests.analysis.results import results
 
@@ -65,6 +65,18 @@ def test_curves_that_coincide_are_all_seen(drawn, number):
     figure.canvas.draw()
     shown = {style["color"]: number_of_pixels(figure, figure.axes[0], style["color"]) for style in each.values()}
     assert min(shown.values()) > 50, shown
+
+
+@pytest.mark.parametrize(("metric", "value", "higher"), [("score", 25.0, True), ("reward", -3.0, True)])
+def test_a_metric_that_rises_and_is_no_share_is_seen(drawn, metric, value, higher):
+    found = results()
+    scores = (value - 1) + 2 * found.metrics["accuracy"]  # from below the target to above it
+    target = analysis.target(metric, value, [metric], higher_is_better=higher)
+    found = found._replace(metrics={**found.metrics, metric: scores}, facts={**found.facts, "target": target._asdict()})
+    (panel,) = (axes for axes in drawn(found).axes if metric in axes.get_ylabel() + axes.get_title())
+    low, high = panel.get_ylim()
+    assert low <= scores.min() and high >= scores.max()
+    assert curves.lowest_value_shown(target._asdict()) is None
 
 
 @pytest.mark.parametrize(("failed", "halts"), [((), False), ((0,), True)])

@@ -119,6 +119,19 @@ def test_blocks_make_messages_smaller():
     np.testing.assert_allclose(spent.messages, 1.0)
 
 
+def test_compressed_messages_count_by_their_size():
+    """Each worker has sent four messages, under BSP one a round, under a code of two blocks two halves a round."""
+    equal, sizes = jnp.ones((4, W)), np.arange(1, W + 1) / 10
+    code = codes.partial(assignments.cyclic(W, load=2), num_blocks=2, rng_key=jax.random.key(0))
+    for protocol, whole in ((protocols.bsp(), 4.0), (protocols.coded(code), 1.0), (protocols.d_psgd(), 8.0)):
+        mixing = protocol.local and protocol.local.mixing
+        for size in (0.25, sizes):
+            spent = analysis.costs(
+                protocol(equal), np.asarray(equal), np.array([4.0]), protocol.code, mixing, message_size=size
+            )
+            np.testing.assert_allclose(spent.messages, whole * np.mean(size))
+
+
 def test_cut_off_work_is_time_but_no_chunk():
     code = codes.ignore_stragglers(W, num_stragglers=1)
     schedule = protocols.coded(code, stop=stopping.fastest(3))(SLOW_LAST)
@@ -181,6 +194,13 @@ def test_only_those_who_wait_for_a_failed_worker_stall(name):
     protocol = PROTOCOLS[name]
     assert not analysis.is_stalled(protocol(jnp.ones((6, W))))
     assert analysis.is_stalled(protocol(jnp.asarray(failed))) == (name in ("bsp", "ssp"))
+
+
+def test_who_would_have_committed_later_has_not_come_to_a_halt():
+    failed = np.ones((6, W), np.float32)
+    failed[2:, 0] = np.inf  # of a third round, at 2 s
+    schedule = protocols.bsp()(jnp.asarray(failed))
+    assert [analysis.is_stalled(schedule, seconds) for seconds in (1.5, 2.0, 2.5)] == [False, True, True]
 
 
 def test_time_to_target():

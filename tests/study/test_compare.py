@@ -256,6 +256,7 @@ def test_a_target_that_nobody_reaches_is_a_result_and_a_line(again):
             {"optimizers": {"SSP": optax.sgd(1.0)}},
             "must be those of schemes, ASP, BSP, FRC; got one for 'SSP'",
         ),
+        ({"seconds": 1e-3}, r"seconds must last for a commit in every run; got 0.001, .*'ASP' takes up to 0\.\d+ s"),
         ({"seconds": 0.0}, "^seconds must be above 0 and finite; got 0"),
         ({"timeline_seconds": 0.0}, "timeline_seconds must be above 0 and finite; got 0"),
         ({"num_seeds": 0}, "num_seeds must be a whole number between 1 and .*; got 0"),

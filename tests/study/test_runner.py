@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from gcjax import config, engine, memory, progress, protocols, stragglers, tasks
+from gcjax import compression, config, engine, memory, progress, protocols, stragglers, tasks
 from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
 from gcjax.study.compiled_ahead import one_ahead
 
@@ -137,6 +137,35 @@ def test_a_study_that_was_broken_off_goes_on_with_the_same_bits(results, tmp_pat
     assert saved == [1, 2, 3, 1, 2, 3]
     for name, column in final_rows(results).items():
         np.testing.assert_array_equal(rows[name], column)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A folder with a study of BSP that ends at 3 s; a worker fails later. Its messages are compressed to 5/8."""
+    out = tmp_path_factory.mktemp("short")
+    return out, run(*_short_study(0.05), out=out, progress=progress.silent())
+
+
+def _short_study(learning_rate):
+    """The plan of it, in a list."""
+    compressions = {"BSP": compression.error_feedback(compression.sign())}
+    study = dataclasses.replace(STUDY, optimizer=optax.sgd(learning_rate), seconds=3.0, compressions=compressions)
+    failing = stragglers.failed_workers(stragglers.constant(seconds=1.0), workers=(0,), onset=4)
+    return [plan(study, {"BSP": protocols.bsp()}, {"all": Condition(failing)})]
+
+
+def test_a_run_that_ends_before_a_worker_fails_has_not_come_to_a_halt(short):
+    assert short[1].runs["BSP"].stalled == [False, False]
+
+
+def test_numbers_sent_are_those_of_compressed_messages(short):
+    rows = final_rows(short[1])
+    np.testing.assert_allclose(rows["numbers"], rows["commits"] * 2 * 5 / 8)  # a model of two numbers
+
+
+def test_checkpoints_of_another_optimizer_are_refused(short):
+    with pytest.raises(ValueError, match="'BSP': .*another run:(?s:.*)computation = "):
+        run(*_short_study(0.001), out=short[0], progress=progress.silent())
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def charts(results: Results) -> list[dict[str, Any]]:
             "logarithmic": metric.endswith("loss"),
             "linearUntil": linear_axis_seconds(results),
             "target": target["value"] if metric == target["metric"] else None,
-            "from": _lowest_shown(target) if metric == target["metric"] else None,
+            "from": lowest_value_shown(target) if metric == target["metric"] else None,
             "curves": [_seeds_curve(results, scheme, metric, style) for scheme, style in scheme_styles.items()],
         }
         for metric in metrics
@@ -74,11 +74,6 @@ def points_a_curve(num_curves: int) -> int:
 def _thinned_indices(num_points: int, max_points: int) -> np.ndarray:
     """The indices of the points that are drawn: all, or `max_points` evenly spaced ones, the last among them."""
     return np.unique(np.linspace(0, num_points - 1, min(num_points, max_points)).round().astype(int))
-
-
-def _lowest_shown(target: dict[str, Any]) -> float | None:
-    """Where the axis of a metric that is to rise to a target of at most 1 begins; None if it shows all values."""
-    return lowest_value_shown(target["value"]) if target["higher_is_better"] else None
 
 
 def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
