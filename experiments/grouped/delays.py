@@ -67,10 +67,11 @@ def group_delays(
 
     Raises:
       ValueError: if a number is out of its range, nobody is delayed, the case of one group is missing, the task has no
-        accuracy, the study ends its runs at a time, or the sampled units do not last for the work.
+        accuracy, the study ends its runs at a time, the server takes time for messages, or the sampled units do not
+        last for the work.
     """
     start_time = time.perf_counter()
-    _check(rules, study, num_rounds, delayed, delays, num_groups)
+    _check(rules, study, num_rounds, delayed, delays, num_groups, network)
     _validate.number("factor", factor, minimum=1.0)
     _validate.number("points", points)
     cases = [Case("none", 0.0, ())]
@@ -126,9 +127,9 @@ def _train(
 
 def _check(
     rules: dict[str, Any], study: Study, num_rounds: int, delayed: dict[str, Sequence[int]], delays: Sequence[float],
-    num_groups: Sequence[int],
+    num_groups: Sequence[int], network: Network | Links | None,
 ) -> None:  # fmt: skip
-    """Raises a `ValueError` for counts, delays, rules or nodes that the experiment cannot run."""
+    """Raises a `ValueError` for counts, delays, rules, nodes or a network that the experiment cannot run."""
     _validate.integer("num_rounds", num_rounds, minimum=1)
     _validate.number("delays", delays, finite=True)
     for name, values in {"rules": rules, "delayed": delayed, "delays": delays}.items():
@@ -139,6 +140,10 @@ def _check(
     if study.seconds is not None:
         raise ValueError(
             f"study.seconds must be None, since runs end with the work; got {study.seconds:g}. Take it out."
+        )
+    if network is not None and network.service is not None:  # it is simulated by the rule, which knows no such end
+        raise ValueError(
+            "network must have no time of service, since runs end with the work; got one with service. Take it out."
         )
     _validate.choice("accuracy", "accuracy", metric_names(study.task))
 

@@ -207,6 +207,7 @@ def delay_study(out, **changes):
         ({"delayed": {"one": (4,)}}, "between 0 and 3; got 4"),
         ({"task": tasks.linear_regression(W, num_features=2)}, "accuracy must be one of"),
         ({"factor": 0.9}, "factor must be at least 1"),
+        ({"network": stragglers.constant_network(service=0.1)}, "network must have no time of service"),
         ({"seconds": 5.0}, "study.seconds must be None, since runs end with the work; got 5"),
     ],
 )
