@@ -20,6 +20,8 @@ from gcjax.config.config_files import existing_file
 from gcjax.progress import Progress
 
 PROCESSES = ("group", "apart")
+_include_folders: list[str] = []
+"""In which gin looks for what the config includes that was loaded last."""
 
 
 def experiment(function: registry.Factory) -> registry.Factory:
@@ -210,13 +212,18 @@ def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
 def _extend_search_paths(file: Path) -> None:
     """Lets a config import modules and include files from two folders.
 
-    They are the working directory, and the nearest folder above the config that has a folder `experiments`.
+    They are the working directory, and the nearest folder above the config that has a folder `experiments`. For
+    includes, those of the config that was loaded before count no more.
     """
+    search_paths = gin.config._LOCATION_PREFIXES
+    search_paths[:] = [folder for folder in search_paths if folder not in _include_folders]
+    _include_folders.clear()
     experiments_parent = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
     for folder in (str(Path.cwd()), experiments_parent):
         if folder is None:
             continue
         if folder not in sys.path:
             sys.path.insert(0, folder)
-        if folder not in gin.config._LOCATION_PREFIXES:
-            gin.add_config_file_search_path(folder)  # for what the file includes
+        if folder not in search_paths:
+            gin.add_config_file_search_path(folder)
+            _include_folders.append(folder)

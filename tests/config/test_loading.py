@@ -137,6 +137,12 @@ def test_a_config_includes_files_of_a_folder_above_it(elsewhere, is_on_path):
     assert run(file) == "done" and SEEN["learning_rate"] == 0.5
 
 
+def test_folders_of_a_config_that_was_loaded_before_count_no_more(elsewhere, file):
+    config.load(elsewhere / "configs" / "base.gin")
+    with pytest.raises(ValueError, match="no 'configs/base.gin'"):
+        config.load(file, ["include 'configs/base.gin'"])
+
+
 def test_a_file_that_is_not_in_a_folder_above_the_config_is_said(elsewhere):
     file = elsewhere / "configs" / "sub" / "c.gin"
     file.write_text("include 'configs/bass.gin'\n")
