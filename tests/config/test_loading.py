@@ -137,8 +137,10 @@ def test_a_config_includes_files_of_a_folder_above_it(elsewhere, is_on_path):
     assert run(file) == "done" and SEEN["learning_rate"] == 0.5
 
 
-def test_folders_of_a_config_that_was_loaded_before_count_no_more(elsewhere, file):
+def test_folders_of_a_config_that_was_loaded_before_count_no_more(elsewhere, tmp_path_factory):
     config.load(elsewhere / "configs" / "base.gin")
+    file = tmp_path_factory.mktemp("other") / "toy.gin"
+    file.write_text(CONFIG)
     with pytest.raises(ValueError, match="no 'configs/base.gin'"):
         config.load(file, ["include 'configs/base.gin'"])
 
