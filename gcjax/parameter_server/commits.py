@@ -94,10 +94,15 @@ class Commits:
 
         Returns:
           Seconds of the last event in the log; 0 if there is none.
+
+        Raises:
+          ValueError: if the folder is of another setup, or another server writes to it.
         """
+        file, has_code = folder / written_log.FILE_NAME, self.coded_rounds is not None
+        self.log = log = WrittenLog(
+            file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds, has_code=has_code
+        )
         self._checkpoints = Checkpoints(folder, checkpoint_every)
-        file = folder / written_log.FILE_NAME
-        self.log = log = WrittenLog(file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds)
         self._checkpoints.delete_after(self.count)  # of commits that a log which has lost its end does not have
         if log.commit_times:
             record = self.schedule(log.commit_times[-1])
@@ -105,6 +110,11 @@ class Commits:
             self.updates.params, self.updates.opt_state = parameters
         self._keep_newest_version()
         return log.last_time
+
+    def close(self) -> None:
+        """Closes the log, if it is in a folder; afterwards another server may go on with that."""
+        if isinstance(self.log, WrittenLog):
+            self.log.close()
 
     def restored_view(self, view: View) -> View:
         """The view after the last commit that the log has; the one that is given if it has none."""

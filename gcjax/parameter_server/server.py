@@ -115,7 +115,7 @@ class Server:
 
         Raises:
           ValueError: if the protocol cannot be served, or has no specification that a run could be held against; if
-            nobody can listen at the address, or the folder is of another setup.
+            nobody can listen at the address, or the folder is of another setup, or another server writes to it.
         """
         check_setup(setup)
         self.setup, self._limits = setup, limits.validated(setup.num_workers)
@@ -134,7 +134,11 @@ class Server:
         self._coordinator.rule_state.warm_up()
         self._commits.warm_up()
         num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.push_sizes[-1])
-        self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
+        try:
+            self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
+        except BaseException:
+            self._commits.close()
+            raise
         self.address = self._listener.address
 
     def run(self) -> LiveRun:
@@ -154,6 +158,7 @@ class Server:
             raise
         finally:
             self.close()
+            self._commits.close()
         log, updates = self._commits.log, self._commits.updates
         return LiveRun(
             params=updates.params,

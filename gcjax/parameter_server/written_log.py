@@ -9,6 +9,7 @@ in no commit yet, are lost, since gradients are not in the log.
 Letters: W workers.
 """
 
+import fcntl
 import json
 import math
 import os
@@ -45,6 +46,7 @@ class WrittenLog(TurnLog):
         view: Callable[[], View],
         *,
         sync_seconds: float = 1.0,
+        has_code: bool = False,
     ) -> None:
         """Reads what the file has, and goes on at its end.
 
@@ -55,22 +57,32 @@ class WrittenLog(TurnLog):
           view: `() -> View`, what the rule knows now; it is written with each commit.
           sync_seconds: the first commit this long after the last fsync brings another one; 0 for each commit, inf for
             none.
+          has_code: whether its turns are those of rounds of a code.
 
         Raises:
-          ValueError: if the file is of another setup, with the differences, or is no log.
+          ValueError: if the file is of another setup, with the differences, or is no log, or another server writes it.
         """
         super().__init__(num_workers)
-        self.view, self.last_time = view, 0.0
-        self._file: Any = None
+        self.view, self.last_time, self._has_code = view, 0.0, has_code
         self._last_commit_view: dict[str, Any] | None = None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Without a buffer: what cannot be written would stay there, and be written later.
+        self._file: Any = file.open("ab", buffering=0)
+        self._sync_seconds, self._last_sync = sync_seconds, -math.inf
+        try:
+            _lock(self._file, file)
+            self._go_on(file, fingerprint)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _go_on(self, file: Path, fingerprint: dict[str, str]) -> None:
+        """Reads what the file has, which must be of this setup, and ends what was under way; or begins it."""
         lines = _whole_lines(file)
         if lines:
             _check_first(file, lines[0], fingerprint)
             for number, line in enumerate(lines[1:], start=2):
                 self._read(file, number, line)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._sync_seconds, self._last_sync = file.open("a"), sync_seconds, -math.inf
-        if lines:
             self._end_uncommitted_turns()
         else:
             self._write({"fingerprint": fingerprint})
@@ -120,17 +132,30 @@ class WrittenLog(TurnLog):
         members = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
         now = self.last_time + 1e-3  # seconds, after all that the log has
         for worker, turns in enumerate(self.turns):
-            lost_turns = [number for number, turn in enumerate(turns) if turn.commit < 0 and _is_pending(turn)]
+            lost_turns = [number for number, turn in enumerate(turns) if self._is_pending(turn)]
             for number in lost_turns:
                 compute_end = min(turns[number].compute_end, now)
                 fields: dict[str, Any] = {"compute_end": compute_end, "send_start": math.inf, "arrive": math.inf}
+                fields |= {"num_counted": None}  # it was set where the end of a round is in the log, and its commit not
                 turns[number] = turns[number]._replace(**fields)
                 self._write_turn(worker, number, fields)
             if len(lost_turns) > 1:  # a worker goes back by one turn only: no process is to be taken for this one
                 self.incarnations[worker] = "of which not all is in a commit"
+                self._write({"process": [worker, self.incarnations[worker]]})
         for worker in sorted(members):
             self.add_membership(Membership(now, worker, "left", "the server was started again"))
         self.last_time = now
+
+    def _is_pending(self, turn: Turn) -> bool:
+        """Whether a turn is under way, or has arrived, and is in no commit yet; one that is ignored never will be.
+
+        A turn of a code is of the round after the commits that it has read, also if nothing was asked of its worker.
+        """
+        if turn.is_ignored or turn.commit >= 0:
+            return False
+        is_under_way = not math.isfinite(turn.compute_end)
+        is_of_ended_round = self._has_code and turn.version < len(self.commit_times)
+        return is_under_way or (math.isfinite(turn.arrive) and not is_of_ended_round)
 
     def _takes_part(self, worker: int) -> bool:
         """Whether the worker's last change was that it joined or came back."""
@@ -143,9 +168,10 @@ class WrittenLog(TurnLog):
 
     def _write(self, line: dict[str, Any]) -> None:
         """Writes a line of JSON, which the operating system has when this returns; the disk may not."""
+        text = f"{json.dumps(line)}\n".encode()
         try:
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
+            while text:  # the operating system may take a part only
+                text = text[self._file.write(text) :]
         except OSError as error:
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", FILE_NAME) from error
 
@@ -168,6 +194,9 @@ class WrittenLog(TurnLog):
                 super().add_commit(line["commit"], line["messages"], line["loss"], line["time"])
                 self._last_commit_view = line["view"]
                 self.last_time = max(self.last_time, line["time"])
+            elif "process" in line:
+                worker, process = line["process"]
+                self.incarnations[worker] = process
             else:
                 membership = Membership(*line["member"])
                 super().add_membership(membership, line["incarnation"])
@@ -191,11 +220,20 @@ class WrittenLog(TurnLog):
         self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
 
 
-def _is_pending(turn: Turn) -> bool:
-    """Whether a turn has arrived and not been ignored, or is under way."""
-    if turn.is_ignored:
-        return False
-    return math.isfinite(turn.arrive) or not math.isfinite(turn.compute_end)
+def _lock(opened_file: Any, file: Path) -> None:
+    """Locks a file that is open until it is closed, or its process ends; a `ValueError` if another server has it.
+
+    Where the file system has no locks, nothing is locked.
+    """
+    try:
+        fcntl.flock(opened_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(
+            f"one server at a time may write to a folder; another one writes to {file.parent}. Wait until it has "
+            "ended, or take another folder."
+        ) from None
+    except OSError:
+        return
 
 
 def _whole_lines(file: Path) -> list[bytes]:

@@ -1,9 +1,11 @@
 """A server that is killed and started again with its folder: the run goes on, and nothing committed is lost."""
 
 import errno
+import itertools
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -22,6 +24,7 @@ from gcjax.parameter_server.turn_log import Turn
 from gcjax.parameter_server.written_log import FILE_NAME, WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
+from tests.parameter_server import driven
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.processes import Workers, process_setup
 from tests.parameter_server.runs import KEY, NUM_WORKERS, OPTIMIZER, live_run, replay, setup
@@ -87,6 +90,109 @@ def test_a_last_line_that_is_not_whole_is_dropped(tmp_path):
         log = written_log(tmp_path)
         log.close()
         assert log.commit_times == [2.0] and all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_a_process_whose_turns_were_lost_is_another_one_after_a_second_restart_too(tmp_path):
+    """It has pushed two turns that are in no commit, and can go back by one only."""
+    log = written_log(tmp_path)
+    log.add_membership(Membership(0.0, 0, "joined"), "process 0")
+    for unit in range(2):
+        log.add_turn(0, Turn(first_unit=unit, version=0, begin=float(unit)))
+        log.update_last_turn(0, compute_end=unit + 0.5, send_start=unit + 0.5, arrive=unit + 0.6)
+    for _ in range(3):
+        log.close()
+        log = written_log(tmp_path)
+        assert log.incarnations[0] != "process 0"
+    log.close()
+
+
+def test_one_server_at_a_time_writes_to_a_folder(tmp_path):
+    log = written_log(tmp_path)
+    content = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(ValueError, match="another one writes to .*Wait until it has ended"):
+        written_log(tmp_path)
+    assert (tmp_path / FILE_NAME).read_bytes() == content
+    log.close()
+    written_log(tmp_path).close()
+
+
+def test_what_did_not_fit_onto_the_disk_is_not_written_later(tmp_path):
+    log, limits = written_log(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    full_bytes = (tmp_path / FILE_NAME).stat().st_size + 30
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (full_bytes, limits[1]))
+        with pytest.raises(OSError, match="the log cannot go on"):
+            log.add_turn(0, Turn(first_unit=0, version=0, begin=0.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / FILE_NAME).stat().st_size == full_bytes
+    log.close()
+    assert (tmp_path / FILE_NAME).stat().st_size == full_bytes
+    log = written_log(tmp_path)  # without the line of which only a part is there
+    log.add_membership(Membership(1.0, 0, "joined"), "process 0")
+    log.close()
+    assert [m.worker for m in written_log(tmp_path).memberships] == [0, 0]
+
+
+@pytest.fixture
+def coded(tmp_path, monkeypatch):
+    """A function that starts a server of a code of which two workers are enough, on one folder."""
+    repetition = codes.fractional_repetition(NUM_WORKERS, num_stragglers=1)
+    monkeypatch.setitem(driven.PROTOCOLS, "repetition", protocols.coded(repetition))
+
+    def start(workers, min_workers):
+        """The server, and these workers."""
+        run = Driven("repetition", monkeypatch, min_workers=min_workers)
+        run.server._recover(tmp_path, 100, 1.0)
+        for worker in workers:
+            run.join(worker)
+        return run
+
+    return start
+
+
+def make_round(run, computing):
+    """A round in which these workers compute all that they hold."""
+    for worker in (*computing, *computing):
+        run.unit(worker)
+    for worker in computing:
+        run.answer(worker)
+
+
+def record(run):
+    commits = run.server._commits
+    return jax.device_get(commits.schedule(commits.log.commit_times[-1]))
+
+
+def test_rounds_of_a_code_stay_in_the_log_of_a_server_that_is_started_again(coded):
+    run = coded(range(4), min_workers=4)
+    for _ in range(3):
+        make_round(run, range(4))  # all have done everything, and two are asked for it
+    before, num_commits = record(run), run.server.num_commits
+    assert num_commits == 3
+    for _ in range(2):
+        run.server._commits.close()
+        run = coded((), min_workers=4)
+        after = record(run)
+        check_structure(after, driven.PROTOCOLS["repetition"])
+        for name in ("time", "worker", "unit", "work", "version", "weight"):  # of the commits
+            np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+        sent_before = np.isfinite(before.send_start) & (before.send_start < before.time[-1])
+        np.testing.assert_array_equal(after.finish[sent_before], before.finish[sent_before])
+    run.server._commits.close()
+
+
+def test_what_a_round_of_a_code_would_have_used_counts_only_once_that_is_committed(coded, tmp_path):
+    run = coded(range(4), min_workers=4)
+    make_round(run, (0, 2))
+    run.server._commits.close()
+    file = tmp_path / FILE_NAME
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(itertools.takewhile(lambda line: not line.startswith('{"commit"'), lines)))
+    run = coded((1, 2, 3), min_workers=1)  # worker 0 does not come back
+    make_round(run, (1, 2))
+    np.testing.assert_array_equal(record(run).work[0], [0, 2, 2, 0])
+    run.server._commits.close()
 
 
 def test_another_line_that_is_damaged_and_a_log_of_another_setup_are_refused(tmp_path):
