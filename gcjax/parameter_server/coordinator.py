@@ -45,6 +45,7 @@ class Coordinator:
         self._stops, self._alarm_time = Stops(commits.coded_rounds), math.inf
         self._windows = Windows(setup.protocol.loss_feedback, limits.num_commits)
         self._workers_before_begin: list[int] = []  # that are there before the run begins
+        self._workers_without_progress: set[int] = set()  # of a code: who was silent at a stop in its present turn
         self._workers_to_begin_anew: set[int] = set()  # with parameters and optimizer state of their own as at first
         self.has_begun, self.num_late = False, 0
         self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0
@@ -78,6 +79,8 @@ class Coordinator:
     def handle_message(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker that has been let in; one that belongs to no turn under way is ignored."""
         self.num_late += message.kind == "push" and not self._is_under_way(worker, message)
+        if worker in self._workers_without_progress and self.rule_state.alive[worker]:
+            self._count_progress_again(worker)
         if message.kind == "ready":
             self._join(worker)
         elif not self.rule_state.alive[worker] and worker not in self._workers_before_begin:
@@ -144,9 +147,9 @@ class Coordinator:
         begins anew.
         """
         log, member = self._commits.log, self._members[worker]
-        if self._setup.protocol.local is None or log.last_arrived_turn(worker) < 0:
-            return ""
         is_known = member.last_pushed <= log.last_turn_number(worker)  # to the log, the turn that it has pushed last
+        if self._setup.protocol.local is None or (is_known and log.last_arrived_turn(worker) < 0):
+            return ""
         if is_known and log.incarnations.get(worker) == member.incarnation and self._has_own_params(worker):
             self._note_version_of(worker)
             return ""
@@ -172,7 +175,10 @@ class Coordinator:
 
     def _handle_push(self, worker: int, message: Message) -> None:
         """Hands a push to the rule. Where turns are stopped, a push that does not answer the last stop is ignored."""
-        header = message.header
+        header, turn = message.header, self._commits.log.turns[worker][-1]
+        if self._commits.coded_rounds is not None and len(header["unit_ends"]) > turn.num_units:
+            self._members.num_refused += 1
+            return
         tree = self._commits.pushed_tree(worker, message.body)
         if self._rule.stop is not None and not self._stops.accept_answer(header, tree, self._clock.now()):
             return
@@ -295,6 +301,7 @@ class Coordinator:
         first_unit = self._commits.count * round_units if self._rule.skips_undone_units else log.next_unit(worker)
         turn = Turn(first_unit=first_unit, version=version, begin=now, num_units=num_units, code_row=code_row)
         log.add_turn(worker, turn)
+        self._workers_without_progress.discard(worker)
         if self._commits.coded_rounds is not None:
             self._commits.coded_rounds.set_row(worker, code_row)
         header = {
@@ -349,6 +356,7 @@ class Coordinator:
         """
         if self._commits.coded_rounds is not None:
             self.rule_state.reset_progress(silent)
+            self._workers_without_progress.update(np.flatnonzero(silent).tolist())
             self._drop_stopped_pushes()
             self._ask_rule()
         elif self.rule_state.would_stop_without(silent | self._workers_not_asked, self._clock.now()):
@@ -359,6 +367,12 @@ class Coordinator:
             asked = self._stops.request_more_pushes(progress, self._workers_not_asked, now)
             self.rule_state.set_stopped(silent | asked)
             self._send_stops(asked)
+
+    def _count_progress_again(self, worker: int) -> None:
+        """Counts what a worker has done in its turn that was silent when it was told to stop, and is heard of again."""
+        self._workers_without_progress.discard(worker)
+        self.rule_state.set_progress(worker, len(self._commits.log.turns[worker][-1].unit_ends))
+        self._ask_rule()
 
     def _go_on_without_stopped_push(self, worker: int, now: float, *, worker_leaves: bool) -> None:
         """Goes on without the push of a worker that has been stopped: it leaves, or what it has pushed is skipped.
@@ -396,5 +410,10 @@ class Coordinator:
 
         A worker of a code goes on with its turn after it has answered a stop, since somebody else may not answer.
         """
+        if not self.rule_state.alive[worker] or not self._commits.log.turns[worker]:
+            return False
+        turn = self._commits.log.turns[worker][-1]
+        has_all_units = 0 < turn.num_units <= len(turn.unit_ends)
         is_last_turn = message.header.get("turn") == self._commits.log.last_turn_number(worker)
-        return (self._commits.coded_rounds is not None and is_last_turn) or self._is_under_way(worker, message)
+        goes_on = self._commits.coded_rounds is not None and is_last_turn
+        return not has_all_units and (goes_on or self._is_under_way(worker, message))

@@ -137,6 +137,11 @@ class OverlappingProgram:
 
     # What the thread that sends and receives does.
 
+    @property
+    def pushed_turn(self) -> int:
+        """The number of the turn of the last push; -1 for none."""
+        return self._pushed_turn
+
     def begin(self, order: Any, version_params: Any) -> Push | None:
         """Begins a turn, with reading `version_params` if there are any; returns what is pushed at once, or None.
 

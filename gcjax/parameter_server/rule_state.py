@@ -109,6 +109,11 @@ class RuleState:
         """Counts no unit of these workers, `bool[W]`, until they report another one."""
         self._set(progress=np.where(workers, 0, self.view.progress))
 
+    def set_progress(self, worker: int, num_units: int) -> None:
+        """Counts so many units of the worker's turn."""
+        is_worker = np.arange(self.alive.size) == worker
+        self._set(progress=np.where(is_worker, num_units, self.view.progress))
+
     def would_stop_without(self, workers: np.ndarray, now: float) -> bool:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return self._would_stop_in(self.view, workers, now)

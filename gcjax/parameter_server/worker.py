@@ -126,7 +126,8 @@ class _Worker:
             else:
                 self._take_turns(WorkerTurns(connection, inbox, self._program, layout, clock_offset), inbox)
         except Disconnected:
-            self._program.give_up_turn()
+            if isinstance(self._program, OverlappingProgram):
+                self._program.give_up_turn()
             if not _has_end_message(inbox):  # else the run was done while a turn was under way
                 raise
         finally:
@@ -139,7 +140,11 @@ class _Worker:
             if message.kind == "begin" and inbox.has_later_order():
                 self._add_to_report(num_cut_off=1)
             elif message.kind == "begin":
-                self._take_turn(turns, message)
+                try:
+                    self._take_turn(turns, message)
+                except Disconnected:  # between two turns there is nothing to give up: the last one has been pushed
+                    self._program.give_up_turn()
+                    raise
 
     def _take_overlapping_turns(
         self,
@@ -188,7 +193,7 @@ class _Worker:
                     "worker": self._worker,
                     "incarnation": self._incarnation,
                     "fingerprint": self._fingerprint,
-                    "last_pushed": self._last_pushed_turn,
+                    "last_pushed": self._last_pushed,
                 }
             )
         )
@@ -196,7 +201,9 @@ class _Worker:
         for _ in range(NUM_PINGS):
             send_time = time.monotonic()
             connection.send(Message({"kind": "ping"}))
-            answer = connection.receive()
+            # Orders come here if the server has not missed the last connection; after "ready" there will be new ones.
+            while (answer := connection.receive()).kind not in ("pong", "end", "refused"):
+                pass
             if answer.kind == "end":
                 return None
             if answer.kind == "refused":
@@ -204,6 +211,13 @@ class _Worker:
             ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.clock_offset(ping_times)
+
+    @property
+    def _last_pushed(self) -> int:
+        """The number of the turn that was pushed last; -1 for none."""
+        if isinstance(self._program, OverlappingProgram):
+            return self._program.pushed_turn
+        return self._last_pushed_turn
 
     def _take_turn(self, turns: WorkerTurns, message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""

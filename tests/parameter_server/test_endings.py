@@ -7,12 +7,13 @@ import time
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from gcjax import protocols
 from gcjax.parameter_server import Disconnected, Limits, Refused, Server, flight, wire, work
 from gcjax.parameter_server.wire import Message
-from gcjax.parameter_server.worker import _Worker
+from gcjax.parameter_server.worker import NUM_PINGS, _Worker
 from tests.parameter_server.runs import setup
 
 
@@ -55,6 +56,7 @@ def begin():
         "turn": 0,
         "first_unit": 0,
         "num_units": 1,
+        "code_row": 0,
         "weight": 1.0,
         "pulls_before_push": False,
         "can_be_cut_off": False,
@@ -139,6 +141,58 @@ def test_a_server_that_is_gone_is_looked_for_from_then_on(comes_back, monkeypatc
         with pytest.raises(Disconnected, match="nobody answers. It was looked for for 0.3 s"):
             work(SETUP, "127.0.0.1:1", worker=0, patience=patience)
     assert not answers
+
+
+class ConnectionThatPushes(Connection):
+    """It is lost once a push has been sent."""
+
+    def send(self, message):
+        self.sent.append(message.kind)
+
+    def receive(self):
+        while "ready" in self.sent and not self.messages and "push" not in self.sent:
+            time.sleep(0.001)
+        return super().receive()
+
+
+class ConnectionThatIsLostAtPush(ConnectionThatPushes):
+    """It is lost before a push is sent."""
+
+    def send(self, message):
+        super().send(message)
+        if message.kind == "push":
+            raise Disconnected("gone")
+
+
+@pytest.mark.parametrize(
+    ("connection", "is_kept"), [(ConnectionThatPushes, True), (ConnectionThatIsLostAtPush, False)]
+)
+def test_what_was_pushed_is_kept_if_the_connection_is_lost_and_what_was_not_is_given_up(connection, is_kept):
+    momentum = optax.sgd(0.1, momentum=0.9)
+    one = setup(protocols.local_sgd(num_local_steps=1))._replace(optimizer=momentum)
+    worker = _Worker(one, 0, lambda worker, unit: 0.0)
+    with pytest.raises(Disconnected):
+        worker.serve(connection(begin()), wire.layout_of(jax.eval_shape(one.task.init, one.init_key)))
+    (trace,) = jax.tree.leaves(worker._program._opt_state)
+    assert (np.asarray(trace) != 0).any() == is_kept
+    assert worker._last_pushed == (0 if is_kept else -1)
+
+
+def test_an_order_that_comes_before_a_worker_has_joined_again_is_none():
+    class Early(Connection):
+        """An order comes before the answers to pings."""
+
+        def receive(self):
+            if "ping" in self.sent and not self.is_lost.is_set():
+                self.is_lost.set()
+                return begin()
+            return super().receive()
+
+    early = Early(Message({"kind": "end"}))
+    _Worker(SETUP, 0, lambda worker, unit: 0.0).serve(
+        early, wire.layout_of(jax.eval_shape(SETUP.task.init, SETUP.init_key))
+    )
+    assert early.sent == ["hello", *["ping"] * NUM_PINGS, "ready"]
 
 
 def test_a_refusal_that_comes_late_is_one():

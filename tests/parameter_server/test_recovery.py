@@ -134,6 +134,16 @@ def test_what_did_not_fit_onto_the_disk_is_not_written_later(tmp_path):
     assert [m.worker for m in written_log(tmp_path).memberships] == [0, 0]
 
 
+def test_a_worker_that_has_pushed_a_turn_which_the_log_has_not_begins_anew_also_if_none_has_arrived(monkeypatch):
+    run = Driven("local_sgd", monkeypatch, min_workers=2)
+    run.join(0)
+    run.join(1)
+    for last_pushed, is_anew in ((0, False), (7, True)):
+        run.leave(0)
+        run.join(0, last_pushed=last_pushed)
+        assert run.server.memberships[-1].anew == is_anew == run.orders(0)[-1].header["begins_anew"]
+
+
 @pytest.fixture
 def coded(tmp_path, monkeypatch):
     """A function that starts a server of a code of which two workers are enough, on one folder."""

@@ -7,8 +7,11 @@ import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gcjax.parameter_server import stops
+from gcjax import codes, protocols
+from gcjax.parameter_server import stops, wire
+from gcjax.parameter_server.wire import Message
 from gcjax.protocols import used_candidate
+from tests.parameter_server import driven as driven_runs
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.runs import NUM_WORKERS
 
@@ -31,6 +34,49 @@ def driven(name, events, monkeypatch):
     for kind, worker in ROUND * 2:
         getattr(run, kind)(worker)
     return run.end()
+
+
+@pytest.fixture
+def repetition(monkeypatch):
+    """A run of a code of which two workers are enough."""
+    code = codes.fractional_repetition(NUM_WORKERS, num_stragglers=1)
+    monkeypatch.setitem(driven_runs.PROTOCOLS, "repetition", protocols.coded(code))
+    return Driven("repetition", monkeypatch, min_workers=NUM_WORKERS)
+
+
+def test_who_was_silent_at_a_stop_and_has_done_all_is_needed_again_once_it_is_heard_of(repetition):
+    run = repetition
+    for worker in range(NUM_WORKERS):
+        run.join(worker)
+    for worker in (1, 0, 1, 0, 2, 2):  # 0 and 2 are asked
+        run.unit(worker)
+    run.answer(2)
+    run.impatience(0)  # now 1 is asked in its place
+    run.leave(1)
+    assert run.server.num_commits == 0
+    run.answer(0)  # too late, as an answer
+    run.answer(0)
+    run.answer(2)
+    assert run.server.num_commits == 1
+
+
+def test_reports_and_pushes_that_no_turn_has_room_for_end_no_run(repetition):
+    run, times = repetition, {"compute_start": 0.0, "unit_end": 0.0, "loss": 0.0}
+    run.join(0)
+    run.deal(run.connections[0], Message({"kind": "unit", "turn": -1, **times}))  # before there is a turn
+    for worker in range(1, NUM_WORKERS):
+        run.join(worker)
+    for _ in range(5):  # it has two chunks
+        run.deal(run.connections[0], Message({"kind": "unit", "turn": 0, **times}))
+    assert run.server._coordinator.rule_state.view.progress[0] == 2
+    for _ in range(2):
+        run.unit(2)
+    (stop,) = (m.header for m in run.connections[2].sent if m.kind == "stop")
+    push = {"kind": "push", "turn": 0, "stop_number": stop["stop_number"], "loss": 0.0, "is_finite": True}
+    push |= {"compute_start": 0.0, "unit_ends": [0.0] * 3, "send_start": 0.0, "num_lost": 0}
+    run.deal(run.connections[2], Message(push, wire.to_bytes(jax.numpy.zeros_like(run.setup.initial_params()))))
+    assert run.server.num_commits == 0 and run.server._members.num_refused == 3 + 1
+    run.end()
 
 
 @pytest.mark.parametrize("change", ["leave", pytest.param("bad", marks=pytest.mark.slow)])
