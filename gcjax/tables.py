@@ -166,7 +166,10 @@ def rich_page(markdown: str) -> Group:
 
 
 def rows_of_tables(markdown: str) -> list[list[dict[str, str]]]:
-    """The rows of each table of a Markdown page: head of the column -> text of the cell, without what makes it bold."""
+    """The rows of each table of a Markdown page: head of the column -> text of the cell, without what makes it bold.
+
+    A head that is there again gets a number: "ours", "ours (2)".
+    """
     blocks = itertools.groupby(markdown.splitlines(), lambda line: line.startswith("|"))
     return [_row_dicts(list(lines)) for table, lines in blocks if table]
 
@@ -174,7 +177,18 @@ def rows_of_tables(markdown: str) -> list[list[dict[str, str]]]:
 def _row_dicts(lines: Sequence[str]) -> list[dict[str, str]]:
     """The rows of one table from its lines in Markdown."""
     heads, _, rows = parsed_table(lines)
-    return [dict(zip(heads, (rich_text(cell).plain for cell in row), strict=True)) for row in rows]
+    names = _distinct_names(heads)
+    return [dict(zip(names, (rich_text(cell).plain for cell in row), strict=True)) for row in rows]
+
+
+def _distinct_names(heads: Sequence[str]) -> list[str]:
+    """The heads, where one that is there again has the first number behind it, from 2, that no other head has."""
+    names: list[str] = []
+    for head in heads:
+        numbered_heads = (f"{head} ({number})" for number in itertools.count(2))
+        is_again = head in names
+        names.append(next(name for name in numbered_heads if name not in (*heads, *names)) if is_again else head)
+    return names
 
 
 def parsed_table(lines: Sequence[str]) -> tuple[list[str], list[bool], list[list[str]]]:

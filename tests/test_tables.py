@@ -183,6 +183,11 @@ def test_a_bar_in_a_cell_does_not_end_it():
     assert (shown.heads, shown.rows[:2], shown.rows[3]) == (["A", "B|C"], rows[:2], rows[3])
 
 
+def test_columns_with_equal_heads_are_all_in_the_rows():
+    page = tables.markdown_table(["a", "b", "b", "b (2)", "b"], [["1", "2", "3", "**4**", "5"]])
+    assert tables.rows_of_tables(page) == [[{"a": "1", "b": "2", "b (3)": "3", "b (2)": "4", "b (4)": "5"}]]
+
+
 def test_all_tables_are_made_in_one_place():
     """So that a new one is not cut off; the list of names has no numbers, and its sentences wrap."""
     users = [file for folder in ("gcjax", "experiments") for file in (ROOT / folder).rglob("*.py")]

@@ -195,8 +195,8 @@ def _results_of_seed(results: Sequence[Relative], seed: int) -> list[Relative]:
 
 
 _LIMIT_HEADS = (
-    *("claim: time", "ours", "spread over seeds"),
-    *("claim: points lost", "ours", "spread over seeds", "both hold", "waiting"),
+    *("claim: time", "ours: time", "time: spread over seeds"),
+    *("claim: points lost", "ours: points lost", "points lost: spread over seeds", "both hold", "waiting"),
 )
 
 

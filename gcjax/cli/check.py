@@ -12,6 +12,8 @@ def command(options: argparse.Namespace) -> int:
 
         options.result = check_json.schedules_json(check_schedules.run(options.schedule, options.bindings))
     else:
+        if options.bindings:
+            raise ValueError("--set is for a config. Add --schedule CONFIG instead of the PROTOCOL, or leave it out.")
         from gcjax.cli import check_json, check_specification
 
         options.result = check_json.specification_json(check_specification.run(options.protocol, options.parameters))

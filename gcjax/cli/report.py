@@ -1,9 +1,19 @@
 """The command `gcjax report`."""
 
+from __future__ import annotations
+
 import argparse
+import errno
+import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gcjax.cli import warning_lines
+
+if TYPE_CHECKING:
+    from gcjax.analysis import Results
+
+_NOT_WRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def command(options: argparse.Namespace) -> None:
@@ -25,8 +35,11 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _rebuild_report(folder: Path) -> None:
-    """Rebuilds summary and figures if the run is a comparison, and prints its table; else prints its summary."""
-    from gcjax import analysis, locks, progress, tables
+    """Rebuilds summary and figures if the run is a comparison, and prints its table; else prints its summary.
+
+    Of a comparison that cannot be written, such as one in an archive, the table is printed all the same.
+    """
+    from gcjax import analysis, progress, tables
     from gcjax.analysis import seal
 
     is_comparison, has_summary = (folder / "metrics.parquet").exists(), (folder / "summary.md").exists()
@@ -37,6 +50,24 @@ def _rebuild_report(folder: Path) -> None:
         return
     with warning_lines.print_warnings():
         results = analysis.load(folder)
-    with locks.lock(folder):
-        analysis.write_report(results, folder)
+    with warning_lines.print_warnings():
+        _write_report(results, folder)
     progress.console().print(analysis.table(results))
+
+
+def _write_report(results: Results, folder: Path) -> None:
+    """Writes summary and figures of a comparison into its folder.
+
+    Warns:
+      UserWarning: if nothing can be written there, so that they stay as they are.
+    """
+    from gcjax import analysis, locks
+
+    try:
+        with locks.lock(folder):
+            analysis.write_report(results, folder)
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE_ERRNOS:
+            raise
+        problem = f"{folder} cannot be written ({error.strerror})"
+        warnings.warn(f"{problem}; its summary and its figures stay as they are.", stacklevel=2)

@@ -1,6 +1,7 @@
 """The files that `gcjax report` writes if it is asked to: a page in HTML, and a timeline for viewers of traces."""
 
 import argparse
+import contextlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,11 +74,15 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _write_page(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the page of the run in `folder`, by default into it, and prints where."""
+    """Writes the page of the run in `folder`, by default into it, and prints where.
+
+    The folder is locked only if the page is written there, since it may be one that cannot be written.
+    """
     from gcjax import locks, progress
     from gcjax.analysis.html_report.folder import write_html
 
-    with locks.lock(folder):
+    is_in_folder = not options.html or Path(options.html).resolve().is_relative_to(folder.resolve())
+    with locks.lock(folder) if is_in_folder else contextlib.nullcontext():
         path = write_html(folder, options.html or None)
     progress.console().print(f"Page written to {path}", markup=False, highlight=False)
 

@@ -82,10 +82,12 @@ def compare(
 def _default_timeline_seconds(inputs: Inputs) -> float:
     """How far the timeline goes if nobody says it, in seconds: so many times the median duration of a unit.
 
-    Units that never end, whose duration is inf, do not count.
+    Units that never end, whose duration is inf, do not count; if no unit ends, the median is taken for 1 s.
     """
     durations = np.asarray(inputs.durations)  # float[S, T, W]
-    return _MEDIAN_UNITS_SHOWN * float(np.median(durations[np.isfinite(durations)]))
+    finite_durations = durations[np.isfinite(durations)]
+    median_seconds = float(np.median(finite_durations)) if finite_durations.size else 1.0
+    return _MEDIAN_UNITS_SHOWN * median_seconds
 
 
 def _draw_planned_timeline(plan: Plan, timeline_seconds: float, out: Path, progress: Progress) -> None:

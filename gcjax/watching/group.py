@@ -12,7 +12,7 @@ from gcjax.watching.joining import empty_rows, steps_of
 from gcjax.watching.reports import Report
 
 PATIENCE = 3
-"""A process counts as silent after so many times that others had news and it had none."""
+"""A process counts as silent after so many times of `every` seconds in which others had news and it had none."""
 
 
 class Group:
@@ -23,6 +23,7 @@ class Group:
         self._waiting_rows = empty_rows()  # of steps that are not judged yet
         self._last_step_of_worker = np.full(num_workers, -1)  # the last step of each process
         self._times_unheard = np.zeros(num_workers, np.int64)
+        self._is_heard = np.zeros(num_workers, bool)  # since the last time that counted
         self._last_judged_step = -1
         self._detector = Detector(num_workers)
         self._last_silent: tuple[int, ...] = ()  # as in the last report
@@ -30,25 +31,32 @@ class Group:
         self._levels_of_named: dict[int, tuple[bool, bool]] = {}
         self._lock = threading.Lock()
 
-    def add(self, rows: np.ndarray) -> list[Report]:
-        """Takes rows float64[rows, 7]: the worker and `COLUMNS`.
+    def add(self, rows: np.ndarray, *, counts: bool = False) -> list[Report]:
+        """Takes rows; who has any is not silent.
+
+        Args:
+          rows: float64[rows, 7], the worker and `COLUMNS`.
+          counts: whether a time is over: who has had no rows since the last call that counted, while others had, was
+            unheard once more. Otherwise nobody becomes silent.
 
         Returns:
-          What was known at each step at which a process was newly named, or as worse than before, or no longer; and
-          what is known now, if other processes are silent than before.
+          What was known at each step at which a process was newly named, or as worse than before, or no longer; and, if
+          it counts, what is known now, if other processes are silent than at the last call that counted.
         """
         with self._lock:
             rows = rows[rows[:, 0] < len(self._last_step_of_worker)]  # others are of no process of this run
             worker = rows[:, 0].astype(np.int64)  # int64[rows]; column 1 has the numbers of the steps
             np.maximum.at(self._last_step_of_worker, worker, rows[:, 1].astype(np.int64))
-            if len(rows):
-                # Each call with news of anybody counts as one time; bool[W].
-                is_heard = np.isin(np.arange(len(self._last_step_of_worker)), worker)
-                self._times_unheard = np.where(is_heard, 0, self._times_unheard + 1)
+            self._is_heard[worker] = True
+            self._times_unheard[worker] = 0
+            if counts:
+                if self._is_heard.any():
+                    self._times_unheard += ~self._is_heard
+                self._is_heard[:] = False
             self._waiting_rows = np.concatenate([self._waiting_rows, rows[rows[:, 1] > self._last_judged_step]])
             changes = self._judge_complete_steps()
             report = self._report(self._last_judged_step, self._detector.num_steps, self._detector.verdicts)
-            if report.silent != self._last_silent:
+            if counts and report.silent != self._last_silent:
                 self._last_silent = report.silent
                 changes.append(report)
             return changes

@@ -66,6 +66,7 @@ def test_the_table_of_a_code_has_all_that_can_be_decoded(workers):
         (("coded", "--num-stragglers", "3"), "num_stragglers must be a whole number between 0 and 2; got 3"),
         (("grouped", "--groups", "9"), "groups must be a whole number between 1 and 4; got 9"),
         (("ssp", "2"), "ssp takes --num-workers"),
+        (("--set", "nonsense.x = 1", "bsp"), "--set is for a config. Add --schedule CONFIG instead of the PROTOCOL"),
         (("ssp", "--num-workers"), "--num-workers needs a number"),
         (("ssp", "--num-workers", "two"), "--num-workers must be a whole number; got 'two'"),
         (("ssp", "--num-workers", "1000"), "entries with up to 4 values make 10^602.1 of them. Use about 31 workers"),

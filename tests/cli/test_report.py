@@ -1,11 +1,13 @@
 """`gcjax report` with `--timeline` and `--html`: the files of a small run, and what is refused."""
 
+import errno
 import json
+import os
 import shutil
 
 import pytest
 
-from gcjax import analysis, cli
+from gcjax import analysis, cli, locks
 from tests.analysis.results import W, results
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
@@ -129,6 +131,34 @@ def test_a_page_elsewhere_changes_nothing_in_the_folder(folder, tmp_path):
     assert report(folder, "--html", tmp_path / "page.html") == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written_has_a_table_and_a_page_elsewhere(
+    folder, tmp_path, capsys, monkeypatch, number
+):
+    def refuse(file):
+        raise OSError(number, os.strerror(number), str(file))
+
+    monkeypatch.setattr(locks, "_descriptor_with_lock", refuse)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert report(folder, "--html", tmp_path / "page.html") == 0
+    out, err = capsys.readouterr()
+    assert "BSP" in out and err == (
+        f"gcjax: warning: {folder} cannot be written ({os.strerror(number)}); its summary and its figures stay as they "
+        "are.\n"
+    )
+    assert report(folder, "--html") == 2
+    assert f"must be one that can be written; {folder} cannot: {os.strerror(number)}" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_full_disk_is_no_folder_that_cannot_be_written(folder, capsys, monkeypatch):
+    def refuse(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+
+    monkeypatch.setattr(locks, "_descriptor_with_lock", refuse)
+    assert report(folder) == 2 and "There is no space left" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_comparison_has_a_page(tmp_path):

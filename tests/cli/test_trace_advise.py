@@ -1,12 +1,14 @@
 """`gcjax trace advise FILE`, on a small file."""
 
 import json
+import types
 
 import gin
 import numpy as np
 import pytest
 
-from gcjax import cli, stragglers
+from gcjax import advice, cli, stragglers
+from gcjax.advice import page
 
 CONFIG = """run.experiment = @compare
 compare.schemes = {'BSP': @bsp(), 'none waits': @asp()}
@@ -49,6 +51,19 @@ def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
     assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
     assert "32 steps of 4 workers, 20 bootstraps of blocks of 16 steps" in printed and "100 B" in printed
+
+
+@pytest.mark.parametrize("name", ["SSP [s=3]", "SSP [/x]"])
+def test_names_with_brackets_are_printed_as_they_are(job, capsys, monkeypatch, name):
+    """As the verdict, one of the notes, and a row of the table; what would advise takes long."""
+    monkeypatch.setattr(advice, "advise", lambda *_, **__: types.SimpleNamespace(verdict=f"{name} wins."))
+    monkeypatch.setattr(page, "heads", lambda _: ["Scheme"])
+    monkeypatch.setattr(page, "table_rows", lambda _: [[f"**{name}**"], [f"{name} 2"]])
+    monkeypatch.setattr(page, "notes", lambda _: [f"Left out: {name}: why"])
+    assert advise("--config", "schemes.gin") == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert {f"{name} wins.", f"Left out: {name}: why"} <= set(printed)
+    assert [line.strip() for line in printed].count(f"{name} 2") == 1
 
 
 def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):

@@ -150,6 +150,17 @@ def test_a_warning_is_a_line(here):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--columns", "worker=nonsense,step=x,compute=y"), ("--scale", "1e-3"), ("--scale", "nan")]
+)
+def test_the_folder_of_a_watched_job_has_columns_and_seconds_of_its_own(here, option, value):
+    Path("watch").mkdir()
+    Path("watch", "step.0.0.csv").write_text("".join(f"0,{step},0.5,,0.5,0,0\n" for step in range(20)))
+    status, out, err = here("watch", option, value)
+    assert (status, out) == (2, "") and f"{option} is for a file; watch is a folder, as gcjax.watch writes it" in err
+    assert here("watch", "--scale", "1")[0] == 0
+
+
 def test_a_table_of_other_names_is_told_the_option(here):
     Path("other.csv").write_text("host,iteration,ms\na,0,1.5\n")
     status, _, err = here("other.csv")

@@ -175,6 +175,8 @@ def test_the_smallest_number_of_groups_needs_time_and_accuracy():
     )
     assert "| one | 400 | g | some number within 1.2 times and 2.5 points | 2 | 2 | 1.12 | 1.50 |" in page
     assert "| one | 400 | 2 | ≤ 1.2 | 1.100 | ± 0.000 |" in page
+    heads = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| delayed |")]
+    assert len(heads) == 3 and all(len(set(heads_of_table)) == len(heads_of_table) for heads_of_table in heads)
 
 
 def test_groups_at_the_end_are_those_of_the_last_commits():

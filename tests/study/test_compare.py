@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
 from gcjax.study import Study, compare, training
+from gcjax.study.compare import _default_timeline_seconds
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -200,6 +202,12 @@ def test_progress_goes_from_nothing_to_all(written):
 def test_the_timeline_is_drawn_before_anything_is_trained(written):
     *_, steps = written
     assert steps[0] == ("ASP", 0.0, False) and all(is_drawn for *_, is_drawn in steps[1:])
+
+
+@pytest.mark.parametrize(("durations", "seconds"), [([1.0, 2.0, 3.0, np.inf], 24.0), ([np.inf, np.inf], 12.0)])
+def test_the_timeline_goes_twelve_units_far_also_if_none_ends(durations, seconds):
+    inputs = types.SimpleNamespace(durations=np.array(durations).reshape(1, -1, 1))
+    assert _default_timeline_seconds(inputs) == seconds
 
 
 def test_what_is_stopped_with_its_timeline_only_goes_on_in_its_folder(tmp_path, monkeypatch):

@@ -5,6 +5,8 @@ import numpy as np
 from gcjax.watching.group import PATIENCE, Group
 from gcjax.watching.reports import Report
 
+NO_ROWS = np.empty((0, 7))
+
 
 def rows(worker, first, last, late=0.0):
     """The rows of a process whose host is so many seconds late in each step."""
@@ -52,14 +54,15 @@ def test_what_was_worse_and_is_better_is_not_told_again():
 
 def test_who_is_silent_is_waited_for_no_longer():
     group = Group(2)
-    group.add(np.concatenate([rows(0, 0, 20), rows(1, 0, 20)]))
+    group.add(np.concatenate([rows(0, 0, 20), rows(1, 0, 20)]), counts=True)
     for i in range(PATIENCE):
         assert group.report().silent == () and group.report().step == 19
-        changes = group.add(rows(0, 20 + 10 * i, 30 + 10 * i))
-    assert [change.silent for change in changes] == [(1,)] and group.add(rows(0, 50, 51)) == []
+        changes = group.add(rows(0, 20 + 10 * i, 30 + 10 * i), counts=True)
+    assert [change.silent for change in changes] == [(1,)] and group.add(rows(0, 50, 51), counts=True) == []
     assert group.report().silent == (1,) and group.report().step == 20 + 10 * PATIENCE
     assert "silent: 1" in str(group.report()) and group.is_complete()
-    assert [change.silent for change in group.add(rows(1, 20, 40))] == [()]  # it was only slow to write
+    assert group.add(rows(1, 20, 30)) == [] and group.report().silent == ()  # it was only slow to write
+    assert [change.silent for change in group.add(rows(1, 30, 40), counts=True)] == [()]
     assert group.report().silent == () and not group.is_complete()
 
 
@@ -67,8 +70,25 @@ def test_news_of_nobody_make_nobody_silent():
     group = Group(2)
     group.add(rows(0, 0, 20))
     for _ in range(10):
-        group.add(rows(0, 0, 0).reshape(0, 7))
+        group.add(NO_ROWS, counts=True)
     assert group.report().silent == ()
+
+
+def test_only_calls_that_count_make_anybody_silent():
+    group = Group(5)
+    for worker in (0, 1, 2):
+        assert group.add(rows(worker, 0, 20)) == []
+    assert group.report().silent == () and not group.is_complete()
+
+
+def test_who_is_dead_becomes_silent_however_often_the_others_are_asked_for_news():
+    group, changes = Group(3), []
+    for i in range(PATIENCE):
+        assert not changes
+        for worker in (0, 1, 0):
+            group.add(rows(worker, 10 * i, 10 * i + 10))  # so that nothing is left for the call that counts
+        changes = group.add(NO_ROWS, counts=True)
+    assert [change.silent for change in changes] == [(2,)] and group.is_complete()
 
 
 def test_the_report_in_words():

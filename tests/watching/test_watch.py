@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -222,7 +223,12 @@ def test_a_forked_process_calls_the_step_only(tmp_path):
 
 def other_process(num_steps):
     """Rows of a process 1 that is one second late in every step."""
-    return "".join(f"1,{unit},1.5,,1.5,1.0,0\n" for unit in range(1, num_steps + 1))
+    return rows_of(1, num_steps)
+
+
+def rows_of(worker, num_steps):
+    """Rows of a process that is one second late in every step."""
+    return "".join(f"{worker},{unit},1.5,,1.5,1.0,0\n" for unit in range(1, num_steps + 1))
 
 
 def test_process_0_tells_who_is_slow(tmp_path, monkeypatch, capsys):
@@ -249,6 +255,61 @@ def test_other_processes_tell_nothing(tmp_path, monkeypatch):
         num_rows(watched, 30)
         assert [verdict.worker for verdict in watched.report().slow] == [0]
     assert not reports and not (tmp_path / "step.csv").exists()
+
+
+def test_polling_the_report_makes_nobody_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (0, 3))
+    reports, file = [], tmp_path / "step.0.0.csv"
+    with gcjax.watch(python, folder=tmp_path, every=1000.0, report=reports.append) as watched:
+        watched(1)
+        for num_steps in range(2, 7):
+            num_lines, deadline = len(file.read_text().splitlines()), time.monotonic() + 30
+            watched(num_steps)
+            while len(file.read_text().splitlines()) == num_lines and time.monotonic() < deadline:
+                watched.report()
+        assert watched.report().silent == ()
+        for worker in (1, 2):
+            (tmp_path / f"step.0.{worker}.csv").write_text(rows_of(worker, num_steps - 1))
+    assert not reports
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_who_is_dead_becomes_silent_while_the_report_is_polled(worker, tmp_path, monkeypatch):
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (worker, 2))
+    with gcjax.watch(python, folder=tmp_path, every=0.01, report=None) as watched:
+        deadline = time.monotonic() + 30
+        while watched.report().silent != (1 - worker,) and time.monotonic() < deadline:
+            watched(1)
+            time.sleep(0.001)
+        assert watched.report().silent == (1 - worker,)
+
+
+def test_the_end_waits_for_the_last_rows_of_all_however_they_come(tmp_path, monkeypatch):
+    """Process 0 is through; four others hand in their rows one by one, each while it looks away."""
+    workers = iter(range(1, 5))
+
+    def sleep(seconds):
+        worker = next(workers)
+        (tmp_path / f"step.0.{worker}.csv").write_text(rows_of(worker, 3))
+
+    reports = []
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (0, 5))
+    monkeypatch.setattr(gcjax.watching.wrapper, "time", types.SimpleNamespace(sleep=sleep))
+    with gcjax.watch(python, folder=tmp_path, every=1000.0, report=reports.append) as watched:
+        for _ in range(4):
+            watched(1)
+    trace = gcjax.stragglers.read_trace(tmp_path / "step.csv")
+    assert trace.workers == tuple("01234") and not np.isnan(trace.compute).any()
+    assert not any(report.silent for report in reports)
+
+
+def test_the_end_does_not_wait_for_ever_for_who_never_comes(tmp_path, monkeypatch):
+    monkeypatch.setattr(gcjax.watching.wrapper, "_process_index_and_count", lambda: (0, 2))
+    monkeypatch.setattr(gcjax.watching.wrapper, "CLOSE_SECONDS", 0.2)
+    with gcjax.watch(python, folder=tmp_path, every=1000.0, report=None) as watched:
+        for _ in range(4):
+            watched(1)
+    assert gcjax.stragglers.read_trace(tmp_path / "step.csv").workers == ("0",)
 
 
 def test_what_goes_wrong_beside_the_loop_is_said_and_does_not_end_it(tmp_path, monkeypatch, capfd):

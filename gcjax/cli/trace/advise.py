@@ -61,10 +61,10 @@ def command(options: argparse.Namespace) -> None:
             seed=options.seed,
             progress=progress,
         )
-    console().print(advice.verdict)
+    console().print(advice.verdict, markup=False)  # names of schemes may have brackets
     console().print(tables.rich_table("", page.heads(advice), page.table_rows(advice), left_heads=("Gradient",)))
     for note in [*page.notes(advice), *filter(None, [why_not_trained])]:
-        console().print(note)
+        console().print(note, markup=False)
     if options.json:
         options.result = page.advice_json(advice)
 

@@ -36,7 +36,8 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
     """The trace in the file that the options name; a folder is one of `gcjax.watch`, and has no columns to name.
 
     Raises:
-      ValueError: if it cannot be read; see `gcjax.stragglers.read_trace` and `gcjax.watching.record`.
+      ValueError: if it cannot be read, or is a folder and columns or their scale are named; see
+        `gcjax.stragglers.read_trace` and `gcjax.watching.record`.
     """
     from gcjax.stragglers import read_trace
 
@@ -44,6 +45,12 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
     if is_folder_of_watch:
         from gcjax.watching import record
 
+        for name, is_given in (("--columns", options.columns is not None), ("--scale", options.scale != 1.0)):
+            if is_given:
+                raise ValueError(
+                    f"{name} is for a file; {options.file} is a folder, as gcjax.watch writes it, whose columns are "
+                    "known and whose times are in seconds. Leave it out, or give a file."
+                )
         return record(options.file)
     with warning_lines.print_warnings():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
