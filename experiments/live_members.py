@@ -61,8 +61,8 @@ class Place(NamedTuple):
 
     @property
     def security(self) -> parameter_server.Security:
-        """With the token."""
-        return parameter_server.Security(self.token)
+        """With the token; there is none if others cannot reach the server, or somebody has said that none is wanted."""
+        return parameter_server.Security(self.token, open_to_all=not self.token)
 
 
 _places: list[Place] = []

@@ -5,6 +5,7 @@ messages of a worker are written by who sends them.
 """
 
 import contextlib
+import hashlib
 import hmac
 import queue
 import threading
@@ -67,7 +68,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
     """
     scheme, options = ("grpc+tls", {"tls_root_certs": security.certificate}) if security.certificate else ("grpc", {})
     client = flight.connect(f"{scheme}://{address}", **options)
-    headers = [(_AUTHORIZATION.encode(), f"Bearer {security.token}".encode())]
+    headers = [(_AUTHORIZATION.encode(), _bearer(security.token).encode())]
     try:
         # An exchange has no deadline of its own, so a short call sees first whether anybody answers.
         list(
@@ -162,6 +163,11 @@ def _skip_at_exit(server: Any) -> None:
             finalizer.atexit = False
 
 
+def _bearer(token: str) -> str:
+    """The value of the header with a token: its digest, since a header takes few characters only."""
+    return f"Bearer {hashlib.sha256(token.encode()).hexdigest()}"
+
+
 class _TokenCheck(flight.ServerMiddlewareFactory):
     """Refuses calls without the token, and counts them."""
 
@@ -174,7 +180,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
         """Raises an error unless the headers of the call have the token; without a token everybody may call."""
         del info
         given = next(iter(headers.get(_AUTHORIZATION, [])), "")
-        if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        if self._token and not hmac.compare_digest(given.encode(), _bearer(self._token).encode()):
             self.num_refused += 1
             raise flight.FlightUnauthenticatedError("the token must be that of the server; this one is another")
 

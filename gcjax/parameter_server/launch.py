@@ -121,36 +121,51 @@ class Processes:
         return _Child(process, reader)
 
     def _watch(self) -> None:
-        """Waits for children to end, and starts those again that have to, until none is left."""
-        running = dict(self._children)
-        while running:
-            ended = pipes.wait([child.process.sentinel for child in running.values()], timeout=0.5)
-            for number in [number for number, child in running.items() if child.process.sentinel in ended]:
-                child = running.pop(number)
-                if self._has_to_start_again(number, child):
-                    with self._children_lock:
-                        if not self._is_ending.is_set():
-                            self._children[number] = running[number] = self._new_child(number)
-                            self.num_restarts += 1
+        """Waits for children to end, and starts those again that have to, until none is left.
 
-    def _has_to_start_again(self, number: int, child: _Child) -> bool:
+        What they say at their end is read as it comes: a child with more of it than a pipe takes waits for that.
+        """
+        running = dict(self._children)
+        said: dict[int, tuple[str, Any]] = {}  # by number, how those end that have said so and are still there
+        while running:
+            readers = [child.reader for number, child in running.items() if number not in said]
+            ready = pipes.wait([*readers, *(child.process.sentinel for child in running.values())], timeout=0.5)
+            for number, child in list(running.items()):
+                has_ended = child.process.sentinel in ready
+                if number not in said and (has_ended or child.reader in ready):
+                    said[number] = _kind_and_value(child.reader)
+                if has_ended:
+                    del running[number]
+                    if self._has_to_start_again(number, child, *said.pop(number)):
+                        with self._children_lock:
+                            if not self._is_ending.is_set():
+                                self._children[number] = running[number] = self._new_child(number)
+                                self.num_restarts += 1
+        if not self.results and not self._errors:
+            self._note_error("all workers", "signals have ended them\n")
+
+    def _has_to_start_again(self, number: int, child: _Child, kind: str, value: Any) -> bool:
         """Takes the result or the error of a child that has ended; returns whether another one is to take its place.
 
-        An exit status below 0 is that of a signal.
+        `kind`, `value`: what it has said, see `_kind_and_value`. An exit status below 0 is that of a signal.
         """
         child.process.join()
-        kind, value = _kind_and_value(child.reader)
         if kind == "result":
             self.results[number] = value
         if kind != "" or child.process.exitcode < 0:  # it has said how it ended, or a signal has ended it
             error = value if kind == "error" else ""
         else:
             error = f"it ended with status {child.process.exitcode}\n"
-        if error and not self._is_ending.is_set():
-            self._errors.append(f"worker {number}: {error}")
-            sys.stderr.write(f"worker {number}: {error}")
-            self._on_error()
+        if error:
+            self._note_error(f"worker {number}", error)
         return self._restart and child.process.exitcode < 0
+
+    def _note_error(self, who: str, error: str) -> None:
+        """Notes and shows an error, a line of text or several, unless the children are being ended anyway."""
+        if not self._is_ending.is_set():
+            self._errors.append(f"{who}: {error}")
+            sys.stderr.write(f"{who}: {error}")
+            self._on_error()
 
 
 @contextlib.contextmanager
@@ -170,7 +185,8 @@ def processes(
       target: a function that can be imported by its name; returns what JSON can hold.
       arguments: by the number of each process, the keyword arguments of its call of `target`.
       restart: whether one that is ended by a signal is started again.
-      on_error: called, in another thread, once a process ends with an error, which is then on stderr.
+      on_error: called, in another thread, once a process ends with an error, which is then on stderr; and once signals
+        have ended all of them before any has returned.
 
     Yields:
       The processes; on leaving, they have `END_SECONDS` to end by themselves.

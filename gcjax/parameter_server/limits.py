@@ -38,4 +38,11 @@ class Limits(NamedTuple):
         _validate.choice("non_finite", self.non_finite, NON_FINITE)
         if self.join_seconds is not None:
             _validate.single_number("join_seconds", self.join_seconds, above=True)
-        return self._replace(min_workers=self.min_workers or num_workers)
+        return Limits(  # of plain numbers, also where they came as NumPy's
+            num_commits=int(self.num_commits),
+            seconds=float(self.seconds),
+            lease=float(self.lease),
+            min_workers=int(self.min_workers or num_workers),
+            non_finite=self.non_finite,
+            join_seconds=None if self.join_seconds is None else float(self.join_seconds),
+        )

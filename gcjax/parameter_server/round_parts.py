@@ -59,18 +59,25 @@ def round_parts(run: LiveRun) -> RoundParts:
 def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float, end: float) -> list[float]:
     """Seconds of each field of `RoundParts`, for the round of number `commit`, from `begin` to `end` seconds.
 
-    NaN where the server stopped nobody. If it stopped twice, the last stop counts.
+    NaN where the server stopped nobody, or who reported or pushed last is not in the commit. If it stopped twice, the
+    last stop counts.
     """
     stops = _between(messages.of(STOP), "sent", begin, end)
     if not stops.kind.size:
         return [np.nan] * len(RoundParts._fields)
     stop_time = stops.sent.max()
     reports = _between(messages.of(REPORT), "handle_start", begin, stop_time)
-    pushes = _between(messages.of(PUSH), "handle_start", stop_time, end)
+    # The time of the commit is rounded to the type of the record's times, which can be before its last push.
+    pushes = _between(messages.of(PUSH), "handle_start", stop_time, float(end) + float(np.spacing(end)))
+    if not reports.kind.size or not pushes.kind.size:
+        return [np.nan] * len(RoundParts._fields)
     # The workers whose report, and whose push, was the last that the server dealt with.
     reporter, pusher = (int(some.worker[np.argmax(some.handle_start)]) for some in (reports, pushes))
-    last_stop = np.flatnonzero((stops.sent == stop_time) & (stops.worker == pusher))[0]
-    column = np.flatnonzero(schedule.worker[commit] == reporter)[0]  # among the contributions of the commit
+    stops_of_pusher = np.flatnonzero((stops.sent == stop_time) & (stops.worker == pusher))
+    columns = np.flatnonzero(schedule.worker[commit] == reporter)  # among the contributions of the commit
+    if not stops_of_pusher.size or not columns.size:
+        return [np.nan] * len(RoundParts._fields)
+    last_stop, column = stops_of_pusher[0], columns[0]
     compute_start = schedule.compute_start[schedule.unit[commit, column], reporter]
     last_report = np.argmax(reports.handle_start)
     # Seconds, at which one part ends and the next begins, in the order of the fields.

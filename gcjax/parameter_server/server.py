@@ -25,10 +25,9 @@ from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.wire import Message
+from gcjax.processes.rendezvous import is_loopback
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
-
-LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
 
 class LiveRun(NamedTuple):
@@ -327,11 +326,12 @@ class Server:
 
 
 def _check_security(address: str, security: Security) -> None:
-    """Raises an error if other machines can reach the address, and there is no token."""
-    if not security.token and not address.startswith(LOOPBACK):
+    """Raises an error if other machines can reach the address, and there is no token, and none is to be there."""
+    host = address.rpartition(":")[0].strip("[]")
+    if not security.token and not security.open_to_all and not is_loopback(host):
         raise ValueError(
             f"others can reach {address!r}, so server and workers need a token in common; got none. Give "
-            "Security(token=...), or listen at 127.0.0.1."
+            "Security(token=...), or listen at 127.0.0.1, or say Security(open_to_all=True)."
         )
 
 

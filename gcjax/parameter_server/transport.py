@@ -54,14 +54,16 @@ class Security(NamedTuple):
     """What keeps strangers out.
 
     Attributes:
-      token: that both sides know; empty for none, which is for loopback addresses only.
+      token: that both sides know; empty for none, which is for loopback addresses, unless it is `open_to_all`.
       certificate: PEM, of the server; empty without TLS.
       private_key: PEM, of the server; empty on workers.
+      open_to_all: whether a server needs no token although others can reach it.
     """
 
     token: str = ""
     certificate: bytes = b""
     private_key: bytes = b""
+    open_to_all: bool = False
 
 
 NO_SECURITY = Security()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from gcjax.processes.rendezvous import Rendezvous, rendezvous
+from gcjax.processes.rendezvous import Rendezvous, address_of, rendezvous
 from gcjax.processes.secret import secret
 
 _APART_BINDING = re.compile(r"""^\s*run\.processes\s*=\s*(['"])apart\1""", re.MULTILINE)
@@ -22,7 +22,7 @@ class ApartPlace(NamedTuple):
     Attributes:
       rendezvous: where process 0 is reached, and which process this is.
       listen: HOST:PORT at which process 0 listens.
-      secret: that all processes know; empty for none.
+      secret: that all processes know; empty for none, where others cannot reach process 0, or nobody is to be kept out.
     """
 
     rendezvous: Rendezvous
@@ -60,9 +60,8 @@ def apart(
     """
     own_rendezvous = rendezvous(coordinator, num_processes, process_id, timeout)
     secret_text = secret(own_rendezvous, file=secret_file, no_secret=no_secret).decode("latin-1")  # for any bytes
-    _stack_of_places.append(
-        ApartPlace(own_rendezvous, f"{bind or own_rendezvous.host}:{own_rendezvous.port}", secret_text)
-    )
+    listen_address = address_of(bind or own_rendezvous.host, own_rendezvous.port)
+    _stack_of_places.append(ApartPlace(own_rendezvous, listen_address, secret_text))
     try:
         yield
     finally:

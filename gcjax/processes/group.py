@@ -16,7 +16,7 @@ from gcjax import _validate, interrupts
 from gcjax.processes.hub import Hub
 from gcjax.processes.listening import interface
 from gcjax.processes.member import Member
-from gcjax.processes.rendezvous import Rendezvous, rendezvous
+from gcjax.processes.rendezvous import Rendezvous, address_of, rendezvous
 from gcjax.processes.secret import secret
 from gcjax.processes.share import ErrorOnAllProcesses
 
@@ -147,9 +147,7 @@ def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout:
 
 def _bind_address(host: str | None, port: int) -> str | None:
     """Where JAX's service listens; on all interfaces if None."""
-    if host is None:
-        return None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"  # with ":" it is of IPv6
+    return None if host is None else address_of(host, port)
 
 
 def _error_line(error: BaseException) -> str:

@@ -40,10 +40,20 @@ class Rendezvous(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach process 0, by what the address says; other names are not looked up."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host.lower() == "localhost"
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be reached by the name or number of a host; other names are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def address_of(host: str, port: int | str) -> str:
+    """HOST:PORT, with brackets around a number of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def rendezvous(

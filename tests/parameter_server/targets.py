@@ -21,5 +21,9 @@ def nothing_to_find():
     raise ValueError("there is nothing to find")
 
 
+def many_numbers(count):
+    return list(range(count))
+
+
 def endless():
     time.sleep(1000)

@@ -67,12 +67,21 @@ def test_a_wrong_token_is_refused(served):
     assert served.server._listener.num_refused >= before + 3
 
 
+def test_a_token_may_be_any_text():
+    server = parameter_server.Server(setup(ASP), Limits(1, seconds=5.0), security=Security(token="süß\n\x00"))
+    connection = flight.connect(server.address, max_bytes=1, security=Security(token="süß\n\x00"))
+    with pytest.raises(Refused, match="token must be that of the server"):
+        flight.connect(server.address, max_bytes=1, security=Security(token="süß"))
+    connection.close()
+    server.close()
+
+
 def client(served):
     return pyarrow.flight.connect(f"grpc://{served.server.address}")
 
 
 def options():
-    return pyarrow.flight.FlightCallOptions(timeout=5, headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    return pyarrow.flight.FlightCallOptions(timeout=5, headers=[(b"authorization", flight._bearer(TOKEN).encode())])
 
 
 def test_a_format_from_the_future_is_refused(served):

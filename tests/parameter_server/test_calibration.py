@@ -214,6 +214,26 @@ def test_the_parts_of_a_round_are_those_of_the_last_report_and_the_last_push():
     np.testing.assert_allclose(np.array(measured).T, parts, atol=1e-9)
 
 
+def test_the_parts_of_a_round_an_hour_later_are_those_of_its_own_push_in_32_bits():
+    """The commit is rounded to a time before that at which its last push is dealt with, or the report has no round."""
+    run, *_ = simulated_run(protocols.asp())
+    end = 3600.0001  # in float32 it is 3600
+    schedule = run.schedule._replace(
+        time=np.array([end], np.float32), worker=np.array([[0, 1]]), unit=np.array([[0, 0]]),
+        compute_start=np.array([[3599.0, 3599.0]]),
+    )  # fmt: skip
+    rows = [(REPORT, 0, 3599.3, 3599.4, 3599.4, 0.0, 0.0), (REPORT, 1, 3599.3, 3599.35, 3599.4, 0.0, 0.0)]
+    rows += [(STOP, worker, 3599.5, 3599.6, 3599.7, 0.0, 0.0) for worker in (0, 1)]
+    rows += [(PUSH, 0, 3599.7, 3599.8, 3599.8, 0.0, 0.0), (PUSH, 1, 3599.7, end, end, 0.0, 0.0)]
+    for pushes in (rows, [row for row in rows if row[:2] != (PUSH, 0)]):
+        parts = parameter_server.round_parts(run._replace(schedule=schedule, messages=message_times(*pushes)))
+        np.testing.assert_allclose(parts.push, 0.3, rtol=1e-3)
+        np.testing.assert_allclose(parts.compute, 0.3, rtol=1e-3)
+    elsewhere = schedule._replace(worker=np.array([[-1, 1]]))  # who reported last is not in the commit
+    parts = parameter_server.round_parts(run._replace(schedule=elsewhere, messages=message_times(*rows)))
+    assert np.isnan(np.array(parts)).all()
+
+
 def test_absences_are_taken_from_who_came_and_went():
     run, *_ = simulated_run(protocols.asp())
     changes = [

@@ -164,9 +164,7 @@ class ConnectionThatIsLostAtPush(ConnectionThatPushes):
             raise Disconnected("gone")
 
 
-@pytest.mark.parametrize(
-    ("connection", "is_kept"), [(ConnectionThatPushes, True), (ConnectionThatIsLostAtPush, False)]
-)
+@pytest.mark.parametrize(("connection", "is_kept"), [(ConnectionThatPushes, True), (ConnectionThatIsLostAtPush, False)])
 def test_what_was_pushed_is_kept_if_the_connection_is_lost_and_what_was_not_is_given_up(connection, is_kept):
     momentum = optax.sgd(0.1, momentum=0.9)
     one = setup(protocols.local_sgd(num_local_steps=1))._replace(optimizer=momentum)

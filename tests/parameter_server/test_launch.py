@@ -62,6 +62,19 @@ def test_an_error_is_shown_and_raised(capsys):
     assert "worker 2: there is nothing to find" in capsys.readouterr().err and calls == [1]
 
 
+def test_what_is_more_than_a_pipe_takes_is_returned_and_the_end_of_all_by_signals_is_an_error(capsys):
+    count, calls = 20_000, []
+    with launch.processes(targets.many_numbers, {0: {"count": count}}) as children:
+        assert children.join(60)
+    assert children.results == {0: list(range(count))}
+    with (
+        pytest.raises(launch.WorkerError, match="all workers: signals have ended them"),
+        launch.processes(targets.killed_at_first, {0: {}, 1: {}}, on_error=lambda: calls.append(1)) as children,
+    ):
+        assert children.join(60)
+    assert calls == [1] and "all workers" in capsys.readouterr().err
+
+
 def test_a_process_knows_that_it_was_started_again():
     with launch.processes(targets.killed_at_first, {0: {}}, restart=True) as children:
         assert children.join(100)

@@ -1,12 +1,16 @@
 """When a server ends, and what it says of itself to who asks."""
 
+import contextlib
+import json
 import threading
 
+import numpy as np
 import pytest
 
 from experiments import live_members
 from gcjax import protocols
-from gcjax.parameter_server import Disconnected, Limits, Server
+from gcjax.parameter_server import Disconnected, Limits, Security, Server
+from gcjax.parameter_server.server import _check_security
 from tests.parameter_server.runs import setup
 
 
@@ -23,6 +27,28 @@ def test_a_server_can_be_stopped_from_another_thread():
     timer = threading.Timer(0.1, server.stop)
     timer.start()
     assert len(server.run().loss) == 0
+
+
+def test_numbers_of_numpy_can_be_said_in_json():
+    limits = Limits(np.int64(5), seconds=np.float32(2), lease=np.int64(5), min_workers=np.int32(2))
+    assert json.loads(json.dumps(limits.validated(4))) == [5, 2.0, 5.0, 2, "stop", None]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_refused"),
+    [
+        ("localhost.example.org:0", True), ("127.example.org:0", True), ("0.0.0.0:0", True), ("[::]:0", True),
+        ("127.0.0.2:0", False), ("localhost:0", False), ("[::1]:0", False),
+    ],
+)  # fmt: skip
+def test_an_address_that_others_can_reach_needs_a_token_or_a_word(address, is_refused):
+    for security in (Security(), Security("token"), Security(open_to_all=True)):
+        with (
+            contextlib.nullcontext()
+            if security != Security() or not is_refused
+            else pytest.raises(ValueError, match="need a token in common; got none.*open_to_all")
+        ):
+            _check_security(address, security)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])

@@ -29,7 +29,7 @@ def begun(name, monkeypatch, **limits):
 def test_a_worker_says_which_turn_it_has_pushed_last():
     one = setup(PROTOCOLS["worker_busy overlap"])
     worker = _Worker(one, 0, lambda worker, unit: 0.0)
-    program, header = worker._program, {name: 0 for name in Order._fields}
+    program, header = worker._program, dict.fromkeys(Order._fields, 0)
     assert worker._last_pushed == -1
     program.begin(Order(**{**header, "turn": 5, "last_arrived_turn": -1}), one.initial_params())
     job = program.job()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gcjax import cli, processes
+from experiments import live_members
+from gcjax import cli, parameter_server, processes
 
 
 def test_a_config_or_a_binding_asks_for_it(tmp_path):
@@ -35,6 +36,16 @@ def test_others_on_the_network_need_a_secret(monkeypatch):
     monkeypatch.setenv("GCJAX_SECRET", "x" * 40)
     with processes.apart(**where):
         assert processes.current_place().secret == "x" * 40
+    for host in ("[::1]", "[fd00::1]"):
+        with processes.apart(**{**where, "coordinator": f"{host}:1234"}):
+            assert processes.current_place().listen == f"{host}:1234"
+    with processes.apart(**where, bind="::"):
+        assert processes.current_place().listen == "[::]:1234"
+    monkeypatch.delenv("GCJAX_SECRET")
+    with processes.apart(**where, no_secret=True):
+        place = processes.current_place()
+    security = live_members.Place(-1, place.listen, place.secret, 1.0).security
+    assert security == parameter_server.Security(open_to_all=True)
 
 
 def test_options_of_a_group_are_refused(tmp_path, capsys):
