@@ -79,7 +79,8 @@ class Coordinator:
     def handle_message(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker that has been let in; one that belongs to no turn under way is ignored."""
         self.num_late += message.kind == "push" and not self._is_under_way(worker, message)
-        if worker in self._workers_without_progress and self.rule_state.alive[worker]:
+        is_answer_or_report = message.kind in ("push", "unit")  # signs of life come also from one that hangs
+        if is_answer_or_report and worker in self._workers_without_progress and self.rule_state.alive[worker]:
             self._count_progress_again(worker)
         if message.kind == "ready":
             self._join(worker)

@@ -78,7 +78,14 @@ class Processes:
         self._is_ending = threading.Event()
         self._children_lock = threading.Lock()
         self._numbers_started_before: set[int] = set()  # the next child of such a number is a restart
-        self._children = {number: self._new_child(number) for number in arguments}
+        self._children: dict[int, _Child] = {}
+        try:
+            for number in arguments:
+                self._children[number] = self._new_child(number)
+        except BaseException:
+            for child in self._children.values():
+                child.process.kill()
+            raise
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
@@ -193,13 +200,16 @@ def processes(
 
     Raises:
       ValueError: if the function cannot be imported, or the arguments are large.
-      WorkerError: at the end, if one has ended with an error.
+      WorkerError: at the end, or in place of an error of the block, if one has ended with an error.
     """
     _check_arguments(target, arguments)
     children = Processes(target, arguments, restart=restart, on_error=on_error)
     try:
         yield children
         children.join(END_SECONDS)
+    except Exception:
+        children.check()  # what a worker says is nearer to the cause
+        raise
     finally:
         children.end()
     children.check()

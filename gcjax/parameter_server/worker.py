@@ -101,6 +101,7 @@ class _Worker:
         self._program = worker_program(setup, worker)
         self._fingerprint = fingerprint(setup)
         self._last_pushed_turn = -1  # its number
+        self._begins_anew = False  # whether an order that was left out has said so
         self._warm_up()
         self.last_connected_time = time.monotonic()
 
@@ -138,6 +139,7 @@ class _Worker:
         """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""
         while (message := next_message(inbox)).kind != "end":
             if message.kind == "begin" and inbox.has_later_order():
+                self._begins_anew |= Order.of(message).begins_anew
                 self._add_to_report(num_cut_off=1)
             elif message.kind == "begin":
                 try:
@@ -207,7 +209,7 @@ class _Worker:
             if answer.kind == "end":
                 return None
             if answer.kind == "refused":
-                raise (Disconnected if answer.header["may_try_again"] else Refused)(answer.header["why"])
+                raise (Disconnected if answer.header.get("may_try_again") else Refused)(answer.header["why"])
             ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.clock_offset(ping_times)
@@ -225,8 +227,9 @@ class _Worker:
         order = Order.of(message)
         if order.last_arrived_turn != self._last_pushed_turn:
             self._program.give_up_turn()  # what was pushed came too late, and is in no commit
-        if order.begins_anew and isinstance(self._program, LocalProgram):
+        if (order.begins_anew or self._begins_anew) and isinstance(self._program, LocalProgram):
             self._program.begin_anew()
+        self._begins_anew = False
         if isinstance(self._program, CodedProgram):
             self._program.set_row(order.code_row)
         turns.begin(message)
