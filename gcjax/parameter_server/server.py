@@ -124,7 +124,7 @@ class Server:
         self._coordinator = Coordinator(setup, self._limits, self._commits, self._members, self._clock)
         self._service_seconds: list[float] = []
         self._next_lease_end = math.inf
-        self._is_stopped = False
+        self._is_stopped = self._is_serving = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
         if checkpoints is not None:
@@ -146,6 +146,7 @@ class Server:
         Raises:
           ViolationError: if an event violates the protocol's specification, where the run is checked.
         """
+        self._is_serving = True
         try:
             while not self._is_over():
                 self._handle_next_event()
@@ -156,8 +157,8 @@ class Server:
             self._commits.save(is_last=True)
             raise
         finally:
+            self._is_serving = False
             self.close()
-            self._commits.close()
         log, updates = self._commits.log, self._commits.updates
         return LiveRun(
             params=updates.params,
@@ -201,6 +202,8 @@ class Server:
         self._tell_who_has_not_been_greeted()
         self._members.close()
         self._listener.close()
+        if not self._is_serving:  # else `run` still writes to the log, and calls this at its end
+            self._commits.close()
 
     def _recover(self, folder: Path, checkpoint_every: int, sync_seconds: float) -> None:
         """Goes on with the log and checkpoints of a folder, and writes there from now on.

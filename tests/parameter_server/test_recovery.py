@@ -116,6 +116,15 @@ def test_one_server_at_a_time_writes_to_a_folder(tmp_path):
     written_log(tmp_path).close()
 
 
+def test_a_server_that_is_closed_without_a_run_leaves_its_folder_to_another(tmp_path):
+    servers = []  # that are still there
+    for _ in range(2):
+        servers.append(
+            parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path)
+        )
+        servers[-1].close()
+
+
 def test_what_did_not_fit_onto_the_disk_is_not_written_later(tmp_path):
     log, limits = written_log(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     full_bytes = (tmp_path / FILE_NAME).stat().st_size + 30
