@@ -148,7 +148,7 @@ class Processes:
                             if not self._is_ending.is_set():
                                 self._children[number] = running[number] = self._new_child(number)
                                 self.num_restarts += 1
-        if not self.results and not self._errors:
+        if self._children and not self.results and not self._errors:
             self._note_error("all workers", "signals have ended them\n")
 
     def _has_to_start_again(self, number: int, child: _Child, kind: str, value: Any) -> bool:

@@ -75,6 +75,14 @@ def test_what_is_more_than_a_pipe_takes_is_returned_and_the_end_of_all_by_signal
     assert calls == [1] and "all workers" in capsys.readouterr().err
 
 
+def test_no_processes_are_no_error():
+    """As of the server's process, where each worker is started elsewhere."""
+    calls = []
+    with launch.processes(targets.endless, {}, on_error=lambda: calls.append(1)) as children:
+        assert children.join(5)
+    assert calls == [] and children.results == {}
+
+
 def test_a_process_knows_that_it_was_started_again():
     with launch.processes(targets.killed_at_first, {0: {}}, restart=True) as children:
         assert children.join(100)
