@@ -71,20 +71,30 @@ def _descriptor_with_lock(file: Path) -> int:
 
 def _lock(descriptor: int, file: Path) -> None:
     """Locks an open file, or raises `HeldError` with its holder; only a warning where the file system has no locks."""
+    if not locked(descriptor, file.parent):
+        holder_bytes = os.pread(descriptor, _MAX_HOLDER_BYTES, 0)
+        holder = holder_bytes.decode(errors="replace") or "another process"
+        raise HeldError(
+            f"One process at a time may write to a folder; {file.parent} is held by {holder}. Wait until that has "
+            "ended, or choose another folder."
+        )
+
+
+def locked(descriptor: int, folder: Path) -> bool:
+    """Locks an open file in a folder until it is closed; returns whether it is locked now, and not held elsewhere.
+
+    Where the file system has no locks there is only a warning.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD_ERRNOS:
-            holder_bytes = os.pread(descriptor, _MAX_HOLDER_BYTES, 0)
-            holder = holder_bytes.decode(errors="replace") or "another process"
-            raise HeldError(
-                f"One process at a time may write to a folder; {file.parent} is held by {holder}. Wait until that has "
-                "ended, or choose another folder."
-            ) from error
+            return False
         if error.errno not in _NO_LOCKS_ERRNOS:
             raise
-        problem = f"the file system of {file.parent} has no locks ({error.strerror})"
-        warnings.warn(f"{problem}; see to it that no other process writes there.", stacklevel=5)
+        problem = f"the file system of {folder} has no locks ({error.strerror})"
+        warnings.warn(f"{problem}; see to it that no other process writes there.", stacklevel=6)
+    return True
 
 
 def _still_has_name(descriptor: int, file: Path) -> bool:

@@ -18,7 +18,7 @@ _HARMLESS_FLAGS = (
     "--xla_gpu_cuda_data_dir",
 )
 _VECTOR_PREFIXES = ("avx", "amx", "fma", "sse4", "asimd", "sve", "f16c", "bf16")
-_SHORT_DIGEST = 16
+SHORT_DIGEST = 16
 """Characters of a digest that are shown: 64 bits are enough to tell two values apart."""
 _SETTINGS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
 
@@ -55,7 +55,7 @@ def digest_of(tree: Any) -> str:
         array = np.ascontiguousarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
-    return digest.hexdigest()[:_SHORT_DIGEST]
+    return digest.hexdigest()[:SHORT_DIGEST]
 
 
 def hardware_and_settings() -> list[str]:

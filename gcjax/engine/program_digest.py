@@ -10,12 +10,37 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-_SHORT_DIGEST = 16
+from gcjax.engine.identity import SHORT_DIGEST, digest_of, run_identity
+from gcjax.engine.layout import layout
+from gcjax.engine.program import Program
+
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 """In the text of objects, such as functions: it differs between processes."""
+
+
+def identity_of_run(advance: Any, program: Program, arrays: Any, run: Any, text: str) -> str:
+    """Text of what the bits of a run depend on, see `run_identity`; the mesh is not among it.
+
+    Args:
+      advance: the jitted `training_loop.advance`.
+      program: what it computes, with all numbers of loss, optimizer and protocol; its digest counts.
+      arrays: `gcjax.engine.run.Arrays`, their digests count.
+      run: at its beginning, without its schedule.
+      text: what the caller says, for example a config.
+    """
+    schedule, data, rng_key, params, durations_and_network = arrays
+    on_one_device = program._replace(options=program.options._replace(layout=layout(None), wavefront_width=1))
+    arguments = schedule, data, rng_key, run, jnp.int32(0), durations_and_network
+    shapes = jax.eval_shape(lambda *arguments: arguments, *arguments)
+    return run_identity(
+        text, num_commits=program.options.num_commits, eval_every=program.options.eval_every,
+        computation=f"<{digest_of_program(advance.trace(on_one_device, *shapes).jaxpr)}>",
+        schedule=schedule, data=data, rng_key=rng_key, params=params,
+    )  # fmt: skip
 
 
 def digest_of_program(program: ClosedJaxpr) -> str:
@@ -24,7 +49,7 @@ def digest_of_program(program: ClosedJaxpr) -> str:
     for text in _texts_of_program(program):
         digest.update(text.encode())
         digest.update(b"\n")
-    return digest.hexdigest()[:_SHORT_DIGEST]
+    return digest.hexdigest()[:SHORT_DIGEST]
 
 
 def _texts_of_program(program: Any) -> Iterator[str]:
@@ -39,18 +64,19 @@ def _texts_of_program(program: Any) -> Iterator[str]:
     def text_of(variable: Any) -> str:
         """The number and type of a variable; the value of a literal."""
         if isinstance(variable, Literal):
-            return f"{variable.aval} {_text_of_array(variable.val)}"
+            return f"{variable.aval} {digest_of(variable.val)}"
         return f"{numbers.setdefault(variable, len(numbers))}: {variable.aval}"
 
     for constant in constants:
-        yield f"constant {_text_of_array(constant)}"
+        yield f"constant {digest_of(constant)}"
     yield " ".join(map(text_of, (*program.constvars, *program.invars)))
     for operation in program.eqns:
         yield operation.primitive.name
         yield " ".join(map(text_of, (*operation.invars, *operation.outvars)))
         for name, value in sorted(operation.params.items()):
-            yield name
-            yield from _texts_of_value(value)
+            if name != "name":  # of a function
+                yield name
+                yield from _texts_of_value(value)
     yield " ".join(map(text_of, program.outvars))
 
 
@@ -65,16 +91,10 @@ def _texts_of_value(value: Any) -> Iterator[str]:
         yield f"{len(value)} values"
         for part in value:
             yield from _texts_of_value(part)
+    elif isinstance(value, (set, frozenset)):
+        yield from sorted(map(repr, value))
     elif isinstance(value, (np.ndarray, jax.Array)):
-        yield _text_of_array(value)
+        yield digest_of(value)
     else:
         text = repr(value)
         yield type(value).__name__ if callable(value) or _ADDRESS.search(text) else text
-
-
-def _text_of_array(array: Any) -> str:
-    """Type, shape and digest of the bits of an array or number."""
-    if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-        array = jax.random.key_data(array)
-    array = np.ascontiguousarray(array)
-    return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"

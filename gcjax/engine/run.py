@@ -19,7 +19,6 @@ from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.compressed_messages import check_same_states, network_of_run
 from gcjax.engine.fragments import compression_of_fragments
-from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import MeshOptions, layout
 from gcjax.engine.new_processes import first_units_of_processes, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
@@ -31,7 +30,7 @@ from gcjax.engine.program import (
     ring_size_or_default,
     wavefront_width_or_default,
 )
-from gcjax.engine.program_digest import digest_of_program
+from gcjax.engine.program_digest import identity_of_run
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, run_at_start
 from gcjax.engine.state_memory import check_state_fits, check_state_fits_at_begin
@@ -344,7 +343,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
         run = advance_in_pieces(
             advance_to, run, min(int(last_eval), evals_until_end),
             checkpoints=resume.checkpoints,
-            identity="" if resume.checkpoints is None else _identity(program, arrays, run, resume.identity),
+            identity=identity_of_run(_advance, program, arrays, run, resume.identity) if resume.checkpoints else "",
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
     elif _may_be_positive(last_eval):
@@ -356,31 +355,6 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
         check_residual(run, program.protocol)
         check_commits(run, num_commits=options.num_commits)
     return run
-
-
-def _identity(program: Program, arrays: Arrays, run: Run, text: str) -> str:
-    """Text of what the bits of a run depend on: `text`, which the caller gives, the arrays, and what is computed.
-
-    See `run_identity`. `run` is the one at its beginning, without its schedule.
-    """
-    options = program.options
-    arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "durations_and_network"}
-    return run_identity(
-        text, num_commits=options.num_commits, eval_every=options.eval_every,
-        computation=f"<{_digest_of_computation(program, arrays, run)}>", **arrays_by_name,
-    )  # fmt: skip
-
-
-def _digest_of_computation(program: Program, arrays: Arrays, run: Run) -> str:
-    """The digest of what is computed: loss, optimizer, protocol, compression, with all their numbers.
-
-    It is that of commits one by one on one device, since a run may go on with another number of devices.
-    """
-    program = program._replace(options=program.options._replace(layout=layout(None), wavefront_width=1))
-    schedule, data, rng_key, _, durations_and_network = arrays
-    arguments = schedule, data, rng_key, run, jnp.int32(0), durations_and_network
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.asarray(x).dtype), arguments)
-    return digest_of_program(_advance.trace(program, *shapes).jaxpr)
 
 
 def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:

@@ -45,7 +45,6 @@ class Coordinator:
         self._stops, self._alarm_time = Stops(commits.coded_rounds), math.inf
         self._windows = Windows(setup.protocol.loss_feedback, limits.num_commits)
         self._workers_before_begin: list[int] = []  # that are there before the run begins
-        self._workers_without_progress: set[int] = set()  # of a code: who was silent at a stop in its present turn
         self._workers_to_begin_anew: set[int] = set()  # with parameters and optimizer state of their own as at first
         self.has_begun, self.num_late = False, 0
         self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0
@@ -79,9 +78,8 @@ class Coordinator:
     def handle_message(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker that has been let in; one that belongs to no turn under way is ignored."""
         self.num_late += message.kind == "push" and not self._is_under_way(worker, message)
-        is_answer_or_report = message.kind in ("push", "unit")  # signs of life come also from one that hangs
-        if is_answer_or_report and worker in self._workers_without_progress and self.rule_state.alive[worker]:
-            self._count_progress_again(worker)
+        if message.kind in ("push", "unit") and self._commits.coded_rounds is not None:
+            self._count_all_progress(worker)
         if message.kind == "ready":
             self._join(worker)
         elif not self.rule_state.alive[worker] and worker not in self._workers_before_begin:
@@ -101,10 +99,7 @@ class Coordinator:
             self._members.num_refused += 1
 
     def leave(self, worker: int, why: str) -> None:
-        """Puts a worker out, if it takes part: its turn is cut off, and nobody waits for it any more.
-
-        `why`: in words, for the log.
-        """
+        """Puts a worker out if it takes part, `why` in words: its turn is cut off, and nobody waits for it any more."""
         if worker in self._workers_before_begin:
             self._workers_before_begin.remove(worker)
         if not self.rule_state.alive[worker]:
@@ -151,33 +146,22 @@ class Coordinator:
         is_known = member.last_pushed <= log.last_turn_number(worker)  # to the log, the turn that it has pushed last
         if self._setup.protocol.local is None or (is_known and log.last_arrived_turn(worker) < 0):
             return ""
-        if is_known and log.incarnations.get(worker) == member.incarnation and self._has_own_params(worker):
+        if is_known and log.incarnations.get(worker) == member.incarnation and log.has_own_params(worker):
             self._note_version_of(worker)
             return ""
         self._workers_to_begin_anew.add(worker)
         why = "another process" if is_known else "its last turns are not in the log"
         return f"{why}: its own parameters and its optimizer state begin anew"
 
-    def _has_own_params(self, worker: int) -> bool:
-        """Whether a worker has parameters of its own, from its last turn that arrived, and has not begun anew since."""
-        log = self._commits.log
-        turn_number = log.last_arrived_turn(worker)
-        return (
-            self._setup.protocol.local is not None
-            and turn_number >= 0
-            and log.turns[worker][turn_number].begin >= log.last_begin_anew_time(worker)
-        )
-
     def _note_version_of(self, worker: int) -> None:
         """Notes the version of the parameters that a worker has had since its last turn that arrived."""
-        log = self._commits.log
         if not self._rule.overlaps:  # else it may have pushed before it read
-            self.rule_state.set_read_version(worker, log.turns[worker][log.last_arrived_turn(worker)].version)
+            self.rule_state.set_read_version(worker, self._commits.log.last_arrived_version(worker))
 
     def _handle_push(self, worker: int, message: Message) -> None:
         """Hands a push to the rule. Where turns are stopped, a push that does not answer the last stop is ignored."""
-        header, turn = message.header, self._commits.log.turns[worker][-1]
-        if self._commits.coded_rounds is not None and len(header["unit_ends"]) > turn.num_units:
+        header, num_units = message.header, self._commits.log.turns[worker][-1].num_units
+        if self._commits.coded_rounds is not None and len(header["unit_ends"]) > num_units:
             self._members.num_refused += 1
             return
         tree = self._commits.pushed_tree(worker, message.body)
@@ -263,7 +247,7 @@ class Coordinator:
         if bool(self.rule_state.view.stopped[worker]):
             self._go_on_without_stopped_push(worker, now, worker_leaves=False)
         self.rule_state.make_idle(worker)
-        if self._has_own_params(worker):
+        if self._setup.protocol.local is not None and self._commits.log.has_own_params(worker):
             self._note_version_of(worker)
         self._carry_out(self._decide(NO_EVENT, worker, now), now)
 
@@ -302,7 +286,6 @@ class Coordinator:
         first_unit = self._commits.count * round_units if self._rule.skips_undone_units else log.next_unit(worker)
         turn = Turn(first_unit=first_unit, version=version, begin=now, num_units=num_units, code_row=code_row)
         log.add_turn(worker, turn)
-        self._workers_without_progress.discard(worker)
         if self._commits.coded_rounds is not None:
             self._commits.coded_rounds.set_row(worker, code_row)
         header = {
@@ -357,23 +340,24 @@ class Coordinator:
         """
         if self._commits.coded_rounds is not None:
             self.rule_state.reset_progress(silent)
-            self._workers_without_progress.update(np.flatnonzero(silent).tolist())
             self._drop_stopped_pushes()
             self._ask_rule()
-        elif self.rule_state.would_stop_without(silent | self._workers_not_asked, self._clock.now()):
+        elif self.rule_state.would_stop_without(silent | self.rule_state.not_asked, self._clock.now()):
             self.rule_state.set_stopped(np.zeros_like(silent))
             self._ask_rule()
         else:
             progress, now = self.rule_state.view.progress, self._clock.now()
-            asked = self._stops.request_more_pushes(progress, self._workers_not_asked, now)
+            asked = self._stops.request_more_pushes(progress, self.rule_state.not_asked, now)
             self.rule_state.set_stopped(silent | asked)
             self._send_stops(asked)
 
-    def _count_progress_again(self, worker: int) -> None:
-        """Counts what a worker has done in its turn that was silent when it was told to stop, and is heard of again."""
-        self._workers_without_progress.discard(worker)
-        self.rule_state.set_progress(worker, len(self._commits.log.turns[worker][-1].unit_ends))
-        self._ask_rule()
+    def _count_all_progress(self, worker: int) -> None:
+        """Counts all that a worker has done in its turn, also if it was silent at a stop: it is heard of again."""
+        if self.rule_state.in_turn[worker]:
+            num_units = len(self._commits.log.turns[worker][-1].unit_ends)
+            if self.rule_state.view.progress[worker] < num_units:
+                self.rule_state.set_progress(worker, num_units)
+                self._ask_rule()
 
     def _go_on_without_stopped_push(self, worker: int, now: float, *, worker_leaves: bool) -> None:
         """Goes on without the push of a worker that has been stopped: it leaves, or what it has pushed is skipped.
@@ -383,10 +367,12 @@ class Coordinator:
         """
         if self._commits.coded_rounds is not None:
             self._drop_stopped_pushes()
-        elif not self.rule_state.would_stop_without_worker(worker, self._workers_not_asked, now, leaves=worker_leaves):
+        elif not self.rule_state.would_stop_without_worker(
+            worker, self.rule_state.not_asked, now, leaves=worker_leaves
+        ):
             self._stops.withdraw()
             self._commits.drop_pending()
-            for other in np.flatnonzero(self.rule_state.alive & ~self.rule_state.idle):
+            for other in np.flatnonzero(self.rule_state.in_turn):
                 self._commits.log.cut_off(int(other), now)
             self.rule_state.restart_turns()
 
@@ -396,25 +382,17 @@ class Coordinator:
         self._commits.drop_pending()
         self.rule_state.resume_turns()
 
-    @property
-    def _workers_not_asked(self) -> np.ndarray:
-        """bool[W]: who is in a turn and not asked for a push, as it had done nothing when the others were asked."""
-        return self.rule_state.alive & ~self.rule_state.idle & ~self.rule_state.view.stopped
-
     def _is_under_way(self, worker: int, message: Message) -> bool:
         """Whether a message belongs to the turn that the worker is in, and not to one that was cut off."""
-        is_in_turn = bool(self.rule_state.alive[worker] and not self.rule_state.idle[worker])
-        return is_in_turn and message.header.get("turn") == self._commits.log.last_turn_number(worker)
+        is_last_turn = message.header.get("turn") == self._commits.log.last_turn_number(worker)
+        return bool(self.rule_state.in_turn[worker]) and is_last_turn
 
     def _is_report_that_counts(self, worker: int, message: Message) -> bool:
         """Whether the report of a unit belongs to the turn that the worker is in.
 
         A worker of a code goes on with its turn after it has answered a stop, since somebody else may not answer.
         """
-        if not self.rule_state.alive[worker] or not self._commits.log.turns[worker]:
-            return False
-        turn = self._commits.log.turns[worker][-1]
-        has_all_units = 0 < turn.num_units <= len(turn.unit_ends)
-        is_last_turn = message.header.get("turn") == self._commits.log.last_turn_number(worker)
-        goes_on = self._commits.coded_rounds is not None and is_last_turn
-        return not has_all_units and (goes_on or self._is_under_way(worker, message))
+        turns, may_go_on = self._commits.log.turns[worker], self._commits.coded_rounds is not None
+        is_last_turn = bool(turns) and message.header.get("turn") == len(turns) - 1
+        goes_on = (may_go_on and self.rule_state.alive[worker]) or self.rule_state.in_turn[worker]
+        return bool(is_last_turn and goes_on and not 0 < turns[-1].num_units <= len(turns[-1].unit_ends))

@@ -45,6 +45,16 @@ class RuleState:
         """Sets all that the rule knows."""
         self._packed_view = packed(view)
 
+    @property
+    def in_turn(self) -> np.ndarray:
+        """bool[W]: who takes part, and is in a turn."""
+        return self.alive & ~self.idle
+
+    @property
+    def not_asked(self) -> np.ndarray:
+        """bool[W]: who is in a turn and not asked for a push, as it had done nothing when the others were asked."""
+        return self.in_turn & ~self.view.stopped
+
     def decide(self, kind: int, worker: int, now: float, compute_seconds: float) -> Decision:
         """What follows from an event of a worker at `now` seconds, which the view has from then on.
 

@@ -119,14 +119,23 @@ class TurnLog:
         if incarnation:
             self.incarnations[membership.worker] = incarnation
 
-    def last_begin_anew_time(self, worker: int) -> float:
-        """Seconds, when the worker last began anew, with parameters as at first; 0 if it never did."""
-        return max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
+    def has_own_params(self, worker: int) -> bool:
+        """Whether a worker has parameters from its last turn that arrived, and has not begun anew since.
+
+        That is for protocols in which workers take steps of their own.
+        """
+        number = self.last_arrived_turn(worker)
+        last_begin_anew_time = max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
+        return number >= 0 and self.turns[worker][number].begin >= last_begin_anew_time
 
     def last_arrived_turn(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""
         numbers = range(self.last_turn_number(worker), -1, -1)
         return next((number for number in numbers if math.isfinite(self.turns[worker][number].arrive)), -1)
+
+    def last_arrived_version(self, worker: int) -> int:
+        """The version that the worker's last turn whose message has arrived has read; there must be one."""
+        return self.turns[worker][self.last_arrived_turn(worker)].version
 
     def update_last_turn(self, worker: int, **fields: Any) -> Turn:
         """Sets fields of the worker's last turn; returns the turn."""

@@ -9,7 +9,6 @@ in no commit yet, are lost, since gradients are not in the log.
 Letters: W workers.
 """
 
-import fcntl
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from gcjax import locks
 from gcjax.parameter_server.setups import differences
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.protocols.conformance.memberships import Membership
@@ -70,7 +70,11 @@ class WrittenLog(TurnLog):
         self._file: Any = file.open("ab", buffering=0)
         self._sync_seconds, self._last_sync = sync_seconds, -math.inf
         try:
-            _lock(self._file, file)
+            if not locks.locked(self._file.fileno(), file.parent):
+                raise locks.HeldError(
+                    f"One server at a time may write to a folder; another one writes to {file.parent}. Wait until it "
+                    "has ended, or choose another folder."
+                )
             self._go_on(file, fingerprint)
         except BaseException:
             self._file.close()
@@ -218,22 +222,6 @@ class WrittenLog(TurnLog):
         times = [fields.get(name, 0.0) for name in ("begin", "compute_start", "compute_end", "send_start", "arrive")]
         times += fields.get("unit_ends", ())
         self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
-
-
-def _lock(opened_file: Any, file: Path) -> None:
-    """Locks a file that is open until it is closed, or its process ends; a `ValueError` if another server has it.
-
-    Where the file system has no locks, nothing is locked.
-    """
-    try:
-        fcntl.flock(opened_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ValueError(
-            f"one server at a time may write to a folder; another one writes to {file.parent}. Wait until it has "
-            "ended, or take another folder."
-        ) from None
-    except OSError:
-        return
 
 
 def _whole_lines(file: Path) -> list[bytes]:

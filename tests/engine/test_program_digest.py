@@ -23,6 +23,7 @@ def test_what_it_was_written_as_does_not_count():
         return 2 * sine
 
     assert digest(twice, X) == digest(other, X)
+    assert digest(jax.jit(twice), X) == digest(jax.jit(other), X)
 
 
 def test_what_jax_traced_before_does_not_count():
