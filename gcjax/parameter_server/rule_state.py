@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from gcjax.parameter_server.packed_view import Decision, PackedView, decision_of, packed, unpacked
 from gcjax.protocols.simulation import decisions
@@ -172,6 +173,19 @@ def first_view(rule: Rule, num_workers: int) -> View:
         stopped=zeros > 0,
         compute_seconds=jnp.zeros((), dtype),
     )
+
+
+def traced_decision(rule: Rule, num_workers: int) -> ClosedJaxpr:
+    """The program that decides what follows from an event, with the weights of contributions if they are computed."""
+    packed_view = packed(first_view(rule, num_workers))
+    event, counts = jnp.zeros(4, packed_view.floats.dtype), jnp.zeros(num_workers, jnp.int32)
+
+    def decision_and_weights(packed_view: PackedView, event: jax.Array, counts: jax.Array) -> Any:
+        """The view after an event; the weights of contributions of this staleness and work."""
+        weights = rule.weight(counts, counts) if callable(rule.weight) else rule.weight
+        return _decide(rule, packed_view, event), weights
+
+    return jax.make_jaxpr(decision_and_weights)(packed_view, event, counts)
 
 
 def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView:

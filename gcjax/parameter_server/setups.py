@@ -3,12 +3,14 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 import gcjax
 from gcjax import _validate
 from gcjax.engine.identity import digest_of
-from gcjax.parameter_server import wire
+from gcjax.engine.program_digest import digest_of_program
+from gcjax.parameter_server import rule_state, wire
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.tasks.base import Task
@@ -75,17 +77,49 @@ def check_setup(setup: Setup) -> None:
 
 
 def fingerprint(setup: Setup) -> dict[str, str]:
-    """By name, what must be the same at server and worker, as text that a person can compare (digests of arrays)."""
+    """By name, what must be the same at server and worker, as text that a person can compare.
+
+    Digests stand for arrays, and for what loss, optimizers and rule compute: these depend on the version of JAX.
+    """
     params = jax.eval_shape(setup.task.init, setup.init_key)
     return {
         "format of messages": str(wire.FORMAT),
         "gcjax": gcjax.__version__,
+        "jax": jax.__version__,
         "number of workers": str(setup.num_workers),
         "random key": digest_of(setup.rng_key),
         "data": digest_of(setup.task.data),
         "identity": setup.identity,
+        **_digests_of_programs(setup, params),
         **{f"model{name}": text for name, text in wire.layout_of(params).described().items()},
     }
+
+
+def _digests_of_programs(setup: Setup, params: Any) -> dict[str, str]:
+    """By name, digests of what is computed on parameters of these shapes.
+
+    They are of the loss on a batch, of a step of the optimizers, and of the rule's decision.
+    """
+    task, code, local = setup.task, setup.protocol.code, setup.protocol.local
+    unit_or_chunk_batch = task.unit_batch if code is None else task.chunk_batch
+    server_optimizer = (local and local.merge) or setup.optimizer
+    worker_optimizer = (local and local.optimizer) or setup.optimizer
+    number = jnp.int32(0)
+
+    def loss(params: Any, data: Any, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Any:
+        """The loss on the batch of a unit, or of a chunk."""
+        return task.loss(params, unit_or_chunk_batch(data, rng_key, worker, unit), rng_key)
+
+    def steps(params: Any) -> Any:
+        """The first steps of both optimizers."""
+        return [o.update(params, o.init(params), params) for o in (server_optimizer, worker_optimizer)]
+
+    programs = {
+        "loss": jax.make_jaxpr(loss)(params, task.data, setup.batch_key, number, number),
+        "optimizer": jax.make_jaxpr(steps)(params),
+        "rule": rule_state.traced_decision(setup.rule(), setup.num_workers),
+    }
+    return {name: digest_of_program(program) for name, program in programs.items()}
 
 
 def differences(server: dict[str, str], other: dict[str, str], *, where: str = "here") -> str:

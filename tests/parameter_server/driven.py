@@ -18,7 +18,6 @@ from gcjax.parameter_server import flight, stops, turn_log, wire
 from gcjax.parameter_server.overlapping import push_message
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.server import _Event
-from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.parameter_server.worker_turns import Order
@@ -68,11 +67,6 @@ class Listener:
 @lru_cache
 def _gradient_program(name, worker, is_x64):
     return worker_program(setup(PROTOCOLS[name]), worker)
-
-
-@lru_cache
-def _fingerprint(name, is_x64):
-    return fingerprint(setup(PROTOCOLS[name]))
 
 
 SIZES = {"units": 160, "turns": 64, "commits": 64}
@@ -140,7 +134,7 @@ class Driven:
             "kind": "hello",
             "worker": worker,
             "incarnation": self.incarnations[worker],
-            "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
+            "fingerprint": self.server._members.fingerprint,
             "last_pushed": last_pushed,
         }
         self.deal(connection, Message(hello))

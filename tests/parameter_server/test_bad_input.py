@@ -9,6 +9,7 @@ import time
 
 import jax
 import numpy as np
+import optax
 import pyarrow as pa
 import pyarrow.flight
 import pytest
@@ -49,6 +50,9 @@ def test_another_setup_is_refused_with_the_differences(served):
         "data: ": one._replace(task=tasks.linear_regression(num_chunks=4, noise=0.7)),
         "random key: ": one._replace(rng_key=jax.random.key(9)),
         "identity:  at the server, other here": one._replace(identity="other"),
+        "loss: ": one._replace(task=one.task._replace(loss=lambda *inputs: 2 * one.task.loss(*inputs))),
+        "optimizer: ": one._replace(optimizer=optax.sgd(0.123)),
+        "rule: ": one._replace(protocol=PROTOCOLS["ssp"]),
         "number of workers: 4 at the server, 5 here": one._replace(num_workers=5),
     }
     for message, other in others.items():

@@ -53,7 +53,6 @@ def killed_twice(name, monkeypatch):
 @pytest.mark.parametrize("name", CASES)
 def test_a_replay_knows_that_a_process_is_another_one(name, monkeypatch):
     monkeypatch.setattr(runs, "OPTIMIZER", MOMENTUM)
-    driven._fingerprint.cache_clear()
     with jax.enable_x64(True):
         run = killed_twice(name, monkeypatch)
         assert driven.problems(name, run) == {}
