@@ -168,7 +168,9 @@ def in_layout_of_commits(program: Program, state: State) -> State:
     layout = program.options.layout
     params = layout.constrain_params(state.params)
     ring = None if state.ring is None else layout.constrain_params(state.ring, num_leading_axes=1)
-    opt_state = layout.constrain_opt_state(server_optimizer(program), state.opt_state, params)
+    opt_state = layout.constrain_opt_state(
+        server_optimizer(program.protocol, program.optimizer), state.opt_state, params
+    )
     return state._replace(params=params, ring=ring, opt_state=opt_state)
 
 
@@ -271,7 +273,7 @@ def _server_step(program: Program, state: State, gradient: Any, is_active: jax.A
 
     `gradient`, a pytree like the parameters, is that of the commit: weighted and added up already.
     """
-    optimizer, layout = server_optimizer(program), program.options.layout
+    optimizer, layout = server_optimizer(program.protocol, program.optimizer), program.options.layout
     updates, new_opt_state = optimizer.update(gradient, state.opt_state, state.params)
     new_params = optax.apply_updates(state.params, updates)
     params = layout.constrain_params(select_active(is_active, new_params, state.params))

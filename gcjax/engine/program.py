@@ -64,10 +64,10 @@ def code_of_messages(protocol: Protocol) -> GradientCode | None:
     return protocol.code if protocol.local is None else protocol.local.message_code
 
 
-def server_optimizer(program: Program) -> optax.GradientTransformation:
-    """The optimizer of the server: of a protocol of local work that which merges the changes, if it has its own."""
-    local = program.protocol.local
-    return program.optimizer if local is None or local.merge is None else local.merge
+def server_optimizer(protocol: Protocol, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimizer of the server: of local work that which merges the changes, if it has one; else the run's own."""
+    local = protocol.local
+    return optimizer if local is None or local.merge is None else local.merge
 
 
 def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:

@@ -84,7 +84,7 @@ def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: j
     if protocol.local is not None:
         local = initial_local_states(protocol.local, program.optimizer, params, schedule.start.shape[1])
         local = local._replace(servers=initial_servers(protocol.local, params))
-    opt_state = server_optimizer(program).init(params)
+    opt_state = server_optimizer(program.protocol, program.optimizer).init(params)
     state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
     state = _with_compression_states(program, schedule, state, rng_key)
     if protocol.loss_feedback is None:

@@ -9,6 +9,7 @@ import optax
 import gcjax
 from gcjax import _validate
 from gcjax.engine.identity import digest_of
+from gcjax.engine.program import server_optimizer
 from gcjax.engine.program_digest import digest_of_program
 from gcjax.parameter_server import rule_state, wire
 from gcjax.protocols.base import Protocol
@@ -102,8 +103,7 @@ def _digests_of_programs(setup: Setup, params: Any) -> dict[str, str]:
     """
     task, code, local = setup.task, setup.protocol.code, setup.protocol.local
     unit_or_chunk_batch = task.unit_batch if code is None else task.chunk_batch
-    server_optimizer = (local and local.merge) or setup.optimizer
-    worker_optimizer = (local and local.optimizer) or setup.optimizer
+    optimizers = server_optimizer(setup.protocol, setup.optimizer), (local and local.optimizer) or setup.optimizer
     number = jnp.int32(0)
 
     def loss(params: Any, data: Any, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Any:
@@ -111,8 +111,8 @@ def _digests_of_programs(setup: Setup, params: Any) -> dict[str, str]:
         return task.loss(params, unit_or_chunk_batch(data, rng_key, worker, unit), rng_key)
 
     def steps(params: Any) -> Any:
-        """The first steps of both optimizers."""
-        return [o.update(params, o.init(params), params) for o in (server_optimizer, worker_optimizer)]
+        """The first step of the optimizer of the server, and of that of the workers."""
+        return [o.update(params, o.init(params), params) for o in optimizers]
 
     programs = {
         "loss": jax.make_jaxpr(loss)(params, task.data, setup.batch_key, number, number),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gcjax.engine.program import server_optimizer
 from gcjax.parameter_server import wire
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.simulation.rules import Rule
@@ -47,7 +48,7 @@ class Updates:
     ) -> None:
         """Begins with `params`, version 0; `rule.weight` weighs contributions: a number, or of staleness and work."""
         local = protocol.local
-        self._optimizer = optimizer if local is None or local.merge is None else local.merge
+        self._optimizer = server_optimizer(protocol, optimizer)
         self._gradient_sign = 1.0 if local is None else -1.0  # of a change: an optimizer steps against its gradient
         self._weight, self._joins_pushes_of_worker, self._num_workers = (
             rule.weight,
