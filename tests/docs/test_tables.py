@@ -25,6 +25,8 @@ RECOMPUTED = {"conditioning": re.compile(r" \| (16|32) \| "), "worker busy": re.
 """The rows that a whole table is computed for, where all of them would take ten minutes or more."""
 ROUNDING = ("float64", "float32", "bfloat16")
 """Columns that measure rounding errors."""
+SET_BY_ROUNDING = {("Reed-Solomon | 32 | 2 | 1", "worst")}
+"""Cells as inexact as those: singular values of this code lie at the limit below which they count as 0."""
 
 
 def named(name):
@@ -35,12 +37,13 @@ def named(name):
 
 def wrong(said, cells):
     """The cells that say something else than what was computed."""
-    return {where: (said[where], value) for where, value in cells.items() if not same(where[1], said[where], value)}
+    return {where: (said[where], value) for where, value in cells.items() if not same(where, said[where], value)}
 
 
-def same(head, text, value):
-    """Rounding errors are another machine's within a factor of 5."""
-    return 0.2 < float(text) / float(value) < 5 if head in ROUNDING else agrees(text, value)
+def same(where, text, value):
+    """Whether both are the same; rounding errors are another machine's within a factor of 5."""
+    is_rounding = where[1] in ROUNDING or where in SET_BY_ROUNDING
+    return 0.2 < float(text) / float(value) < 5 if is_rounding else agrees(text, value)
 
 
 @pytest.mark.slow("cyclic", "orders", "reproduction")
