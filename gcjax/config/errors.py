@@ -209,6 +209,10 @@ def _unknown_experiment_message(name: str) -> str:
 _EXPLANATIONS: dict[str, Callable[..., str]] = {
     r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'": _unknown_name_message,
     r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'": _unknown_parameter_message,
+    r"Configurable '(?P<name>[\w.]+)' has denylisted kwarg '(?P<parameter>\w+)'": (
+        "{name}.{parameter} is given by the command that runs the config. Leave it out; gcjax run --out is the folder "
+        "to write.".format
+    ),
     r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])": _ambiguous_name_message,
     r"No module named '(?P<name>experiments(?:\.\w+)*)'": _unknown_experiment_message,
     r"No module named '(?P<name>[\w.]+)'": (

@@ -15,7 +15,7 @@ import jax
 
 from gcjax import _validate, registry
 from gcjax.config import circular_references, duplicate_keys, errors, imports, missing_arguments, unused_bindings
-from gcjax.config.arguments import with_checked_arguments
+from gcjax.config.arguments import GIVEN_BY_COMMAND, with_checked_arguments
 from gcjax.config.config_files import existing_file
 from gcjax.progress import Progress
 
@@ -60,7 +60,7 @@ def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) ->
     return jax.make_mesh(shape, tuple(axes))
 
 
-@gin.configurable(module="gcjax", denylist=("out", "progress"))
+@gin.configurable(module="gcjax", denylist=GIVEN_BY_COMMAND)
 def run(experiment: Callable[..., Any], *, processes: str = "group", out: Path, progress: Progress) -> Any:
     """Runs the experiment that the config file names.
 
@@ -94,9 +94,9 @@ def register_entries() -> None:
     """
     logging.getLogger().addFilter(_is_not_missing_path_warning)
     _let_includes_be_in_plain_folders()
-    for kind in registry.own_kinds().values():
+    for kind_name, kind in registry.own_kinds().items():
         for name, entry in kind.entries.items() if kind.in_configs else ():
-            _register_in_gin(entry.factory, name, kind.module)
+            _register_in_gin(entry.factory, name, kind.module, is_experiment=kind_name == "experiment")
     _register_in_gin(key, "key", "gcjax")
     _register_in_gin(mesh, "mesh", "gcjax")
     registry.subscribe(_register_from_outside)
@@ -188,10 +188,15 @@ def _is_not_missing_path_warning(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Path not found")
 
 
-def _register_in_gin(factory: Callable[..., Any], name: str, module: str) -> None:
-    """Makes a factory known to config files as `module.name`, with checks of the arguments that they give it."""
+def _register_in_gin(factory: Callable[..., Any], name: str, module: str, *, is_experiment: bool = False) -> None:
+    """Makes a factory known to config files as `module.name`, with checks of the arguments that they give it.
+
+    Of an experiment they may not bind what the command gives.
+    """
+    call = with_checked_arguments(factory, name)
+    given_by_command = set(GIVEN_BY_COMMAND) & set(inspect.signature(call).parameters) if is_experiment else set()
     with gin.config.interactive_mode():  # allows it again, for a notebook's cell that is run once more
-        gin.external_configurable(with_checked_arguments(factory, name), name=name, module=module)
+        gin.external_configurable(call, name=name, module=module, denylist=sorted(given_by_command) or None)
 
 
 def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
@@ -206,7 +211,7 @@ def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
     other_selectors = set(gin.config._REGISTRY.matching_selectors(name)) - {f"{module}.{name}"}
     if other_selectors:
         raise registry.name_taken_error(kind, name, entry, min(other_selectors))
-    _register_in_gin(entry.factory, name, module)
+    _register_in_gin(entry.factory, name, module, is_experiment=kind == "experiment")
 
 
 def _extend_search_paths(file: Path) -> None:
