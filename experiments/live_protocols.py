@@ -17,6 +17,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,7 @@ def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
     listen_address = address if apart is None else apart.listen
     is_server = apart is None or processes.is_first()
     server_place = Place(-1, listen_address, token, patience) if is_server else None  # -1: no worker
+    _has_failed.clear()
     with parameter_server.processes(live_members.member, arguments, restart=True, on_error=_stop_servers) as children:
         yield server_place
         if not is_server:
@@ -190,10 +192,13 @@ def _workers_of_process(rendezvous: processes.Rendezvous, num_workers: int) -> l
 
 
 _running_servers: list[parameter_server.Server] = []
+_has_failed = threading.Event()
+"""Whether a worker has ended with an error."""
 
 
 def _stop_servers() -> None:
-    """Ends the run of the server, since a worker has ended with an error."""
+    """Ends the run of the server, and all runs after it, since a worker has ended with an error."""
+    _has_failed.set()
     for server in _running_servers:
         server.stop()
 
@@ -221,13 +226,21 @@ def _served(
 
 
 def _serve_case(case: Case, place: Place, options: Options) -> LiveRun:
-    """Serves the run of a case to its workers at `place`; a `ValueError` if there was no commit."""
+    """Serves the run of a case to its workers at `place`.
+
+    Raises:
+      ValueError: if there was no commit, or a worker has ended with an error.
+    """
     limits = Limits(options.num_commits, options.seconds, lease=options.lease, join_seconds=options.patience)
     server = parameter_server.Server(
         case.setup, limits, address=place.address, security=place.security, check=options.check
     )
     _running_servers[:] = [server]  # for `_stop_servers`
+    if _has_failed.is_set():  # before there was this server
+        server.stop()
     run = server.run()
+    if _has_failed.is_set():
+        raise ValueError(f"{case.label}: the workers must end without an error; one has not.")
     if not len(run.loss):
         raise ValueError(f"{case.label}: there must be a commit within {options.seconds:g} s; there was none.")
     return run

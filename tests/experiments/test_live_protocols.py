@@ -8,12 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import jax
+import optax
 import pytest
 
 from experiments import live_members, live_protocols, live_records, live_rows
-from gcjax import analysis, cli, files, parameter_server, protocols, stragglers
+from gcjax import analysis, cli, files, parameter_server, protocols, stragglers, tasks
 from gcjax.analysis.timelines import folder as timelines
 from gcjax.progress import silent
 
@@ -103,6 +106,23 @@ def test_a_worker_that_comes_too_late_is_done(monkeypatch):
         live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
     monkeypatch.setattr(parameter_server, "is_restarted", lambda: True)
     live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
+
+
+def test_a_worker_that_fails_before_there_is_a_server_ends_the_run(monkeypatch):
+    def run(server):
+        assert server._is_stopped  # else it would wait for the workers
+        return served(server)
+
+    served = parameter_server.Server.run
+    monkeypatch.setattr(parameter_server.Server, "run", run)
+    monkeypatch.setattr(live_protocols, "_has_failed", threading.Event())
+    task = tasks.digits(num_chunks=2)
+    setup = parameter_server.Setup(task, protocols.bsp(), optax.sgd(0.1), 2, jax.random.key(0))
+    case = live_members.Case("BSP", "nobody slow", live_members.Scenario(), setup)
+    live_protocols._stop_servers()
+    place = live_members.Place(-1, "127.0.0.1:0", "token", 60.0)
+    with pytest.raises(ValueError, match="BSP, nobody slow: the workers must end without an error"):
+        live_protocols._serve_case(case, place, options())
 
 
 def bindings(*more):
