@@ -8,11 +8,12 @@ import optax
 
 import gcjax
 from gcjax import _validate
+from gcjax.codes.base import GradientCode
 from gcjax.engine.identity import digest_of
-from gcjax.engine.program import server_optimizer
+from gcjax.engine.program import code_of_messages, server_optimizer
 from gcjax.engine.program_digest import digest_of_program
 from gcjax.parameter_server import rule_state, wire
-from gcjax.protocols.base import Protocol
+from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.tasks.base import Task
 
@@ -80,7 +81,8 @@ def check_setup(setup: Setup) -> None:
 def fingerprint(setup: Setup) -> dict[str, str]:
     """By name, what must be the same at server and worker, as text that a person can compare.
 
-    Digests stand for arrays, and for what loss, optimizers and rule compute: these depend on the version of JAX.
+    Digests stand for arrays, and for what loss, optimizers, local work, code and rule compute: these depend on the
+    version of JAX.
     """
     params = jax.eval_shape(setup.task.init, setup.init_key)
     return {
@@ -99,7 +101,8 @@ def fingerprint(setup: Setup) -> dict[str, str]:
 def _digests_of_programs(setup: Setup, params: Any) -> dict[str, str]:
     """By name, digests of what is computed on parameters of these shapes.
 
-    They are of the loss on a batch, of a step of the optimizers, and of the rule's decision.
+    They are of the loss on a batch, of a step of the optimizers, and of the rule's decision; of what local work does
+    on pull and push; and of the plan of a code.
     """
     task, code, local = setup.task, setup.protocol.code, setup.protocol.local
     unit_or_chunk_batch = task.unit_batch if code is None else task.chunk_batch
@@ -119,7 +122,30 @@ def _digests_of_programs(setup: Setup, params: Any) -> dict[str, str]:
         "optimizer": jax.make_jaxpr(steps)(params),
         "rule": rule_state.traced_decision(setup.rule(), setup.num_workers),
     }
-    return {name: digest_of_program(program) for name, program in programs.items()}
+    digests = {name: digest_of_program(program) for name, program in programs.items()}
+    if local is not None:
+        digests["local work"] = _digest_of_local_work(local, params)
+    if (message_code := code_of_messages(setup.protocol)) is not None:
+        digests["code"] = _digest_of_code(message_code)
+    return digests
+
+
+def _digest_of_local_work(local: LocalWork, params: Any) -> str:
+    """A digest of what pull and push do with parameters of these shapes, and of the numbers of local work."""
+
+    def pull_and_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> Any:
+        """What a worker has after reading a version; what it pushes, and what it has then."""
+        return local.pull(params, version_params), local.push(params, base, version_params, weight)
+
+    program = jax.make_jaxpr(pull_and_push)(params, params, params, jnp.zeros(()))
+    numbers = {name: value for name, value in local._asdict().items() if isinstance(value, int)}  # and flags
+    return f"{digest_of_program(program)} {digest_of(numbers)}"
+
+
+def _digest_of_code(code: GradientCode) -> str:
+    """A digest of who holds which chunks in which order, and of how a code plans its messages."""
+    plan = jax.make_jaxpr(code.plan)(jnp.zeros(code.assignment.num_workers, jnp.int32))
+    return f"{digest_of(code.assignment.chunks)} {digest_of_program(plan)}"
 
 
 def differences(server: dict[str, str], other: dict[str, str], *, where: str = "here") -> str:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.flight
 import pytest
 
-from gcjax import parameter_server, protocols, tasks
-from gcjax.parameter_server import Limits, Refused, Security, flight, units, wire
+from gcjax import codes, parameter_server, protocols, tasks
+from gcjax.parameter_server import Limits, Refused, Security, flight, setups, units, wire
 from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.wire import Message
 from tests.parameter_server.driven import Connection, Driven
@@ -23,7 +23,7 @@ from tests.parameter_server.processes import Served
 from tests.parameter_server.runs import setup, start_workers
 from tests.protocols.test_rules import PROTOCOLS
 
-ASP = PROTOCOLS["asp"]
+ASP, LOCAL_SGD = PROTOCOLS["asp"], PROTOCOLS["local_sgd"]
 TOKEN = "secret"
 
 
@@ -59,6 +59,31 @@ def test_another_setup_is_refused_with_the_differences(served):
         with pytest.raises(Refused, match=message) as raised:
             work(served, other)
         assert "must run the same" in str(raised.value)
+
+
+def with_local_work(**changes):
+    return setup(LOCAL_SGD._replace(local=LOCAL_SGD.local._replace(**changes)))
+
+
+def coded_setup(key):
+    code = codes.cyclic_repetition(4, num_stragglers=1, rng_key=jax.random.key(key))
+    return setup(protocols.coded(code))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "name"),
+    [
+        (with_local_work(), with_local_work(pull=lambda params, version_params: params), "local work"),
+        (with_local_work(), with_local_work(push=lambda own, base, version, weight: (own, base)), "local work"),
+        (with_local_work(), with_local_work(gradients_at_version=True), "local work"),
+        (coded_setup(0), coded_setup(1), "code"),
+    ],
+    ids=["pull", "push", "flag", "code"],
+)
+def test_another_local_work_or_code_is_a_difference(one, other, name):
+    assert setups.differences(setups.fingerprint(one), setups.fingerprint(one)) == ""
+    lines = setups.differences(setups.fingerprint(one), setups.fingerprint(other)).splitlines()
+    assert name in {line.partition(":")[0] for line in lines} <= {name, "rule"}  # a rule may ask the code
 
 
 def test_a_wrong_token_is_refused(served):
