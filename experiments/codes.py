@@ -101,7 +101,7 @@ def compare_codes(
     if len(worker_counts) != 1:
         raise ValueError(f"codes must all have the same number of workers; got {sorted(worker_counts) or 'no code'}.")
     num_workers = worker_counts.pop()
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     mask_key, condition_key, time_key = jax.random.split(config.key(seed=seed), 3)
     masks, _ = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     # The largest load in units, rounded up: a chunk of 1/N of the data is W/N units.

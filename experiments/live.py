@@ -214,7 +214,7 @@ def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
     Raises:
       ValueError: if R does not divide K.
     """
-    _validate.integer("replication", replication, minimum=1, maximum=num_workers)
+    replication = _validate.integer("replication", replication, minimum=1, maximum=num_workers)
     if load % replication:
         raise ValueError(f"replication must divide load; got replication={replication}, load={load}.")
     group_of_chunk = np.repeat(np.arange(num_workers), load // replication)[:, None]  # [N, 1]

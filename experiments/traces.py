@@ -90,7 +90,7 @@ def traces(
     """
     if not paths and not synthetic:
         raise ValueError("traces must be given files, as in traces.paths = {'job': 'FILE'}, or synthetic models.")
-    _validate.integer("num_traces", num_traces, minimum=1)
+    num_traces = _validate.integer("num_traces", num_traces, minimum=1)
     rows, choices, coverages = [], [], []
     for name, path in paths.items():
         seconds, _ = step_seconds(read_trace(path))  # float64[T, W], gaps filled

@@ -82,7 +82,7 @@ def adaptive_codes(
     Raises:
       ValueError: if there is no code, no stragglers, or fewer rounds than models.
     """
-    _validate.integer("num_seeds", num_seeds, minimum=2)
+    num_seeds = _validate.integer("num_seeds", num_seeds, minimum=2)
     if not codes or not stragglers or not all(stragglers.values()) or not windows:
         raise ValueError(
             f"adaptive_codes needs codes, stragglers with a model each, and windows; got {list(codes)}, "
@@ -92,7 +92,7 @@ def adaptive_codes(
     records = []
     for number, (name, phases) in enumerate(stragglers.items()):
         progress.update(name, number / len(stragglers))
-        _validate.integer("num_rounds", num_rounds, minimum=len(phases))
+        num_rounds = _validate.integer("num_rounds", num_rounds, minimum=len(phases))
         units = _units(phases, keys, num_rounds, codes)
         times = _times(dict(codes), units, network, tuple(windows))
         records += [_record(name, list(codes), times, number, w, num_rounds) for number, w in enumerate(windows)]

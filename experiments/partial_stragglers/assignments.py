@@ -25,7 +25,7 @@ def balanced(*, num_workers: int, num_chunks: int, loads: Sequence[int], rng_key
     Raises:
       ValueError: if a load is not between 1 and N, or the loads add up to less than N.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     for load in loads:
         _validate.integer("an entry of loads", load, minimum=1, maximum=num_chunks)
     load_of_worker = np.resize(np.asarray(loads, dtype=np.int64), num_workers)

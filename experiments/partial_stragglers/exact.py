@@ -62,7 +62,7 @@ def exact(
     Raises:
       ValueError: if L exceeds the holders of a chunk, or a number is out of range.
     """
-    _validate.integer("num_orders", num_orders, minimum=0)
+    num_orders = _validate.integer("num_orders", num_orders, minimum=0)
     report.check(assignments, blocks, num_failed, (1.0,))  # there are no deadlines here; this one is in order
     graphs.check(assignments, redraw or {}, num_graphs=num_graphs, num_trials=num_trials, num_draws=num_draws)
     samples: report.Samples = {}

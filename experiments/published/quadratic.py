@@ -33,8 +33,8 @@ def tridiagonal_quadratic(num_chunks: int = 1, *, dimension: int = 1729, noise: 
     Raises:
       ValueError: if a number is out of its range.
     """
-    _validate.integer("num_chunks", num_chunks, minimum=1)
-    _validate.integer("dimension", dimension, minimum=2)
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
+    dimension = _validate.integer("dimension", dimension, minimum=2)
     _validate.single_number("noise", noise, minimum=0.0, finite=True)
     matrix = (2 * np.eye(dimension) - np.eye(dimension, k=1) - np.eye(dimension, k=-1)) / 4
     slope = np.zeros(dimension)  # b
@@ -90,7 +90,7 @@ def half_normal_delays(num_workers: int) -> StragglerModel:
     Raises:
       ValueError: if there is no worker.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     index = np.arange(1, num_workers + 1, dtype=np.float64)
     return independent(_half_normal_seconds, shift=index.tolist(), deviation=np.sqrt(index).tolist())
 

@@ -111,7 +111,7 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     `block_steps` is the length of a block; None for the default. The longest is T, rounded up to a multiple of 8.
     """
     num_steps = len(seconds)
-    _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
+    num_bootstraps = _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     num_block_steps = blocks.default_block_steps(seconds) if block_steps is None else block_steps
     _validate.integer("block_steps", num_block_steps, minimum=1, maximum=num_steps + blocks.STEPS_MULTIPLE - 1)
     first_step_of_block = blocks.first_steps(num_steps, num_block_steps)

@@ -54,9 +54,9 @@ def batch_raptor(
     Raises:
       ValueError: if ε is not in that range, or s is not below n.
     """
-    _validate.integer("num_workers", num_workers, minimum=2)
-    _validate.integer("num_chunks", num_chunks, minimum=1)
-    _validate.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=2)
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
     if not 0 < error < 0.25:
         raise ValueError(f"error must lie above 0 and below 1/4; got {error}. Use 0.05, for example.")
     batch_size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1

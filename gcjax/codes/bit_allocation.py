@@ -44,7 +44,7 @@ def bit_allocation(
       >>> gcjax.codes.bit_allocation(4, straggler_probabilities=(0.1, 0.1, 0.6), noise=noise).tolist()
       [3, 1, 0]
     """
-    _validate.integer("num_bits", num_bits)
+    num_bits = _validate.integer("num_bits", num_bits)
     probabilities = valid_probabilities(straggler_probabilities, above_zero=True)
     variances = probabilities[:, None] + _valid_noise(noise, probabilities.size)
     precisions = (1 - probabilities[:, None]) / variances  # [W, B + 1]: of messages of length 1, with 0 to B bits
@@ -76,7 +76,7 @@ def quantisation_noise(max_bits: int, *, scale: float) -> np.ndarray:
       max_bits: B, 1 or more.
       scale: D, above 0: the noise with one bit.
     """
-    _validate.integer("max_bits", max_bits, minimum=1)
+    max_bits = _validate.integer("max_bits", max_bits, minimum=1)
     _validate.single_number("scale", scale, above=True, finite=True)
     num_levels = 2.0 ** np.arange(1, max_bits + 1) - 1
     return np.append(np.inf, scale / num_levels**2)

@@ -133,7 +133,7 @@ def block_redundancies(order_seconds: Sequence[float], *, num_blocks: int) -> tu
       (0, 0, 0, 1, 1, 1, 2, 2)
     """
     seconds = np.asarray(_validate.number("order_seconds", order_seconds, above=True), np.float64)
-    _validate.integer("num_blocks", num_blocks, minimum=1)
+    num_blocks = _validate.integer("num_blocks", num_blocks, minimum=1)
     if seconds.ndim != 1 or not seconds.size or (seconds[1:] < seconds[:-1]).any() or np.isinf(seconds[0]):
         raise ValueError(
             "order_seconds must be the times of a unit of the fastest worker, the next one, ..., not decreasing, the "
@@ -163,7 +163,7 @@ def shifted_exponential_order_seconds(
     Raises:
       ValueError: if a number is out of its bounds.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     is_harmonic = _validate.choice("kind", kind, ("mean", "harmonic")) == "harmonic"
     _validate.single_number("shift", shift, above=is_harmonic, finite=True)
     _validate.single_number("mean", mean, above=True, finite=True)
@@ -198,7 +198,7 @@ def _counts_by_largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
 
 def _valid_redundancies(redundancies: Sequence[int], num_workers: int) -> np.ndarray:
     """int32[L]; raises `ValueError` unless they are whole, from 0 to n - 1, and do not decrease."""
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     whole_redundancies = [
         _validate.integer("each of redundancies", redundancy, minimum=0, maximum=num_workers - 1)
         for redundancy in redundancies

@@ -9,10 +9,10 @@ from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import completion_by_fastest, fixed_code
 from gcjax.codes.mds import (
     chebyshev_generator,
-    check_tolerance,
     full_weights_and_null_basis,
     interpolating_coefficients,
     messages_of_length_one,
+    valid_tolerance,
 )
 from gcjax.codes.redundancy import check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
@@ -45,7 +45,7 @@ def communication_efficient(
       ValueError: if s + L exceeds n; if there is no key where one is needed; if rounding leaves too much even with
         everybody.
     """
-    check_tolerance(num_workers, num_stragglers, num_blocks)
+    num_workers, num_stragglers, num_blocks = valid_tolerance(num_workers, num_stragglers, num_blocks)
     _validate.choice("generator", generator, ("random", "vandermonde"))
     num_needed = num_workers - num_stragglers  # workers that decode
     if generator == "vandermonde":

@@ -5,7 +5,7 @@ import numpy as np
 from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import completion_by_fastest, fixed_code
-from gcjax.codes.mds import check_tolerance, complex_as_real_blocks
+from gcjax.codes.mds import complex_as_real_blocks, valid_tolerance
 from gcjax.codes.redundancy import Redundancy, check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
 
@@ -34,7 +34,7 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     Raises:
       ValueError: if s is not below n, or rounding leaves too much even with everybody.
     """
-    check_tolerance(num_workers, num_stragglers)
+    num_workers, num_stragglers, _ = valid_tolerance(num_workers, num_stragglers)
     is_real = (num_workers + num_stragglers) % 2 == 1
     zero_exponents = (num_workers - num_stragglers + 1) // 2 + np.arange(num_stragglers)
     polynomial = np.poly(np.exp(2j * np.pi * zero_exponents / num_workers)) if num_stragglers else np.ones(1)

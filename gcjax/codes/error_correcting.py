@@ -49,9 +49,9 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
     Raises:
       ValueError: if the load is above the number of workers.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("num_wrong", num_wrong, minimum=0)
-    _validate.integer("num_stragglers", num_stragglers, minimum=0)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    num_wrong = _validate.integer("num_wrong", num_wrong, minimum=0)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0)
     load, num_needed = 2 * num_wrong + num_stragglers + 1, num_workers - num_stragglers
     if load > num_workers:
         raise ValueError(

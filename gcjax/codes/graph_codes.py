@@ -30,8 +30,8 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
     """
     import networkx as nx
 
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("replication", replication, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    replication = _validate.integer("replication", replication, minimum=1)
     num_vertices, remainder = divmod(2 * num_workers, replication)
     if remainder or num_vertices <= replication:
         edges_of_complete_graph = replication * (replication + 1) // 2  # with R + 1 vertices

@@ -35,7 +35,7 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     """
     _validate.number("speeds", speeds, above=True, finite=True)
     num_workers = int(np.size(speeds))
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = proportional(speeds, num_chunks=num_chunks, replication=num_stragglers + 1)
     rng, matrix_shape = host_generator(rng_key), (num_stragglers + 1, num_workers)
     candidates = [_holder_coefficients(assignment, rng.normal(size=matrix_shape)) for _ in range(NUM_DRAWS)]

@@ -66,7 +66,7 @@ def least_squares(
     """
     total_messages = assignment.num_workers * num_messages
     if max_iterations is not None:
-        _validate.integer("max_iterations", max_iterations, minimum=1)
+        max_iterations = _validate.integer("max_iterations", max_iterations, minimum=1)
         return _cgls_solver(assignment, num_blocks, max_iterations)
     if total_messages <= MAX_DENSE_MESSAGES:
         return _dense_solver(assignment, num_messages, num_blocks)

@@ -31,8 +31,8 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
     Raises:
       ValueError: if 2 a + s + 1 does not divide the number of workers.
     """
-    _validate.integer("num_wrong", num_wrong, minimum=0)
-    _validate.integer("num_stragglers", num_stragglers, minimum=0)
+    num_wrong = _validate.integer("num_wrong", num_wrong, minimum=0)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0)
     group_size, num_needed = 2 * num_wrong + num_stragglers + 1, 2 * num_wrong + 1
     assignment = repetition(num_workers, load=group_size)
 

@@ -93,14 +93,15 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
     return Assignment(chunks.astype(np.int32), num_chunks)
 
 
-def check_tolerance(num_workers: int, num_stragglers: int, num_blocks: int = 1) -> None:
-    """Raises `ValueError` unless s + L workers can hold a chunk: s + L <= n."""
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
-    _validate.integer(
+def valid_tolerance(num_workers: int, num_stragglers: int, num_blocks: int = 1) -> tuple[int, int, int]:
+    """n, s and L as ints; raises `ValueError` unless s + L workers can hold a chunk: s + L <= n."""
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    num_blocks = _validate.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
+    num_stragglers = _validate.integer(
         "num_stragglers",
         num_stragglers,
         minimum=0,
         maximum=num_workers - num_blocks,
         hint="The s + L workers that hold a chunk cannot be more than there are.",
     )
+    return num_workers, num_stragglers, num_blocks

@@ -110,7 +110,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
       code: of one cluster.
       num_clusters: how many there are.
     """
-    _validate.integer("num_clusters", num_clusters, minimum=1)
+    num_clusters = _validate.integer("num_clusters", num_clusters, minimum=1)
     cluster = code.assignment
     first_chunk_of_cluster = np.arange(num_clusters, dtype=np.int32)[:, None, None] * cluster.num_chunks
     chunks_by_cluster = np.where(cluster.chunks >= 0, cluster.chunks + first_chunk_of_cluster, -1)

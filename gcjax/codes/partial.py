@@ -60,7 +60,7 @@ def partial(
       >>> float(code.plan([2, 0, 1, 0]).residual)  # nobody has done chunk 3
       1.0
     """
-    _validate.integer("num_blocks", num_blocks, minimum=1)
+    num_blocks = _validate.integer("num_blocks", num_blocks, minimum=1)
     chunk_holders = holders(assignment)
     decoding_rows = _decoding_rows(assignment, chunk_holders, num_blocks, rows, rng_key)
     solve_chunk_systems = min_norm_solver(

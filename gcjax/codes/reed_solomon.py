@@ -5,7 +5,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import completion_by_fastest, fixed_code
-from gcjax.codes.mds import check_tolerance, complex_as_real_blocks, messages_of_length_one, round_robin
+from gcjax.codes.mds import complex_as_real_blocks, messages_of_length_one, round_robin, valid_tolerance
 from gcjax.equality import comparable
 
 
@@ -29,10 +29,10 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
     Raises:
       ValueError: if s is not below n, or there are so few chunks that a worker would hold none.
     """
-    check_tolerance(num_workers, num_stragglers)
+    num_workers, num_stragglers, _ = valid_tolerance(num_workers, num_stragglers)
     min_chunks = -(-num_workers // (num_stragglers + 1))
     hint = "With fewer chunks some worker would hold none."
-    _validate.integer("num_chunks", num_chunks, minimum=min_chunks, hint=hint)
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=min_chunks, hint=hint)
     _validate.choice("points", points, ("chebyshev", "roots_of_unity"))
     num_copies = num_chunks * (num_stragglers + 1)  # of all chunks
     holds_one_more = np.arange(num_workers) < num_copies % num_workers

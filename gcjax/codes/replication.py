@@ -174,7 +174,7 @@ def _candidate_code(assignment: Assignment, matrix: np.ndarray, masks: np.ndarra
 
 def _valid_load(num_workers: int, num_stragglers: int) -> int:
     """K = s + 1; raises `ValueError` unless 0 <= s < n."""
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     return 1 + _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
 
 

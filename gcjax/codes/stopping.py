@@ -78,7 +78,7 @@ def fastest(wait_for: int) -> StoppingRule:
     Args:
       wait_for: k, how many workers; at least 1 and at most those that hold a chunk.
     """
-    _validate.integer("wait_for", wait_for, minimum=1)
+    wait_for = _validate.integer("wait_for", wait_for, minimum=1)
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
         """float[] seconds: when `wait_for` workers that hold a chunk have finished their load, by `finish [W, K]`."""

@@ -27,7 +27,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
       ValueError: if a number is out of its range, or the code looks at what was sent to decode it.
     """
     check_decodes_by_plan(code, "two_part")
-    _validate.integer("num_uncoded", num_uncoded, minimum=1)
+    num_uncoded = _validate.integer("num_uncoded", num_uncoded, minimum=1)
     coded_assignment, num_blocks = code.assignment, code.num_blocks
     num_uncoded_chunks = num_uncoded * coded_assignment.num_workers  # they come first in the numbering of chunks, too
     uncoded_chunks = np.arange(num_uncoded_chunks, dtype=np.int32).reshape(-1, num_uncoded)

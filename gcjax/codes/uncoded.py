@@ -21,8 +21,8 @@ def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
       num_workers: W.
       load: K, the chunks of each worker.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("load", load, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    load = _validate.integer("load", load, minimum=1)
     chunks = np.arange(num_workers * load, dtype=np.int32).reshape(num_workers, load)
     return partial(Assignment(chunks, num_workers * load))
 
@@ -42,7 +42,7 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     Raises:
       ValueError: if `num_stragglers` is not below `num_workers`.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
 

@@ -32,7 +32,7 @@ def float4(*, block_size: int = 256) -> Compression:
       >>> compression.compress(message, (), jax.random.key(0))[0].tolist(), compression.num_bytes(message)
       ([8.0, -4.0, 0.25, 0.0], 6)
     """
-    _validate.integer("block_size", block_size, minimum=1)
+    block_size = _validate.integer("block_size", block_size, minimum=1)
 
     def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
         """float[d], every number rounded to 0 or ±(largest magnitude of its block)·2^e, e from -6 to 0."""

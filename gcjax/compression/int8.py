@@ -29,7 +29,7 @@ def int8(*, block_size: int = 256) -> Compression:
       >>> compression.compress(message, (), jax.random.key(0))[0].tolist(), compression.num_bytes(message)
       ([127.0, 0.0, -4.0], 7)
     """
-    _validate.integer("block_size", block_size, minimum=1)
+    block_size = _validate.integer("block_size", block_size, minimum=1)
 
     def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
         """float[d], every number rounded to a multiple of its block's scale: 1/127 of the largest magnitude there."""

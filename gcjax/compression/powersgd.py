@@ -51,7 +51,7 @@ def powersgd(*, rank: int) -> Compression:
       >>> bool(jnp.allclose(estimate, message, rtol=1e-4)), compression.num_bytes(message)  # instead of 128
       (True, 48)
     """
-    _validate.integer("rank", rank, minimum=1)
+    rank = _validate.integer("rank", rank, minimum=1)
 
     def init(rng_key: jax.Array, message: Any) -> Factors:
         """Random right factors, float[m, r], r = `rank`, for each n x m array that is sent as factors."""

@@ -42,8 +42,9 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
       >>> gcjax.compression.qsgd(levels=(7, 1, 0)).num_bytes(jnp.ones(512)).tolist()  # of three workers
       [260, 132, 0]
     """
-    worker_levels = _valid_levels(levels)
-    _validate.integer("bucket_size", bucket_size, minimum=1)
+    levels = _valid_levels(levels)
+    worker_levels = levels if isinstance(levels, np.ndarray) else None
+    bucket_size = _validate.integer("bucket_size", bucket_size, minimum=1)
 
     def rounded(flat: jax.Array, rng_key: jax.Array, *own_levels: jax.Array) -> jax.Array:
         """float[d], every number rounded to a level of its bucket; 0 where the worker has no levels.
@@ -52,13 +53,17 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
         the multiples of its norm / levels; of the two around a number the upper one is taken the likelier the nearer.
         """
         buckets = blocks_of(flat, bucket_size)  # [buckets, bucket_size]
+        # By a power of 2, which rounds nothing, so that the squares in the norm neither overflow nor vanish.
+        _, exponent = jnp.frexp(jnp.abs(buckets).max(axis=1, keepdims=True))  # int32[buckets, 1]
+        buckets = jnp.ldexp(buckets, -exponent)
         norm = jnp.linalg.norm(buckets, axis=1, keepdims=True)  # [buckets, 1]
         (num_levels,) = own_levels or (jnp.asarray(levels, flat.dtype),)
         level = jnp.abs(buckets) / jnp.where(norm > 0, norm, 1) * num_levels
         draws = jax.random.uniform(rng_key, buckets.shape, flat.dtype)
         level_below = jnp.floor(level)
         random_level = level_below + (draws < level - level_below).astype(flat.dtype)
-        return (norm * jnp.sign(buckets) * random_level / jnp.maximum(num_levels, 1)).reshape(-1)[: flat.size]
+        rounded_buckets = norm * jnp.sign(buckets) * random_level / jnp.maximum(num_levels, 1)
+        return jnp.ldexp(rounded_buckets, exponent).reshape(-1)[: flat.size]
 
     def num_bytes(num_numbers: int, number_bytes: int, *own_levels: Any) -> int:
         """The bytes of the norms (`number_bytes` a bucket) and levels; 0 without levels. `own_levels`: one int."""
@@ -73,11 +78,10 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
     return stateless(rounded, num_bytes, worker_values=worker_levels, is_contraction=least_levels**2 > bucket_size)
 
 
-def _valid_levels(levels: Any) -> np.ndarray | None:
-    """int64[W], the levels of each worker; None for one number for all; raises `ValueError` for anything else."""
+def _valid_levels(levels: Any) -> int | np.ndarray:
+    """int64[W], the levels of each worker, or one int for all; raises `ValueError` for anything else."""
     if not _validate.is_traced(levels) and np.ndim(levels) == 0:
-        _validate.integer("levels", levels, minimum=1)
-        return None
+        return _validate.integer("levels", levels, minimum=1)
     if _validate.is_traced(levels) or np.ndim(levels) != 1 or not np.size(levels):
         raise ValueError(
             "levels must be one whole number, or int[W], one a worker, which is known before anything is compiled; got "

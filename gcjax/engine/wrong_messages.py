@@ -39,9 +39,9 @@ def wrong_workers(
     Raises:
       ValueError: if a number is out of its bounds.
     """
-    _validate.integer("num_rounds", num_rounds, minimum=1)
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("num_wrong", num_wrong, minimum=0, maximum=num_workers)
+    num_rounds = _validate.integer("num_rounds", num_rounds, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    num_wrong = _validate.integer("num_wrong", num_wrong, minimum=0, maximum=num_workers)
     is_among_first = jnp.arange(num_workers) < num_wrong  # as many as are wrong, to be permuted
     keys = jax.random.split(_validate.rng_key(rng_key), 1 if persistent else num_rounds)
     is_wrong = jax.vmap(lambda key: jax.random.permutation(key, is_among_first))(keys)  # [num_rounds or 1, W]

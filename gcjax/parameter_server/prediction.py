@@ -23,7 +23,7 @@ def sampled_durations(measured: Calibration, rng_key: jax.Array, num_units: int)
     Raises:
       ValueError: if a worker has no measured unit.
     """
-    _validate.integer("num_units", num_units, minimum=1)
+    num_units = _validate.integer("num_units", num_units, minimum=1)
     num_workers = measured.durations.shape[1]
     is_held_up = (
         np.zeros(measured.durations.shape, bool) if measured.held_up_seconds is None else measured.held_up_seconds > 0

@@ -211,7 +211,7 @@ class Server:
         A checkpoint is due every `checkpoint_every` commits; the first commit `sync_seconds` after the log was forced
         onto the disk does so again.
         """
-        _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
+        checkpoint_every = _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
         _validate.single_number("sync_seconds", sync_seconds)
         coordinator, fingerprint = self._coordinator, self._members.fingerprint
         last_time = self._commits.recover(

@@ -70,7 +70,7 @@ def work(
       Disconnected: if the server does not answer for so long.
     """
     check_setup(setup)
-    _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
+    worker = _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
     worker_process = _Worker(setup, worker, throttle or _no_throttle)
     layout = wire.layout_of(jax.eval_shape(setup.task.init, setup.init_key))
     while True:

@@ -77,8 +77,10 @@ def rendezvous(
         names = ("coordinator", "num-processes", "process-id")
         missing = ", ".join(f"--{name}" for name, value in zip(names, given_values, strict=True) if value is None)
         raise ValueError(f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing}.")
-    _validate.integer("num-processes", num_processes, minimum=1)
-    _validate.integer("process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0.")
+    num_processes = _validate.integer("num-processes", num_processes, minimum=1)
+    process_id = _validate.integer(
+        "process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0."
+    )
     return Rendezvous(_valid_address(coordinator), num_processes, process_id)
 
 

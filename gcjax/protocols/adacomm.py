@@ -33,8 +33,8 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     Raises:
       ValueError: if there is no step or window, or the time is not above 0.
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("num_windows", num_windows, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_windows = _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
     initial_steps = partial(_initial_steps, num_local_steps)

@@ -88,7 +88,7 @@ def adaptive_coded(
       [0, 1, 1, 1]
     """
     checked_candidates = _checked_candidates(candidates)
-    _validate.integer("window", window, minimum=1)
+    window = _validate.integer("window", window, minimum=1)
     if not callable(choose):
         raise ValueError(f"choose must be a function of Estimates that returns which candidate; got {choose!r}.")
     code = alternatives(*(candidate.code for candidate in checked_candidates))

@@ -71,7 +71,7 @@ def adsp(
       ValueError: if a time is negative, or there is no window, or a number is out of its range.
     """
     search = _Search(seconds, max_commits, max_loss_growth, target_loss).validated()
-    _validate.integer("num_windows", num_windows, minimum=1)
+    num_windows = _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("min_interval", min_interval, finite=True)
     window_seconds = seconds
 

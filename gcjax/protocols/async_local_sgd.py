@@ -48,7 +48,7 @@ def async_local_sgd(
       >>> schedule.time[:5].tolist(), schedule.work[:5, 0].tolist()
       ([2.0, 4.0, 4.0, 6.0, 6.0], [2, 2, 2, 2, 1])
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.boolean("dynamic", dynamic)
     if weight is not None:
         _validate.single_number("weight", weight, minimum=0.0, finite=True)

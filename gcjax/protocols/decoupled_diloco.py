@@ -65,8 +65,8 @@ def decoupled_diloco(
       >>> schedule.time[:3].tolist(), schedule.work[:3].clip(0).sum(axis=1).tolist()
       ([2.5, 4.5, 5.5], [4, 2, 2])
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("min_quorum", min_quorum, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    min_quorum = _validate.integer("min_quorum", min_quorum, minimum=1)
     if grace_seconds is not None:
         _validate.single_number("grace_seconds", grace_seconds, minimum=0.0, finite=True)
     _validate.single_number("overlap_steps", overlap_steps, minimum=0.0, finite=True)

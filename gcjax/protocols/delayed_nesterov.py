@@ -45,7 +45,7 @@ def delayed_nesterov(
     """
     _validate.single_number("learning_rate", learning_rate, minimum=0.0, finite=True)
     _validate.single_number("momentum", momentum, minimum=0.0, maximum=1.0)
-    _validate.integer("num_gradients", num_gradients, minimum=1)
+    num_gradients = _validate.integer("num_gradients", num_gradients, minimum=1)
     _validate.single_number("activation", activation, minimum=0.0, maximum=1.0 / num_gradients)
 
     def init(params: Any) -> DelayedNesterovState:

@@ -49,8 +49,8 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     Raises:
       ValueError: if a threshold is negative or not whole.
     """
-    _validate.integer("lower", lower)
-    _validate.integer("span", span)
+    lower = _validate.integer("lower", lower)
+    span = _validate.integer("span", span)
     if weight is not None:
         _validate.single_number("weight", weight, finite=True)
 

@@ -28,7 +28,7 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     Raises:
       ValueError: if there is no step, or the rate is negative, or above W.
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.single_number("moving_rate", moving_rate, finite=True)
 
     def rule(num_workers: int) -> Rule:

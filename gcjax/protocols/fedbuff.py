@@ -47,8 +47,8 @@ def fedbuff(
       >>> gcjax.protocols.fedbuff(num_local_steps=2, num_contributions=2)(durations).time.tolist()
       [4.0, inf]
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     _validate.boolean("weigh_staleness", weigh_staleness)
     _validate.optional_optimizers(inner=inner, outer=outer)
 

@@ -78,7 +78,7 @@ def grouped(
         network says the time between the servers besides `central_seconds`.
     """
     groups = checked_groups(groups)
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.choice("merge", merge, MERGES)
     _validate.single_number("moving_rate", moving_rate, maximum=float(len(groups)))
     _validate.single_number("central_seconds", central_seconds, finite=True)

@@ -44,7 +44,7 @@ def contiguous_groups(num_workers: int, *, num_groups: int) -> tuple[tuple[int, 
     Raises:
       ValueError: if there are more groups than workers.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     return consecutive_groups(range(num_workers), num_groups)
 
 
@@ -60,7 +60,7 @@ def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> t
     Raises:
       ValueError: if there are more groups than workers.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     order = jax.random.permutation(_validate.rng_key(rng_key), num_workers)
     return consecutive_groups(np.asarray(order).tolist(), num_groups)
 
@@ -85,7 +85,7 @@ def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple
 def consecutive_groups(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
     """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
     num_workers, hint = len(workers), "A group has a worker at least."
-    _validate.integer("num_groups", num_groups, minimum=1, maximum=num_workers, hint=hint)
+    num_groups = _validate.integer("num_groups", num_groups, minimum=1, maximum=num_workers, hint=hint)
     group_bounds = [group_number * num_workers // num_groups for group_number in range(num_groups + 1)]
     return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds))
 

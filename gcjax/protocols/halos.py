@@ -98,14 +98,14 @@ def halos(
       ([1.75, 2.25, 3.25], [[0, 1], [2, 2], [0, 0]])
     """
     groups = checked_groups(groups)
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     _validate.single_number("merge_weight", merge_weight, above=True, maximum=1.0)
     _validate.boolean("dynamic", dynamic)
     _validate.optional_optimizers(inner=inner, regional=regional, outer=outer)
     if max_pushes is not None:
         hint = "A commit has num_contributions pushes at least."
-        _validate.integer("max_pushes", max_pushes, minimum=num_contributions, hint=hint)
+        max_pushes = _validate.integer("max_pushes", max_pushes, minimum=num_contributions, hint=hint)
     central = _checked_central(central, len(groups))
     members_of_group, group_of_worker = group_arrays(groups)
 

@@ -34,8 +34,8 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
     Raises:
       ValueError: if the graph is directed, or of other workers, or b is negative, or g is below 1.
     """
-    _validate.integer("num_backup", num_backup)
-    _validate.integer("max_gap", max_gap, minimum=1)
+    num_backup = _validate.integer("num_backup", num_backup)
+    max_gap = _validate.integer("max_gap", max_gap, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which everybody waits for all but b of its neighbours."""

@@ -54,7 +54,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1.
     """
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     return _protocol_of_first_gradients(
         lambda num_workers: num_contributions, one_push_per_worker=False, cancels_others=True
     )._replace(
@@ -98,7 +98,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1.
     """
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     return _protocol_of_first_gradients(
         lambda num_workers: num_contributions, one_push_per_worker=False, cancels_others=False
     )._replace(
@@ -118,7 +118,7 @@ def backup_workers(*, num_backup: int) -> Protocol:
     Raises:
       ValueError: if b is negative, or not below the number of workers.
     """
-    _validate.integer("num_backup", num_backup)
+    num_backup = _validate.integer("num_backup", num_backup)
 
     def num_waited(num_workers: int) -> int:
         """W - b, checked to be one at least."""
@@ -135,7 +135,7 @@ def _checked_num_contributions(name: str, alternative: str, num_contributions: i
 
     The error says that the protocol `name` takes one gradient of a worker, and `alternative` several.
     """
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     hint = f"{name} takes one gradient of a worker; {alternative} takes several."
     return lambda num_workers: _validate.integer(
         "num_contributions", num_contributions, minimum=1, maximum=num_workers, hint=hint

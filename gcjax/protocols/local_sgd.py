@@ -77,7 +77,7 @@ def diloco(
     local = LocalWork(optimizer=inner, merge=outer)
     if not dynamic:
         return _averaging_rounds(num_local_steps, local, specifications.diloco)
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def rule(num_workers: int) -> Rule:
         """The rule of rounds, of as many units of each worker as its speed says."""
@@ -104,7 +104,7 @@ def _averaging_rounds(
     num_local_steps: int, local: LocalWork, specification_of: Callable[..., specifications.Specification]
 ) -> Protocol:
     """Rounds of so many local steps of every worker, with its `specification_of`; each ends when all have arrived."""
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds, in each of which every worker does `num_local_steps` units."""

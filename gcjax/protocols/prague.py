@@ -32,7 +32,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     Raises:
       ValueError: if there are fewer workers than members, or the key is none.
     """
-    _validate.integer("group_size", group_size, minimum=1)
+    group_size = _validate.integer("group_size", group_size, minimum=1)
     _validate.rng_key(rng_key)
 
     def group_of_workers(iteration: jax.Array, num_workers: int) -> tuple[jax.Array, jax.Array]:

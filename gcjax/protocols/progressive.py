@@ -60,7 +60,7 @@ def progressive_groups(
     Raises:
       ValueError: if a number is out of its range, or the order is not one of all workers.
     """
-    _validate.integer("num_rounds", num_rounds, minimum=1)
+    num_rounds = _validate.integer("num_rounds", num_rounds, minimum=1)
     _validate.single_number("factor", factor, minimum=1.0)
     if no_delay is not None:
         _validate.single_number("no_delay", no_delay, above=True, finite=True)

@@ -34,7 +34,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     Raises:
       ValueError: if there are fewer than β others, or the staleness is negative or not whole, or the key is none.
     """
-    _validate.integer("num_sampled", num_sampled)
+    num_sampled = _validate.integer("num_sampled", num_sampled)
     _validate.rng_key(rng_key)
     check_staleness(staleness)
     if weight is not None:

@@ -31,7 +31,7 @@ def rennala(*, num_contributions: int) -> Protocol:
       >>> schedule.time.tolist()  # what worker 0 sends at 2, of version 0, is ignored
       [1.5, 3.0, inf, inf]
     """
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     waiting_rule = Rule(
         accepts=lambda view, worker: view.version[worker] == view.num_commits,  # it is of the newest version
         commits=lambda view, worker: num_messages(view) >= num_contributions,

@@ -33,7 +33,7 @@ def ringmaster(*, delay_threshold: int, cuts_off: bool = False) -> Protocol:
       >>> schedule.time[:5].tolist()  # what worker 1 sends at 3.5, after three commits, is ignored
       [1.0, 2.0, 3.0, 4.0, inf]
     """
-    _validate.integer("delay_threshold", delay_threshold, minimum=1)
+    delay_threshold = _validate.integer("delay_threshold", delay_threshold, minimum=1)
     _validate.boolean("cuts_off", cuts_off)
 
     def is_too_old(view: View) -> jax.Array:

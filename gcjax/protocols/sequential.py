@@ -195,10 +195,10 @@ def burst_model(num_workers: int, burst: int, window: int, max_slow: int, patien
     Raises:
       ValueError: if one is out of its range.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("window", window, minimum=2)
-    _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
-    _validate.integer(
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    window = _validate.integer("window", window, minimum=2)
+    burst = _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
+    max_slow = _validate.integer(
         "max_slow", max_slow, minimum=0, maximum=num_workers, hint="No more workers can be late than there are."
     )
     _validate.single_number("patience", patience, finite=True)

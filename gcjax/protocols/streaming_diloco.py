@@ -70,15 +70,15 @@ def streaming_diloco(
       >>> schedule.time.tolist(), schedule.start[:4, 0].tolist()
       ([3.0, 6.0, inf], [0.0, 1.0, 2.0, 3.0])
     """
-    _validate.integer("num_fragments", num_fragments, minimum=1)
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_fragments = _validate.integer("num_fragments", num_fragments, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     if num_local_steps % num_fragments:
         raise ValueError(
             f"num_local_steps must be a multiple of num_fragments; got {num_local_steps} and {num_fragments}. "
             f"{num_local_steps + -num_local_steps % num_fragments} is one."
         )
     hint = "A fragment must be merged before it is pushed again."
-    _validate.integer("overlap_steps", overlap_steps, maximum=num_local_steps - 1, hint=hint)
+    overlap_steps = _validate.integer("overlap_steps", overlap_steps, maximum=num_local_steps - 1, hint=hint)
     _validate.single_number("local_share", local_share, minimum=0.0, maximum=1.0)
     _validate.optional_optimizers(inner=inner)
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)

@@ -31,8 +31,8 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     Raises:
       ValueError: if there is no step, or K is not between 1 and W.
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("num_waited", num_waited, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_waited = _validate.integer("num_waited", num_waited, minimum=1)
 
     def rule(work: Work, first_unit: jax.Array, receive_time: jax.Array, begin_time: jax.Array) -> Round:
         """The round that stops, for all, when K = `num_waited` workers have done H = `num_local_steps` units.

@@ -37,7 +37,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
     _validate.boolean("eager", eager)
     _validate.boolean("overlap", overlap)
     if trigger is not None:
-        _validate.integer("trigger", trigger)
+        trigger = _validate.integer("trigger", trigger)
         if not eager:
             raise ValueError(
                 f"trigger is for the eager variant; otherwise the slowest push brings the commit. Got {trigger}."

@@ -153,7 +153,7 @@ def bounded_staleness(
       num_commits_of: the commits so far, which is the version that whoever begins reads.
     """
     check_num_workers(num_workers)
-    _validate.integer("staleness", promised_staleness)
+    promised_staleness = _validate.integer("staleness", promised_staleness)
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
         """The state with one unit more of the worker, and whether it may push: at most so far ahead of the slowest."""
@@ -277,7 +277,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
       staleness: s.
     """
     check_num_workers(num_workers)
-    _validate.integer("staleness", staleness)
+    staleness = _validate.integer("staleness", staleness)
 
     def push(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
         """The state with one unit more of the worker, and whether what it has seen is new enough for that."""

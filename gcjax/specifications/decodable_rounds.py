@@ -46,7 +46,7 @@ def coded(
     """
     check_num_workers(num_workers)
     if decodable is None:
-        _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
+        num_stragglers = _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
         decodable_sets = Decodable(
             load=1, is_decodable=lambda progress: (progress > 0).sum() >= num_workers - num_stragglers
         )
@@ -97,7 +97,7 @@ def coded_reduce(
 
 def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int) -> Decodable:
     """What can be decoded if any `num_stragglers` of those below each node may be missing, with a load of one."""
-    _validate.integer("num_layers", num_layers, minimum=1)
+    num_layers = _validate.integer("num_layers", num_layers, minimum=1)
     layer_sizes = [num_workers]
     for num_children in range(1, num_workers + 1):
         layer_sizes = [num_children**layer for layer in range(1, num_layers + 1)]
@@ -108,7 +108,7 @@ def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int)
             f"the workers must be those of a regular tree of {num_layers} layers, n + n^2 + ... of them; got "
             f"{num_workers}."
         )
-    _validate.integer("num_stragglers", num_stragglers, maximum=layer_sizes[0] - 1)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, maximum=layer_sizes[0] - 1)
 
     def is_decodable(progress: jax.Array) -> jax.Array:
         """bool[]: whether enough send to the server; `progress int[W]` are chunks done, layer by layer of the tree.

@@ -45,7 +45,9 @@ def backup_workers(num_workers: int = 3, *, num_backup: int = 1) -> Specificatio
       num_backup: b, below W.
     """
     check_num_workers(num_workers)
-    _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for.")
+    num_backup = _validate.integer(
+        "num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for."
+    )
     return _specification_with_cancelling(
         "backup_workers", num_workers, num_workers - num_backup, one_push_per_worker=True
     )

@@ -107,7 +107,7 @@ def fedbuff(num_workers: int = 3, *, num_local_steps: int = 2, num_contributions
       num_local_steps: H.
       num_contributions: K.
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     return _specification_without_cancelling(
         "fedbuff", num_workers, num_contributions, one_push_per_worker=False, units_per_push=num_local_steps
     )
@@ -125,8 +125,8 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
       num_local_steps: H.
       min_quorum: K, at most W.
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    min_quorum = _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
     program = _QuorumProgram(min_quorum, one_push_per_worker=False, may_wait=False, units_per_push=num_local_steps)
     claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"

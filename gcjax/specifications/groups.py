@@ -83,7 +83,7 @@ def grouped(
     """
     check_num_workers(num_workers)
     if isinstance(groups, int):
-        _validate.integer("groups", groups, minimum=1, maximum=num_workers)
+        groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
         workers_of_group = contiguous_groups(range(num_workers), groups)
     else:
         workers_of_group = [list(group) for group in groups]

@@ -64,10 +64,10 @@ def halos(
       dynamic: whether a push can have any number of units; K of these are then all that a commit must have.
     """
     check_num_workers(num_workers)
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     if isinstance(groups, int):
-        _validate.integer("groups", groups, minimum=1, maximum=num_workers)
+        groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
         groups = contiguous_groups(range(num_workers), groups)
     group_of_worker = _group_of_worker(groups, num_workers)
     program = _Program(group_of_worker, num_local_steps, num_contributions, dynamic)

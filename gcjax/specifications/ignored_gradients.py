@@ -33,7 +33,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
       num_workers: W.
       num_contributions: B.
     """
-    _validate.integer("num_contributions", num_contributions, minimum=1)
+    num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     specification = specification_of_rounds(
         f"rennala({num_workers} workers, takes {num_contributions})",
         num_workers,
@@ -57,7 +57,7 @@ def ringmaster(num_workers: int = 3, *, delay_threshold: int = 2, cuts_off: bool
       cuts_off: whether workers are cut off whose gradient would be ignored; else nobody ever waits.
     """
     check_num_workers(num_workers)
-    _validate.integer("delay_threshold", delay_threshold, minimum=1)
+    delay_threshold = _validate.integer("delay_threshold", delay_threshold, minimum=1)
     program, zero = _Program(delay_threshold), zeros(num_workers)
     begin = begin_action("begin", program.begin, "remaining_units", may_wait=cuts_off)
     push = Action("push", program.push, event=UNIT, matches=adds_one_unit)

@@ -59,7 +59,7 @@ def prague(num_workers: int = 3, *, group_size: int = 2) -> Specification:
       num_workers: W.
       group_size: the most members of a group, from 1 to W; groups are as equal in size as possible.
     """
-    _validate.integer("group_size", group_size, minimum=1, maximum=check_num_workers(num_workers))
+    group_size = _validate.integer("group_size", group_size, minimum=1, maximum=check_num_workers(num_workers))
     name = f"prague({num_workers} workers, groups of {group_size})"
     num_groups = -(-num_workers // group_size)
     num_others = num_workers // num_groups - 1  # in the smallest group
@@ -80,8 +80,8 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
       max_gap: g.
     """
     neighbours = undirected_neighbours(graph, check_num_workers(num_workers))
-    _validate.integer("num_backup", num_backup)
-    _validate.integer("max_gap", max_gap, minimum=1)
+    num_backup = _validate.integer("num_backup", num_backup)
+    max_gap = _validate.integer("max_gap", max_gap, minimum=1)
     distance = iterations_ahead(neighbours[None])[0]  # int64[W, W], in hops; the graph is the same in each turn: [None]
     is_connected = distance < UNBOUNDED  # whether there is a path
     farthest = (max_gap + 1) * int(distance.max(where=is_connected, initial=0))

@@ -48,14 +48,14 @@ def pipelined_coded(
       decodable: whose messages decode; it is asked with the whole load of those who have sent.
     """
     check_num_workers(num_workers)
-    _validate.integer("load", load, minimum=1)
+    load = _validate.integer("load", load, minimum=1)
     if (wait_for is None) == (decodable is None):
         raise ValueError(
             f"pipelined_coded needs wait_for or decodable, and not both; got wait_for={wait_for}, "
             f"decodable={decodable}."
         )
     if wait_for is not None:
-        _validate.integer("wait_for", wait_for, minimum=1, maximum=num_workers)
+        wait_for = _validate.integer("wait_for", wait_for, minimum=1, maximum=num_workers)
     program = _Program(load, wait_for, decodable)
     send = Action("message", program.send, event=MESSAGE, matches=_sends_round_of_event)
     commit = Action("commit", program.commit, event=COMMIT, matches=_commits_new_units)

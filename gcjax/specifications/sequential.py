@@ -150,6 +150,6 @@ def with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:
 def check_parameters(num_workers: int, burst: int, window: int, max_slow: int) -> None:
     """Raises `ValueError` for parameters that no sequential code has."""
     check_num_workers(num_workers)
-    _validate.integer("window", window, minimum=2)
+    window = _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
     _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be late than there are.")

@@ -46,9 +46,9 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
       num_local_steps: H.
       num_waited: K.
     """
-    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     check_num_workers(num_workers)
-    _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
+    num_waited = _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
     specification = _stsyn_rounds(
         num_workers,
         num_local_steps,

@@ -44,9 +44,9 @@ def streaming_diloco(
       overlap_steps: τ.
     """
     check_num_workers(num_workers)
-    _validate.integer("num_fragments", num_fragments, minimum=1)
-    _validate.integer("num_local_steps", num_local_steps, minimum=num_fragments)
-    _validate.integer("overlap_steps", overlap_steps, maximum=num_local_steps - 1)
+    num_fragments = _validate.integer("num_fragments", num_fragments, minimum=1)
+    num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=num_fragments)
+    overlap_steps = _validate.integer("overlap_steps", overlap_steps, maximum=num_local_steps - 1)
     program = _Streaming(num_workers, num_local_steps // num_fragments, overlap_steps)
     farthest = program.num_steps + overlap_steps
     step = Action("step", program.step, STEP, program.is_step)

@@ -148,8 +148,10 @@ def near_others(
       num_commits_of: the commits so far, which is the version that whoever begins reads.
     """
     check_num_workers(num_workers)
-    _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint="A worker looks at others.")
-    _validate.integer("staleness", staleness)
+    num_sampled = _validate.integer(
+        "num_sampled", num_sampled, maximum=num_workers - 1, hint="A worker looks at others."
+    )
+    staleness = _validate.integer("staleness", staleness)
     farthest = (num_workers - 1) * (staleness + 2)
 
     def num_others_near(clock: jax.Array, max_gap: int) -> jax.Array:

@@ -128,7 +128,7 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
       trigger: the worker whose pushes begin rounds; the slowest, as a rule.
     """
     check_num_workers(num_workers)
-    _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
+    trigger = _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
     def push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a push, which is a version at once, and whether the worker is in a step.

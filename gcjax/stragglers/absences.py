@@ -200,7 +200,7 @@ def random_absences(*, mean_present: float, mean_away: float, max_count: int) ->
     """
     for name, value in {"mean_present": mean_present, "mean_away": mean_away}.items():
         _validate.single_number(name, value, above=True, finite=True)
-    _validate.integer("max_count", max_count, minimum=1)
+    max_count = _validate.integer("max_count", max_count, minimum=1)
     return RandomAbsences(mean_present, mean_away, max_count)
 
 

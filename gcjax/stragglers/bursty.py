@@ -88,10 +88,12 @@ def bursty(
     """
     _validate.number("base", base, above=True, finite=True)
     _validate.number("slowdown", slowdown, minimum=1.0, above=True)
-    _validate.integer("window", window, minimum=1)
-    _validate.integer("burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window.")
-    _validate.integer("max_slow", max_slow, minimum=0)
-    _validate.integer("period", period, minimum=1)
+    window = _validate.integer("window", window, minimum=1)
+    burst = _validate.integer(
+        "burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window."
+    )
+    max_slow = _validate.integer("max_slow", max_slow, minimum=0)
+    period = _validate.integer("period", period, minimum=1)
     _validate.probability("probability", probability)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:

@@ -100,7 +100,7 @@ def rate_grid(lowest: float, highest: float, num_rates: int) -> np.ndarray:
     Raises:
       ValueError: if there is no rate, or the lowest is not above 0 and below the highest.
     """
-    _validate.integer("num_rates", num_rates, minimum=1)
+    num_rates = _validate.integer("num_rates", num_rates, minimum=1)
     for name, value in {"lowest": lowest, "highest": highest}.items():
         _validate.single_number(name, value, above=True, finite=True)
     if lowest >= highest:

@@ -53,7 +53,7 @@ def sampling(
         without local data.
     """
     if batch_size is not None:
-        _validate.integer("batch_size", batch_size, minimum=1)
+        batch_size = _validate.integer("batch_size", batch_size, minimum=1)
     elif not local_data:
         raise ValueError(
             "batch_size=None makes a batch of a worker's own chunk and so needs local_data=True; "

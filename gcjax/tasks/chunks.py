@@ -61,7 +61,7 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     """
     num_examples = len(inputs)
     hint = "Every chunk needs at least one training example."
-    _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)
     has_extra_example = np.arange(num_chunks) < num_examples % num_chunks
     chunk_sizes = num_examples // num_chunks + has_extra_example  # [N], the larger ones first
     rows_past_last_chunk = chunk_sizes.max() - chunk_sizes[-1]  # when it is sliced as the rows of the largest chunk

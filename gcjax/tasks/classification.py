@@ -73,7 +73,7 @@ def image_task(
       ValueError: if there are more chunks than training images, or another value is out of its range.
     """
     if num_evaluated is not None:
-        _validate.integer("num_evaluated", num_evaluated, minimum=1)
+        num_evaluated = _validate.integer("num_evaluated", num_evaluated, minimum=1)
     train = split(*images.train, num_chunks)
     test = (jnp.asarray(images.test[0], train.inputs.dtype), jnp.asarray(images.test[1], jnp.int32))
     image_shape = images.train[0].shape[1:]

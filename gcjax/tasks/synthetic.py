@@ -50,9 +50,9 @@ def synthetic_task(
 
 def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) -> tuple[np.ndarray, np.ndarray]:
     """`inputs float[n, features]`, and their products with the true weights, `float[n]`."""
-    _validate.integer("num_examples", num_examples, minimum=1)
+    num_examples = _validate.integer("num_examples", num_examples, minimum=1)
     hint = "More features than examples leave many optima: raise num_examples or lower num_features."
-    _validate.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
+    num_features = _validate.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
     examples_in_words = f"{num_examples} examples of {num_features} features"
     num_bytes = np.dtype(np.float64).itemsize * num_examples * num_features
     memory.check_fits(examples_in_words, num_bytes, advice="Lower num_examples or num_features.")

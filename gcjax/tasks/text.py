@@ -57,12 +57,12 @@ def text(
       ValueError: if there is no such file, the text is too short for the context or the chunks, or another
         value is out of its range.
     """
-    _validate.integer("context", context, minimum=1)
-    _validate.integer("depth", depth, minimum=1)
+    context = _validate.integer("context", context, minimum=1)
+    depth = _validate.integer("depth", depth, minimum=1)
     if _validate.integer("width", width, minimum=1) > 32 and width % 32:
         raise ValueError(f"width must be at most 32, or a multiple of 32, the size of a head; got {width}.")
     if num_evaluated is not None:
-        _validate.integer("num_evaluated", num_evaluated, minimum=1)
+        num_evaluated = _validate.integer("num_evaluated", num_evaluated, minimum=1)
     _validate.number("test_fraction", test_fraction, above=True, maximum=0.9)
     train_windows, test_windows = _windows(Path(path).expanduser(), context, test_fraction)
     train_windows = np.random.default_rng(seed).permutation(train_windows)

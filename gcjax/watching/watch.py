@@ -92,6 +92,6 @@ def watch(
     if not name or set(name) & set("./\\*?["):
         raise ValueError(f"name must be part of a file's name, without . / \\ * ? [; got {name!r}.")
     _validate.single_number("every", every, above=True, finite=True)
-    _validate.integer("start", start)
+    start = _validate.integer("start", start)
     exchange = Memory() if folder is None else SharedFolder(Path(folder), name, start)
     return Watch(step, exchange, start=start, every=every, waits=waits, tell=report)

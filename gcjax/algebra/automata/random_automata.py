@@ -23,8 +23,8 @@ def random_automaton(
       rng_key: decides everything.
       aborts: whether an eighth of the configurations abort, or none.
     """
-    _validate.integer("num_controls", num_controls, minimum=1)
-    _validate.integer("num_moves", num_moves)
+    num_controls = _validate.integer("num_controls", num_controls, minimum=1)
+    num_moves = _validate.integer("num_moves", num_moves)
     check_size(space, num_controls)
     generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
     configurations_shape = (num_controls, space.num_states)

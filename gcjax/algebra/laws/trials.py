@@ -81,8 +81,8 @@ def check_all(
       laws: the rows to try.
       operators: what the names in the laws mean; for tests, with mistakes.
     """
-    _validate.integer("num_states", num_states, minimum=2, hint="With one state a relation says nothing.")
-    _validate.integer("num_instances", num_instances, minimum=1)
+    num_states = _validate.integer("num_states", num_states, minimum=2, hint="With one state a relation says nothing.")
+    num_instances = _validate.integer("num_instances", num_instances, minimum=1)
     key = jax.random.key(0) if rng_key is None else rng_key
     spaces = {STATES: shared_memory(num_states), EVENTS: events(num_states - 1)}
     instances = {

@@ -25,8 +25,8 @@ def bernoulli(
     Raises:
       ValueError: if the load exceeds the chunks.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("num_chunks", num_chunks, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
     _validate.number("load", load, above=True, maximum=num_chunks)
     rng = host_generator(rng_key)
     loads = rng.binomial(num_chunks, load / num_chunks, size=num_workers)

@@ -25,8 +25,8 @@ def design(num_workers: int, load: int) -> designs.Design:
     Raises:
       ValueError: if none is known here; with the nearest that are.
     """
-    _validate.integer("num_workers", num_workers, minimum=3)
-    _validate.integer("load", load, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=3)
+    load = _validate.integer("load", load, minimum=1)
     smallest_design = designs.smallest_design(num_workers, load)
     if smallest_design is not None:
         return smallest_design

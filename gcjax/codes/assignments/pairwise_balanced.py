@@ -28,8 +28,8 @@ def pairwise_balanced(
     Raises:
       ValueError: if a replication is not between 1 and W, or there is not one for every chunk.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("num_chunks", num_chunks, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
     _validate.whole("replication", replication, minimum=1, maximum=num_workers, hint="A worker holds a chunk once.")
     if np.shape(replication) not in ((), (num_chunks,)):
         raise ValueError(

@@ -28,8 +28,8 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
     rates = np.asarray(_validate.number("speeds", speeds, finite=True), np.float64)
     if rates.ndim != 1 or rates.size == 0:
         raise ValueError(f"speeds must be float[W], one number a worker; got shape {rates.shape}.")
-    _validate.integer("num_chunks", num_chunks, minimum=1)
-    _validate.integer(
+    num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
+    replication = _validate.integer(
         "replication", replication, minimum=1, maximum=int((rates > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip

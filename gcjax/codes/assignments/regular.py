@@ -73,8 +73,8 @@ def random_regular(num_workers: int, *, load: int, rng_key: jax.Array) -> Assign
 
 def _check_load(num_workers: int, load: int) -> None:
     """Raises `ValueError` unless 1 <= load <= W, and the table of chunks fits into memory."""
-    _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    load = _validate.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
     description = f"assignments of {load} chunks to each of {num_workers} workers"
     num_bytes = np.dtype(np.int64).itemsize * num_workers * load
     memory.check_fits(description, num_bytes, "Lower num_workers or the load.")

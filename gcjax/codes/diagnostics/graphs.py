@@ -19,7 +19,7 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
       ValueError: if the assignment is not that of a regular graph, or s is not below n.
     """
     num_workers = assignment.num_workers
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     adjacency = np.zeros((num_workers, assignment.num_chunks))
     adjacency[np.arange(num_workers)[:, None], assignment.chunks] = 1
     is_regular = assignment.num_chunks == num_workers and (assignment.chunks >= 0).all()

@@ -105,8 +105,8 @@ def conditioning(
       ValueError: if s exceeds the workers.
     """
     num_workers = code.assignment.num_workers
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers)
-    _validate.integer("max_masks", max_masks, minimum=1)
+    num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers)
+    max_masks = _validate.integer("max_masks", max_masks, minimum=1)
     mask_key, gradient_key = jax.random.split(_validate.rng_key(rng_key))
     masks, are_all_masks = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)

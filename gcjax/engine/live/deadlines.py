@@ -92,7 +92,7 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
       window: rounds.
     """
     _validate.number("tolerance", tolerance, finite=True)
-    _validate.integer("window", window, minimum=1)
+    window = _validate.integer("window", window, minimum=1)
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
         """Load K times (median + tolerance * deviation) of chunk times in the last `window` rounds; inf before any."""
