@@ -21,6 +21,9 @@ from gcjax.stragglers.traces.base import Trace, trace_of_array
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.study.base import Study
 
+_BASELINE_NAMES = "slowest of each step", "median of each step"
+"""In `Advice.bootstraps`, besides the schemes."""
+
 
 def advise(
     trace: Trace | str | Path | np.ndarray,
@@ -54,8 +57,9 @@ def advise(
       study: a task, with its optimizer, sizes and target: BSP and the best scheme of each class are trained on the
         trace until they reach the target. None trains nothing.
       num_bootstraps: 20 at least.
-      block_steps: the length of a block, a multiple of 8 for local steps to fit; if None, the square root of T, 16 at
-        least, or more where steps are slow for long (`gcjax.advice.blocks.default_block_steps`).
+      block_steps: the length of a block, a multiple of 8 for local steps to fit, and a quarter of T at most; if None,
+        the square root of T, 16 at least, or more where steps are slow for long
+        (`gcjax.advice.blocks.default_block_steps`).
       gradient_bytes: of one message, for the table.
       seed: of the bootstraps.
       progress: tells a person how far it is.
@@ -97,7 +101,7 @@ def advise(
         num_bootstraps=num_bootstraps,
         gradient_bytes=gradient_bytes,
         bootstraps={result.scheme.label: result.ratios.seconds_per_step[1:] for result in results}
-        | {"slowest of each step": baseline.bsp[1:], "median of each step": baseline.median[1:]},
+        | dict(zip(_BASELINE_NAMES, (baseline.bsp[1:], baseline.median[1:]), strict=True)),
         cost_of_halves=evaluation.cost_of_halves(seconds),
     )
     if study is not None:
@@ -108,12 +112,16 @@ def advise(
 def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, seed: int) -> Sample:
     """The blocks of a trace float64[T, W], and how often each counts: first all once, then as bootstraps draw them.
 
-    `block_steps` is the length of a block; None for the default. The longest is T, rounded up to a multiple of 8.
+    `block_steps` is the length of a block; None for the default. The longest is a quarter of T.
     """
     num_steps = len(seconds)
     num_bootstraps = _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     num_block_steps = blocks.default_block_steps(seconds) if block_steps is None else block_steps
-    _validate.integer("block_steps", num_block_steps, minimum=1, maximum=num_steps + blocks.STEPS_MULTIPLE - 1)
+    num_block_steps = _validate.integer(
+        "block_steps", num_block_steps, minimum=1, maximum=blocks.longest_block_steps(num_steps),
+        hint=f"Intervals need {blocks.MIN_BLOCKS_OF_TRACE} blocks of the trace at least.",
+    )  # fmt: skip
+    _validate.integer("seed", seed)
     first_step_of_block = blocks.first_steps(num_steps, num_block_steps)
     drawn_block_counts = blocks.drawn_block_counts(
         np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, num_block_steps
@@ -133,14 +141,19 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     """The schemes of a user, and BSP first where it is not among them."""
     if isinstance(schemes, Mapping):
         schemes = [Scheme(name, "", protocol) for name, protocol in schemes.items()]
+    schemes = list(schemes)
     for scheme in schemes:
         if not isinstance(scheme, Scheme) or not isinstance(scheme.protocol, Protocol):
             raise ValueError(f"schemes must be protocols by name, as in {{'asp': asp()}}, or Schemes; got {scheme!r}.")
-    names = [scheme.label for scheme in schemes]
+    if not any(scheme.protocol == bsp() for scheme in schemes):
+        schemes = [Scheme(BASELINE, "", bsp()), *schemes]
+    names = [*(scheme.label for scheme in schemes), *_BASELINE_NAMES]
     if len(set(names)) < len(names):
-        raise ValueError(f"schemes must have different names and settings; got {', '.join(names)}.")
-    has_baseline = any(scheme.protocol == bsp() for scheme in schemes)
-    return list(schemes) if has_baseline else [Scheme(BASELINE, "", bsp()), *schemes]
+        raise ValueError(
+            f"schemes must have different names and settings, also than those that are always there; got "
+            f"{', '.join(names)}."
+        )
+    return schemes
 
 
 def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:

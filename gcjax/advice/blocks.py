@@ -18,7 +18,10 @@ MIN_BLOCKS = 100
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
 
 STEPS_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
-_MIN_STEPS = 16
+MIN_BLOCKS_OF_TRACE = 4
+"""So many blocks, one after the other, are in a trace: with fewer the intervals hold too few other stretches."""
+
+_WANTED_STEPS = 16
 _CUTOFF_FACTOR = 5  # times the correlation time; a sum up to there has most of it, and little noise
 
 
@@ -32,9 +35,10 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
         too long or short for single precision.
     """
     num_steps, num_workers = trace.compute.shape
-    if num_workers < 2 or num_steps < STEPS_MULTIPLE:
+    min_steps = MIN_BLOCKS_OF_TRACE * STEPS_MULTIPLE
+    if num_workers < 2 or num_steps < min_steps:
         raise ValueError(
-            f"advice needs a trace of 2 workers and {STEPS_MULTIPLE} steps at least; got "
+            f"advice needs a trace of 2 workers and {min_steps} steps at least; got "
             f"{counted(num_workers, 'worker')} and {counted(num_steps, 'step')}."
         )
     if np.isinf(trace.compute).any():
@@ -62,12 +66,18 @@ def default_block_steps(seconds: np.ndarray) -> int:
 
     The square root of T, 16 at least, or six times as many steps as the time that stragglers cost is correlated for,
     so that slow spells are not cut into pieces; but not more than an eighth of T for that. All is rounded up to a
-    multiple of 8, T too, which a block never exceeds.
+    multiple of 8; a trace has four blocks at least.
     """
     num_steps = len(seconds)
     steps_for_slow_spells = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
-    wanted_steps = max(_MIN_STEPS, math.sqrt(num_steps), steps_for_slow_spells)
-    return min(rounded_up(wanted_steps), rounded_up(num_steps))
+    wanted_steps = max(_WANTED_STEPS, math.sqrt(num_steps), steps_for_slow_spells)
+    multiples_in_longest = longest_block_steps(num_steps) // STEPS_MULTIPLE
+    return min(rounded_up(wanted_steps), max(1, multiples_in_longest) * STEPS_MULTIPLE)
+
+
+def longest_block_steps(num_steps: int) -> int:
+    """The longest block of a trace of so many steps."""
+    return num_steps // MIN_BLOCKS_OF_TRACE
 
 
 def rounded_up(num_steps: float) -> int:

@@ -3,6 +3,7 @@
 Letters: T steps, W workers.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -116,8 +117,13 @@ def exactness(scheme: Scheme, num_workers: int, *, has_uneven_commits: Callable[
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """The value on the trace, and the interval of those on the bootstraps, from float64[1 + bootstraps]."""
-    on_trace, on_bootstraps = values[0], values[1:]
+    """The value on the trace, and the interval of those on the bootstraps, from float64[1 + bootstraps].
+
+    Bootstraps that say nothing, with NaN, are left out; the interval is NaN if there is no other.
+    """
+    on_trace, on_bootstraps = values[0], values[1:][~np.isnan(values[1:])]
+    if not on_bootstraps.size:
+        return Estimate(float(on_trace), math.nan, math.nan)
     low, high = np.quantile(on_bootstraps, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(on_trace), float(low), float(high))
 

@@ -55,7 +55,7 @@ class Assignment(NamedTuple):
 
     def __hash__(self) -> int:
         """Hash of the contents, so that an assignment can be a static argument of jit."""
-        return hash((self.num_chunks, self.chunks.shape, self.chunks.tobytes()))
+        return hash((self.num_chunks, self.chunks.shape, self.chunks.astype(np.int64).tobytes()))  # of any type
 
 
 class Holders(NamedTuple):
@@ -137,6 +137,20 @@ def host_generator(rng_key: jax.Array) -> np.random.Generator:
     _validate.rng_key(rng_key)
     with jax.ensure_compile_time_eval():
         return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+
+
+def host_seed(rng_key: jax.Array) -> int:
+    """A seed of 32 bits that a JAX key decides, for libraries that draw by one; also while something is traced."""
+    _validate.rng_key(rng_key)
+    with jax.ensure_compile_time_eval():
+        return int(jax.random.bits(rng_key))
+
+
+def key_with(rng_key: jax.Array, number: int) -> jax.Array:
+    """The key with a number folded in, which has values also while something is traced."""
+    _validate.rng_key(rng_key)
+    with jax.ensure_compile_time_eval():
+        return jax.random.fold_in(rng_key, number)
 
 
 def holders(assignment: Assignment) -> Holders:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float, key_with
 from gcjax.codes.completion import joint_code
 from gcjax.codes.replication import cyclic_repetition
 from gcjax.equality import comparable
@@ -54,7 +54,7 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
         int(redundancy): cyclic_repetition(
             num_workers,
             num_stragglers=int(redundancy),
-            rng_key=jax.random.fold_in(_validate.rng_key(rng_key), redundancy),
+            rng_key=key_with(rng_key, redundancy),
         )
         for redundancy in np.unique(redundancy_of_block)
     }
@@ -178,10 +178,13 @@ def _mean_inverse(num_workers: int, k: int, shift: float, mean: float) -> float:
     Such a time is `shift - mean log u` with u the k-th largest of as many uniform numbers, which is a beta variable.
     """
     from scipy.integrate import quad
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
-    density = beta(num_workers - k + 1, k).pdf
-    return float(quad(lambda u: density(u) / (shift - mean * np.log(u)), 0, 1, limit=200)[0])
+    def inverse_at(share: float) -> float:
+        """One over the time that `share` of the times lie above: over u, the density of many is a peak to be missed."""
+        return 1 / (shift - mean * np.log(betaincinv(num_workers - k + 1, k, share)))
+
+    return float(quad(inverse_at, 0, 1, limit=200)[0])
 
 
 def _counts_by_largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import jax
 from gcjax import _validate
 from gcjax.codes.approximate import optimal_decoding
 from gcjax.codes.assignments.conversions import edges
-from gcjax.codes.base import GradientCode
+from gcjax.codes.base import GradientCode, host_seed
 from gcjax.codes.whole import whole_workers
 from gcjax.equality import comparable
 
@@ -42,5 +42,5 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
             f"num_workers={num_workers}, replication={replication}. Use "
             f"num_workers={nearest} or {nearest + replication}."
         )
-    graph = nx.random_regular_graph(replication, num_vertices, seed=int(jax.random.bits(_validate.rng_key(rng_key))))
+    graph = nx.random_regular_graph(replication, num_vertices, seed=host_seed(rng_key))
     return whole_workers(optimal_decoding(edges(graph)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders, key_with
 from gcjax.codes.completion import joint_code
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
@@ -77,7 +77,7 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
     _validate.rng_key(rng_key)
     coefficients = np.zeros((num_workers, len(levels), levels[-1], 1))
     for message, level in enumerate(levels):
-        level_key, num_stragglers = jax.random.fold_in(rng_key, level), level - 1
+        level_key, num_stragglers = key_with(rng_key, level), level - 1
         coefficients[:, message, :level, 0] = cyclic_coefficients(num_workers, num_stragglers, level_key)
 
     def guaranteed_time(arrivals: jax.Array) -> jax.Array:

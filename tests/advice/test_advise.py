@@ -13,7 +13,7 @@ import pytest
 import gcjax
 from gcjax import protocols
 from gcjax.advice import evaluation, page, simulation
-from gcjax.advice.advise import advise
+from gcjax.advice.advise import _sample, advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
 from gcjax.advice.blocks import correlated_steps, default_block_steps, drawn_block_counts, first_steps, steps_of_blocks
 from gcjax.advice.coded_schemes import first_level_seconds
@@ -317,7 +317,7 @@ def test_blocks_are_longer_where_steps_are_slow_for_long():
 
 
 def test_starts_cover_a_trace_and_overlap_in_a_short_one():
-    assert default_block_steps(np.ones((44, 3))) == 16 and default_block_steps(np.ones((10_000, 3))) == 104
+    assert [default_block_steps(np.ones((num_steps, 3))) for num_steps in (32, 63, 64, 10_000)] == [8, 8, 16, 104]
     assert first_steps(44, 16).tolist() == list(range(44))
     first = first_steps(10_000, 104)
     assert len(first) == 100 and np.diff(first).max() <= 104
@@ -338,10 +338,10 @@ def test_drawn_stretches_vary_as_what_is_foretold_from_so_many_blocks():
 @pytest.mark.parametrize(
     "seconds, match",
     [
-        (np.ones((7, 4)), "2 workers and 8 steps at least; got 4 workers and 7 steps"),
-        (np.ones((16, 1)), "got 1 worker and 16 steps"),
-        (np.where(np.arange(64).reshape(16, 4) == 33, np.inf, 1.0), "worker 1 fails at step 8"),
-        (np.zeros((16, 4)), "the median of every step is 0 s"),
+        (np.ones((31, 4)), "2 workers and 32 steps at least; got 4 workers and 31 steps"),
+        (np.ones((32, 1)), "got 1 worker and 32 steps"),
+        (np.where(np.arange(128).reshape(32, 4) == 33, np.inf, 1.0), "worker 1 fails at step 8"),
+        (np.zeros((32, 4)), "the median of every step is 0 s"),
     ],
 )
 def test_traces_without_an_answer_are_refused(seconds, match):
@@ -352,9 +352,39 @@ def test_traces_without_an_answer_are_refused(seconds, match):
 def test_schemes_for_other_workers_are_refused_by_name():
     coded = protocols.coded(gcjax.codes.fractional_repetition(6, num_stragglers=1))
     with pytest.raises(ValueError, match="scheme 'six':.*6 workers"):
-        advise(np.ones((16, 4)), schemes={"six": coded})
+        advise(np.ones((32, 4)), schemes={"six": coded})
     with pytest.raises(ValueError, match="schemes must be protocols by name"):
-        advise(np.ones((16, 4)), schemes={"it": 3})
+        advise(np.ones((32, 4)), schemes={"it": 3})
+
+
+@pytest.mark.parametrize("name", ["bsp", "median of each step"])
+def test_names_that_are_always_there_are_refused(name):
+    with pytest.raises(ValueError, match="different names and settings, also than those that are always there"):
+        advise(one_slow_worker(), schemes={name: protocols.asp()})
+
+
+def cost_of(seconds):
+    sample = _sample(seconds, num_bootstraps=100, block_steps=None, seed=0)
+    return evaluation.estimate(evaluation.baseline(seconds, *sample).cost)
+
+
+@pytest.mark.parametrize("num_steps", [32, 48, 64])
+def test_intervals_of_short_traces_hold_what_other_stretches_cost(num_steps):
+    num_inside = 0
+    for number in range(100):
+        stretch, other = 1 + np.random.default_rng(number).exponential(0.3, (2, num_steps, 4))
+        cost, other_cost = map(cost_of, (stretch, other))
+        num_inside += cost.low <= other_cost.value <= cost.high
+    assert num_inside >= 80  # 90 on average; with one or two blocks it was 0 to 57
+
+
+def test_bootstraps_in_which_stragglers_cost_nothing_are_left_out():
+    seconds = np.ones((64, 4))
+    seconds[17:, 1] = 3.0
+    advice = advise(seconds, schemes={"asp": protocols.asp()}, num_bootstraps=100)
+    row = next(row for row in advice.schemes if row.scheme.name == "asp")
+    assert 0.0 < row.won_back.low <= row.won_back.high <= 1.0
+    assert "With other gradients: asp" in advice.verdict
 
 
 def test_gaps_count_as_the_last_measured_step_and_are_counted():

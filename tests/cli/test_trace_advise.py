@@ -50,7 +50,7 @@ def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
     assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
     assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
-    assert "32 steps of 4 workers, 20 bootstraps of blocks of 16 steps" in printed and "100 B" in printed
+    assert "32 steps of 4 workers, 20 bootstraps of blocks of 8 steps" in printed and "100 B" in printed
 
 
 @pytest.mark.parametrize("name", ["SSP [s=3]", "SSP [/x]"])
@@ -80,7 +80,7 @@ def test_mistakes_are_said_in_words(job, capsys):
     assert cli.main(["trace", "advise", "nowhere.csv"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
     assert advise("--config", "schemes.gin", "--block", "0") == 2
-    assert "block_steps must be a whole number between 1 and 39; got 0" in capsys.readouterr().err
+    assert "block_steps must be a whole number between 1 and 8; got 0" in capsys.readouterr().err
     assert advise("--config", "schemes.gin", "--set", "study.target = 0.001", "--set", "study.num_workers = 5") == 2
     assert "workers of the trace, 4; got 5" in capsys.readouterr().err
 

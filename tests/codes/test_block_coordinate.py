@@ -11,6 +11,7 @@ import pytest
 from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import chunk_coefficients
+from gcjax.codes.block_coordinate import _mean_inverse
 from tests.codes.helpers import KEY, completion, decoded
 
 LEVELS = [(0, 0, 2), (1, 1, 3), (0, 1, 2, 3)]
@@ -116,6 +117,12 @@ def test_expected_order_times_are_those_of_samples():
     harmonic = codes.shifted_exponential_order_seconds(6, shift=0.5, mean=2.0, kind="harmonic")
     np.testing.assert_allclose(harmonic, 1 / (1 / draws).mean(axis=0), rtol=0.01)
     assert (np.array(harmonic) < mean).all()
+
+
+def test_the_harmonic_seconds_of_very_many_workers():
+    # The largest of n exponential times is about log n + 0.577, with a deviation of 1.28.
+    largest = 1 / _mean_inverse(20_000, 20_000, 1.0, 1.0)
+    assert 11.0 < largest < 1 + np.log(20_000) + 0.577
 
 
 @pytest.mark.slow("harmonic")

@@ -165,12 +165,26 @@ def test_crc_decodes_in_float32(num_stragglers, bound):
         assert plan(without(code, stragglers)).residual < bound
 
 
-def test_codes_can_be_made_inside_jit():
-    def residual(progress):
-        code = codes.partial(assignments.cyclic(4, load=2), num_blocks=2, rng_key=KEY)
-        return code.plan(progress).residual
+MAKERS = {
+    "partial": lambda: codes.partial(assignments.cyclic(4, load=2), num_blocks=2, rng_key=KEY),
+    "block coordinate": lambda: codes.block_coordinate(4, redundancies=(0, 1), rng_key=KEY),
+    "coded multi-message": lambda: codes.coded_multi_message(4, levels=(1, 2), rng_key=KEY),
+    "graph": lambda: codes.graph_code(4, replication=2, rng_key=KEY),
+    "regular": lambda: codes.partial(assignments.random_regular(4, load=2, rng_key=KEY)),
+    "best order": lambda: codes.partial(assignments.order_chunks(assignments.cyclic(4, load=3))),
+}
 
-    assert jax.jit(residual)(jnp.full(4, 2)) < 1e-5
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_codes_can_be_made_inside_jit(name):
+    code = MAKERS[name]()
+    residual = jax.jit(lambda progress: MAKERS[name]().plan(progress).residual)
+    np.testing.assert_array_equal(residual(code.assignment.loads), jax.jit(code.plan)(code.assignment.loads).residual)
+
+
+def test_equal_assignments_have_equal_hashes():
+    one, other = (codes.Assignment(np.array([[0, 1]], dtype), 2) for dtype in (np.int32, np.int64))
+    assert one == other and hash(one) == hash(other)
 
 
 def test_same_key_same_code():

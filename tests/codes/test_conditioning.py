@@ -76,6 +76,8 @@ def test_masks_are_all_or_runs_and_random_ones():
     masks, _ = straggler_masks(1000, 2, max_masks=16, rng_key=KEY)
     neighbours = (masks & np.roll(masks, 1, axis=1)).any(axis=1)
     assert neighbours[:8].all() and not neighbours[8:].all() and masks[4, [500, 501]].all()
+    masks, _ = straggler_masks(6, 2, max_masks=1, rng_key=KEY)
+    assert masks.tolist() == [[True, True, False, False, False, False]]
     masks, exhaustive = straggler_masks(4, 0, max_masks=5, rng_key=KEY)
     assert exhaustive and masks.shape == (1, 4) and not masks.any()
 

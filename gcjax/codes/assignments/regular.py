@@ -5,7 +5,7 @@ import numpy as np
 
 from gcjax import _validate, memory
 from gcjax.codes.assignments.conversions import from_graph
-from gcjax.codes.base import Assignment
+from gcjax.codes.base import Assignment, host_seed
 
 
 def cyclic(num_workers: int, *, load: int) -> Assignment:
@@ -22,7 +22,7 @@ def cyclic(num_workers: int, *, load: int) -> Assignment:
       >>> gcjax.codes.assignments.cyclic(4, load=2).chunks.tolist()
       [[0, 1], [1, 2], [2, 3], [3, 0]]
     """
-    _check_load(num_workers, load)
+    num_workers, load = _valid_load(num_workers, load)
     chunks = (np.arange(num_workers)[:, None] + np.arange(load)) % num_workers
     return Assignment(chunks.astype(np.int32), num_workers)
 
@@ -37,7 +37,7 @@ def repetition(num_workers: int, *, load: int) -> Assignment:
     Raises:
       ValueError: if `load` does not divide `num_workers`.
     """
-    _check_load(num_workers, load)
+    num_workers, load = _valid_load(num_workers, load)
     if num_workers % load:
         below = num_workers - num_workers % load
         raise ValueError(
@@ -61,20 +61,20 @@ def random_regular(num_workers: int, *, load: int, rng_key: jax.Array) -> Assign
     """
     import networkx as nx
 
-    _check_load(num_workers, load)
+    num_workers, load = _valid_load(num_workers, load)
     if load >= num_workers or (num_workers * load) % 2:
         raise ValueError(
             "a regular graph needs load < num_workers and num_workers * load even; "
             f"got num_workers={num_workers}, load={load}. Change either by one."
         )
-    seed = int(jax.random.bits(_validate.rng_key(rng_key)))
-    return from_graph(nx.random_regular_graph(load, num_workers, seed=seed))
+    return from_graph(nx.random_regular_graph(load, num_workers, seed=host_seed(rng_key)))
 
 
-def _check_load(num_workers: int, load: int) -> None:
-    """Raises `ValueError` unless 1 <= load <= W, and the table of chunks fits into memory."""
+def _valid_load(num_workers: int, load: int) -> tuple[int, int]:
+    """Both as ints; raises `ValueError` unless 1 <= load <= W, and the table of chunks fits into memory."""
     num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     load = _validate.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
     description = f"assignments of {load} chunks to each of {num_workers} workers"
     num_bytes = np.dtype(np.int64).itemsize * num_workers * load
     memory.check_fits(description, num_bytes, "Lower num_workers or the load.")
+    return num_workers, load

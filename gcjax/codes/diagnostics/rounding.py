@@ -82,7 +82,7 @@ def straggler_masks(
         rng = host_generator(rng_key)
         num_random = max_masks - num_runs
         random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(num_random)]
-        random_rows = np.array(random_sets).reshape(num_random, num_stragglers)
+        random_rows = np.array(random_sets, np.int64).reshape(num_random, num_stragglers)
         straggler_sets = np.concatenate([runs_of_neighbours, random_rows])[:max_masks]
     masks = np.zeros((len(straggler_sets), num_workers), bool)
     np.put_along_axis(masks, straggler_sets.reshape(len(straggler_sets), num_stragglers), True, axis=1)

@@ -46,7 +46,8 @@ def order_with_larger_slack(
     no_chunk = np.full((3, 1), INFINITE)
     terms_of_chunk = np.append(slack_and_largest_term(work), no_chunk, axis=1)  # [3, N + 1], column N for no chunk
     slacks = terms_of_chunk[0]  # a view: changes with the terms
-    rng = host_generator(jax.random.key(0))
+    with jax.ensure_compile_time_eval():  # also while something is traced
+        rng = host_generator(jax.random.key(0))
     num_workers = assignment.num_workers
     num_reorders_left = MAX_REORDERS_PER_WORKER * num_workers + MAX_FURTHER_REORDERS
     max_passes = min(50 * num_workers, 5_000 + num_workers // 5)  # groups at most; for many workers not many more
