@@ -57,6 +57,7 @@ def batch_raptor(
     num_workers = _validate.integer("num_workers", num_workers, minimum=2)
     num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
     num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
+    _validate.single_number("error", error)
     if not 0 < error < 0.25:
         raise ValueError(f"error must lie above 0 and below 1/4; got {error}. Use 0.05, for example.")
     batch_size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1

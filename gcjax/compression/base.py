@@ -69,25 +69,37 @@ def stateless(
         del rng_key
         if worker_values is None:
             return ()
-        dtype = float32_at_least(ravel_pytree(message)[0])
+        dtype = float32_at_least(_flat(message)[0])
         return (jnp.asarray(worker_values, dtype)[worker],)  # [W], indexed by `worker`, a tuple of one
 
     def compress_message(message: Any, state: Any, rng_key: jax.Array) -> tuple[Any, Any]:
         """The estimate of a message, a pytree like it, and the same state: () or (the worker's value,)."""
-        flat, unravel = ravel_pytree(message)  # float[d]
+        flat, unravel = _flat(message)  # float[d]
         if flat.size == 0:
             return message, state
         return unravel(compress(flat.astype(float32_at_least(flat)), rng_key, *state).astype(flat.dtype)), state
 
     def bytes_of_message(message: Any) -> Any:
         """The bytes that are sent for a message, of which shapes and dtypes count; int[W] where workers differ."""
-        flat = jax.eval_shape(lambda message: ravel_pytree(message)[0], message)
+        flat = jax.eval_shape(lambda message: _flat(message)[0], message)
         if worker_values is None:
             return num_bytes(flat.size, flat.dtype.itemsize)
         return np.asarray([num_bytes(flat.size, flat.dtype.itemsize, value) for value in worker_values.tolist()])
 
     num_workers = None if worker_values is None else len(worker_values)
     return Compression(init, compress_message, bytes_of_message, num_workers=num_workers, **properties)
+
+
+def _flat(message: Any) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
+    """The numbers of a message, float[d] of the widest of its dtypes, and the function that makes a message of such.
+
+    Raises:
+      ValueError: if an array is not of floats.
+    """
+    for leaf in jax.tree.leaves(message):
+        float32_at_least(jnp.asarray(leaf))
+    flat, unravel = ravel_pytree(message)
+    return flat, unravel
 
 
 def num_sent(share: float, num_numbers: int) -> int:

@@ -3,11 +3,12 @@
 import jax
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
-from gcjax.codes import assignments
+from gcjax.codes import assignments, diagnostics
 
 
 def test_cyclic_and_repetition_hold_what_the_papers_say():
@@ -41,3 +42,14 @@ def test_holders_is_the_inverse(seed):
         found = [(w, s) for w, s in zip(inverse.workers[chunk], inverse.slots[chunk], strict=True) if w >= 0]
         assert sorted(w for w, _ in found) == list(np.flatnonzero(matrix[chunk]))
         assert all(assignment.chunks[w, s] == chunk for w, s in found)
+
+
+def test_few_chunks_are_few_and_no_graph_is_an_error():
+    assignment = assignments.bernoulli(200, num_chunks=10, load=0.4, rng_key=jax.random.key(0), regularised=True)
+    assert set(assignment.loads.tolist()) == {0, 1}
+    with pytest.raises(ValueError, match="load must be one number"):
+        assignments.bernoulli(3, num_chunks=4, load=[1, 2, 3], rng_key=jax.random.key(0))
+    with pytest.raises(ValueError, match="there must be workers and chunks"):
+        assignments.edges(nx.Graph())
+    one = assignments.from_graph(np.array([[1]]))
+    assert diagnostics.expander_bound(one, 0) == 0.0

@@ -308,3 +308,17 @@ def test_what_is_no_float_is_refused(name):
     whole_numbers = jnp.ones((8, 8), jnp.int32)
     with pytest.raises(ValueError, match=r"must be of floats; got int32"):
         PLAIN[name].compress(whole_numbers, PLAIN[name].init(KEY, jnp.ones((8, 8))), KEY)
+
+
+@pytest.mark.parametrize("name", ["top_k", "random_k", "qsgd", "int8", "sign"])
+def test_whole_numbers_beside_floats_are_refused(name):
+    message = {"counts": jnp.arange(3), "weights": jnp.ones(2)}
+    with pytest.raises(ValueError, match=r"must be of floats; got int32\[3\]"):
+        PLAIN[name].compress(message, (), KEY)
+
+
+@pytest.mark.parametrize("exponent", [-120, -100, 100, 120])
+def test_qsgd_of_very_small_and_large_numbers_is_that_of_others_scaled(exponent):
+    message = jax.random.normal(KEY, (100,))
+    compress = lambda message: C.qsgd(levels=5, bucket_size=32).compress(message, (), KEY)[0]  # noqa: E731
+    np.testing.assert_array_equal(compress(jnp.ldexp(message, exponent)), jnp.ldexp(compress(message), exponent))

@@ -19,19 +19,19 @@ def bernoulli(
       num_chunks: N.
       load: the mean number of chunks of a worker.
       rng_key: draws the chunks.
-      regularised: whether workers that draw more than twice the load keep only so many of them (rBGC); the table of
-        chunks then stays narrow.
+      regularised: whether workers that draw more than twice the load keep only so many of them, at least one (rBGC);
+        the table of chunks then stays narrow.
 
     Raises:
       ValueError: if the load exceeds the chunks.
     """
     num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
-    _validate.number("load", load, above=True, maximum=num_chunks)
+    _validate.single_number("load", load, above=True, maximum=num_chunks)
     rng = host_generator(rng_key)
     loads = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
     if regularised:
-        loads = np.minimum(loads, int(2 * load))
+        loads = np.minimum(loads, max(1, int(2 * load)))
     return random_assignment(rng, loads, num_chunks)
 
 

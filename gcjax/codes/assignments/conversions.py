@@ -67,6 +67,8 @@ def edges(graph: Any) -> Assignment:
 
 def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num_chunks: int) -> Assignment:
     """From arrays of the workers and chunks of all pairs, each pair once, sorted by worker; never holds N×W numbers."""
+    if num_workers == 0 or num_chunks == 0:
+        raise ValueError(f"there must be workers and chunks; got {num_workers} and {num_chunks}. Is the graph empty?")
     num_holders = np.bincount(chunks, minlength=num_chunks)
     if (num_holders == 0).any():
         missing = np.flatnonzero(num_holders == 0)

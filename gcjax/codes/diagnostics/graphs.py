@@ -29,7 +29,7 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
             "and a symmetric matrix. Make it with gcjax.codes.assignments.random_regular."
         )
     eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(adjacency)))
-    second_largest, degree = eigenvalues[-2], assignment.load
+    second_largest, degree = eigenvalues[:-1].max(initial=0.0), assignment.load
     return float(second_largest / degree * np.sqrt(num_workers * num_stragglers / (num_workers - num_stragglers)))
 
 

@@ -116,9 +116,7 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     """Every worker processes its chunks in a uniformly random order."""
-    _validate.rng_key(rng_key)
-    with jax.ensure_compile_time_eval():  # also while something is traced
-        draws = np.asarray(jax.random.uniform(rng_key, assignment.chunks.shape, dtype=jnp.float32))
+    draws = np.asarray(jax.random.uniform(_validate.rng_key(rng_key), assignment.chunks.shape, dtype=jnp.float32))
     order = np.argsort(np.where(assignment.chunks >= 0, draws, 2.0), axis=1, kind="stable")  # no chunk stays last
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
