@@ -139,6 +139,12 @@ def host_generator(rng_key: jax.Array) -> np.random.Generator:
         return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
 
 
+def check_code(code: GradientCode, needed_by: str) -> None:
+    """Raises a `ValueError` if `code`, which the function `needed_by` is given, is no code."""
+    if not isinstance(code, GradientCode):
+        raise ValueError(f"{needed_by} needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
+
+
 def host_seed(rng_key: jax.Array) -> int:
     """A seed of 32 bits that a JAX key decides, for libraries that draw by one; also while something is traced."""
     _validate.rng_key(rng_key)
@@ -157,7 +163,14 @@ def holders(assignment: Assignment) -> Holders:
     """Inverts an assignment in O(W·K): who holds each chunk, and at which position.
 
     Two tables int32[N, R], R the most holders of a chunk (at least 1), with -1 behind those of a chunk with fewer.
+
+    Raises:
+      ValueError: if it is no assignment.
     """
+    if not isinstance(assignment, Assignment):
+        raise ValueError(
+            f"who holds what must be an Assignment, as of gcjax.codes.assignments.cyclic(...); got {assignment!r}."
+        )
     workers, slots = np.nonzero(assignment.chunks >= 0)  # int[pairs]: each slot with a chunk in it
     chunks = assignment.chunks[workers, slots]
     by_chunk = np.argsort(chunks, kind="stable")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_code, check_finish
 
 _Plan = Callable[[jax.Array], Coding]
 _Completion = Callable[[jax.Array], jax.Array]
@@ -98,7 +98,8 @@ def joint_code(
 
 
 def check_decodes_by_plan(code: GradientCode, joint_name: str) -> None:
-    """Raises a `ValueError` if the code finds its weights in the messages: the joint code of this name cannot."""
+    """Raises a `ValueError` if it is no code, or finds its weights in the messages, as `joint_name` cannot."""
+    check_code(code, joint_name)
     if code.weights_from_messages is not None:
         raise ValueError(
             f"{joint_name} needs a code that decodes by its plan; got one that looks at the messages, as majority and "

@@ -11,7 +11,16 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders, key_with
+from gcjax.codes.base import (
+    Assignment,
+    Coding,
+    GradientCode,
+    check_code,
+    check_progress,
+    gather_by_chunk,
+    holders,
+    key_with,
+)
 from gcjax.codes.completion import joint_code
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
@@ -110,6 +119,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
       code: of one cluster.
       num_clusters: how many there are.
     """
+    check_code(code, "clustered")
     num_clusters = _validate.integer("num_clusters", num_clusters, minimum=1)
     cluster = code.assignment
     first_chunk_of_cluster = np.arange(num_clusters, dtype=np.int32)[:, None, None] * cluster.num_chunks

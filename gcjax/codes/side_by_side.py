@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.alternatives import padded_with_zeros
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_code, check_progress
 from gcjax.codes.completion import joint_code
 from gcjax.equality import comparable
 
@@ -22,6 +22,8 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
     Raises:
       ValueError: if there is none, or the blocks differ.
     """
+    for code in codes:
+        check_code(code, "side_by_side")
     nums_blocks = {code.num_blocks for code in codes}
     if len(nums_blocks) != 1:
         raise ValueError(

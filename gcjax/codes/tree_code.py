@@ -131,8 +131,6 @@ def code_completion(code: GradientCode, arrivals: jax.Array) -> jax.Array:
 
 def _check_code(code: GradientCode) -> None:
     """Raises `ValueError` unless all workers of the code have the same load and send one message, of all of it."""
-    if not isinstance(code, GradientCode):
-        raise ValueError(f"tree_code needs a GradientCode, for example gcjax.codes.cyclic_repetition; got {code!r}.")
     check_decodes_by_plan(code, "tree_code")
     is_one_message = code.num_blocks == code.num_messages == 1 and code.stays_exact
     if not is_one_message or (code.assignment.loads != code.assignment.load).any() or not _has_fixed_messages(code):

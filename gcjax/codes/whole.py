@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax.codes.base import Coding, GradientCode, check_finish, check_progress
+from gcjax.codes.base import Coding, GradientCode, check_code, check_finish, check_progress
 from gcjax.codes.stopping import last_finish
 from gcjax.equality import comparable
 
@@ -18,6 +18,7 @@ def whole_workers(code: GradientCode) -> GradientCode:
     Args:
       code: any code.
     """
+    check_code(code, "whole_workers")
     loads = code.assignment.loads
 
     def whole_loads(progress: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gcjax import _validate
 from gcjax.codes.alternatives import used_rows
-from gcjax.codes.base import Coding, GradientCode, check_progress
+from gcjax.codes.base import Coding, GradientCode, check_code, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages
 from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, mean_from_sums, weighted_loss
 from gcjax.engine.layout import Layout
@@ -90,10 +90,7 @@ def coded_value_and_grad(
       >>> round(float(gradient), 3), bool(info.residual < 1e-6)  # the mean of 0, 1, 2, 3
       (1.5, True)
     """
-    if not isinstance(code, GradientCode):
-        raise ValueError(
-            f"coded_value_and_grad needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}."
-        )
+    check_code(code, "coded_value_and_grad")
     auto_mesh = mesh_with_axis(mesh, axis)
     estimate = estimate_on_mesh(
         loss_forms(loss, has_aux), code, auto_mesh, axis, message_dtype=message_dtype, accumulate=accumulate

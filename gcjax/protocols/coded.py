@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate, specifications
-from gcjax.codes.base import GradientCode
+from gcjax.codes.base import GradientCode, check_code
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
@@ -219,8 +219,7 @@ def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
 
 def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None:
     """Raises a `ValueError` unless the types are right, and the full work of all decodes if the rule waits for that."""
-    if not isinstance(code, GradientCode):
-        raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
+    check_code(code, "coded")
     if not isinstance(stopping_rule, StoppingRule):
         raise ValueError(
             f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {stopping_rule!r}."

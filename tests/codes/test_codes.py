@@ -182,6 +182,27 @@ def test_codes_can_be_made_inside_jit(name):
     np.testing.assert_array_equal(residual(code.assignment.loads), jax.jit(code.plan)(code.assignment.loads).residual)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: codes.alternatives(3),
+        lambda: codes.side_by_side(3),
+        lambda: codes.clustered(3, num_clusters=2),
+        lambda: codes.whole_workers(3),
+        lambda: codes.two_part(3, num_uncoded=1),
+        lambda: codes.tree_code(3, num_layers=2),
+    ],
+)
+def test_what_is_no_code_is_refused(make):
+    with pytest.raises(ValueError, match="needs a GradientCode, for example .*; got 3"):
+        make()
+
+
+def test_what_is_no_assignment_is_refused():
+    with pytest.raises(ValueError, match="who holds what must be an Assignment, .*; got 3"):
+        codes.partial(3)
+
+
 def test_equal_assignments_have_equal_hashes():
     one, other = (codes.Assignment(np.array([[0, 1]], dtype), 2) for dtype in (np.int32, np.int64))
     assert one == other and hash(one) == hash(other)

@@ -17,7 +17,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import _validate, saved_progress
-from gcjax.codes.base import GradientCode
+from gcjax.codes.base import GradientCode, check_code
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
 from gcjax.engine.live.chunk_work import ChunkGradients, Clock, compiled_chunk_gradient, zero_chunk_gradients
@@ -284,8 +284,7 @@ def _check_arguments(
 ) -> None:
     """Raises a `ValueError` if an argument of `train` is of the wrong kind, or code and task do not fit."""
     _validate.integer("num_rounds", num_rounds, minimum=1)
-    if not isinstance(code, GradientCode):
-        raise ValueError(f"train needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
+    check_code(code, "train")
     if rule is not None and not isinstance(rule, DeadlineRule):
         raise ValueError(f"deadline must be a rule, for example gcjax.engine.live.adaptive(); got {rule!r}.")
     if max_residual is not None:
