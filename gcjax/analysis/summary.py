@@ -82,7 +82,9 @@ def best_value(results: Results) -> tuple[float, str]:
     """The best value of the target's metric that any scheme ever had, and which scheme that was."""
     target = results.facts["target"]
     values = results.metrics[target["metric"]]
-    best_row = int(np.nanargmax(values if target["higher_is_better"] else -values))
+    worst = -np.inf if target["higher_is_better"] else np.inf
+    comparable_values = np.where(np.isnan(values), worst, values)
+    best_row = int(comparable_values.argmax() if target["higher_is_better"] else comparable_values.argmin())
     return float(values[best_row]), str(results.metrics["scheme"][best_row])
 
 

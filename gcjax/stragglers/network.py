@@ -215,9 +215,11 @@ class Links(NamedTuple):
         """The network for a model, whose transfers take its size over the bandwidths, in seconds: 0 for those of inf.
 
         Args:
-          params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.
+          params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number of Python or
+            NumPy; an array without axes is a parameter.
         """
-        num_bytes = params if isinstance(params, (int, float)) else memory.bytes_of_arrays(params)
+        is_number = isinstance(params, (int, float, np.number))
+        num_bytes = float(params) if is_number else memory.bytes_of_arrays(params)
         _validate.number("the size of the model in bytes", num_bytes)
         upload, download = (jnp.asarray(num_bytes / np.asarray(rate)) for rate in (self.upload, self.download))
         server_seconds = num_bytes / self.server

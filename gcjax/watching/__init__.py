@@ -7,7 +7,7 @@ in the middle); it is slow there if that is over `WARNING` of the iteration and 
 the sum of its lateness in slow steps over the sum of the iterations, of the last `WINDOW` steps, less the same of the
 median process: where all are late in turn, nobody is slow. From `WARNING` on it is named, from `CRITICAL` on as
 critical, but not before `LEAST_STEPS`; as persistent if it was slow in more than half of the window, or has been named
-for `LONG_STEPS` without a break, else as passing.
+without a break since a slow step `LONG_STEPS` before, else as passing.
 """
 
 from gcjax.watching.detection import CRITICAL, LEAST_SECONDS, LEAST_STEPS, LONG_STEPS, WARNING, WINDOW, Verdict

@@ -29,7 +29,8 @@ class Verdict(NamedTuple):
     Attributes:
       worker: its number.
       since: the first step in which it was slow.
-      is_persistent: whether it was slow in more than half of the last steps, or has been named for `LONG_STEPS`.
+      is_persistent: whether it was slow in more than half of the last steps, or has been named without a
+        break since a slow step `LONG_STEPS` before.
       seconds: by which it is late in a slow step; the median.
       cost: the share of the iterations, in 0 to 1.
       is_critical: whether that is `CRITICAL` or more.

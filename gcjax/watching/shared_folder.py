@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 
 from gcjax.files import atomic_write
+from gcjax.stragglers.traces.base import Trace
 from gcjax.stragglers.traces.files import write_trace
 from gcjax.watching.joining import empty_rows, joined
 from gcjax.watching.timeline import COLUMNS
@@ -81,7 +82,7 @@ class SharedFolder:
         """Writes the trace of all processes."""
         if len(rows := self.all_rows()):
             with atomic_write(self.path / f"{self.prefix}.csv") as path:
-                write_trace(path, joined(rows))
+                write_trace(path, _with_all_processes(joined(rows)))
 
     def news(self) -> np.ndarray:
         """The rows that have come to the files of this run since the last call; damaged lines are left out."""
@@ -147,3 +148,18 @@ def _table_of_lines(data: bytes) -> np.ndarray:
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(_NAMES, pa.float64())),
     )
     return np.column_stack([table[name].to_numpy() for name in _NAMES])
+
+
+def _with_all_processes(trace: Trace) -> Trace:
+    """The trace with a column for each process up to the highest that has rows, as a file knows them by position."""
+    numbers = np.array(trace.workers, np.int64)
+
+    def wide(seconds: np.ndarray) -> np.ndarray:
+        """float64[T, processes], NaN for those without rows."""
+        columns = np.full((len(seconds), numbers.max() + 1), np.nan)
+        columns[:, numbers] = seconds
+        return columns
+
+    communication = None if trace.communication is None else wide(trace.communication)
+    names = tuple(map(str, range(numbers.max() + 1)))
+    return trace._replace(compute=wide(trace.compute), communication=communication, workers=names)

@@ -146,6 +146,9 @@ def test_bandwidths_become_seconds():
     assert np.asarray(apart.servers.upload).tolist() == [20.0, 10.0] and float(apart.servers.download) == 5.0
     assert links(upload=1.0, servers=Network(0.25)).network_for(4).servers == Network(0.25)
     assert links(upload=1.0).network_for(4).servers is None
+    assert {
+        float(links(upload=10.0).network_for(number(1000)).upload) for number in (int, float, np.int64, np.float32)
+    } == {100.0}
     share = apart.with_smaller_messages(0.5)
     assert float(share.upload) == 1.0 and np.asarray(share.servers.upload).tolist() == [20.0, 10.0]
 

@@ -525,3 +525,26 @@ def test_a_commit_of_nothing_is_right_only_if_nobody_has_done_anything():
     found = schedule("anytime_minibatch", lambda seed, shape: durations)
     assert (found.worker[np.isfinite(found.time)] < 0).all(axis=1).any()
     assert check(found, promise("anytime_minibatch"))
+
+
+@pytest.mark.parametrize("name", ["bsp", "ssp", "k_batch_sync", "rennala"])
+def test_a_push_that_is_in_two_commits_is_caught(name):
+    record = jax.device_get(schedule(name))
+    assert check(record, promise(name))
+    row, column = np.argwhere((record.worker >= 0) & np.isfinite(record.time)[:, None])[-1]
+    earlier = np.argwhere(record.worker[:row] == record.worker[row, column])[-1]
+    fields = {field: getattr(record, field).copy() for field in ("unit", "work")}
+    for values in fields.values():
+        values[row, column] = values[tuple(earlier)]
+    assert not check(record._replace(**fields), promise(name))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "durations"),
+    [
+        (protocols.eager_sgd(), [[0.0, 0.0], [0.0, 0.0]]),
+        (protocols.worker_busy(), [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),
+    ],
+)
+def test_a_push_that_no_commit_takes_may_come_after_the_last_of_several_at_a_moment(protocol, durations):
+    assert check(protocol(jnp.asarray(durations)), protocol.specification(2))

@@ -135,7 +135,7 @@ def test_times_in_other_units(read):
     rows = named([("a", 0, 1500.0), ("b", 0, INF)]) | {"wait": [250.0, 0.0]}
     trace = read(rows, columns=columns, scale=1e-3)
     assert trace.compute.tolist() == [[1.5, INF]] and trace.communication.tolist() == [[0.25, 0.0]]
-    for scale in (0.0, -1.0, INF, NAN):
+    for scale in (0.0, -1.0, INF, NAN, "1", None):
         with pytest.raises(ValueError, match="scale must be a positive number; got"):
             read(rows, columns=columns, scale=scale)
 
@@ -245,3 +245,23 @@ def test_rows_in_any_order_are_one_trace(tmp_path_factory, seconds, random, kind
     np.testing.assert_array_equal(trace.compute, seconds[np.ix_(trace.steps, workers)])
     rest = np.delete(np.delete(seconds, trace.steps, axis=0), [], axis=1)
     assert np.isnan(rest).all()
+
+
+def test_workers_with_fractions_are_in_the_order_of_their_numbers(read):
+    trace = read(named([(10.5, 0, 1.0), (2.0, 0, 2.0)]), columns=COLUMNS)
+    assert trace.workers == ("2", "10.5") and trace.compute.tolist() == [[2.0, 1.0]]
+    with pytest.raises(ValueError, match="must have a worker in each row; .* has none in row 2"):
+        read(named([(10.5, 0, 1.0), (NAN, 0, 2.0)]), columns=COLUMNS)
+
+
+def test_numbers_that_no_float_is_are_rounded_and_other_types_are_refused(read):
+    assert read(named([("a", 0, 2**53 + 1), ("b", 0, 1)]), columns=COLUMNS).compute.tolist() == [[2.0**53, 1.0]]
+    nanoseconds = pa.array([1_500_000_001, 2], pa.duration("ns"))
+    with pytest.raises(ValueError, match="column seconds of a trace must hold numbers; .* in row 1"):
+        read({"host": ["a", "b"], "iteration": [0, 0], "seconds": nanoseconds}, columns=COLUMNS)
+
+
+def test_an_operation_without_a_name_is_refused(read):
+    names = [None, *[row[3] for row in OPERATIONS[1:]]]
+    with pytest.raises(ValueError, match="column optype of a trace must have a name in each row"):
+        read(operations() | {"optype": names})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gcjax
+from gcjax.watching.joining import joined
 from gcjax.watching.shared_folder import SharedFolder
 
 
@@ -105,3 +106,13 @@ def test_a_run_that_goes_on_replaces_what_it_measures_again(path):
         later.append(rows(0, 51, last))
         same(other.news(), [rows(0, 51, last)])
     same(later.all_rows(), [rows(0, 1, 50), rows(0, 51, 60)])
+
+
+def test_the_trace_that_is_written_has_the_numbers_of_the_processes(path):
+    first, third = opened(path), opened(path, 2)
+    first.append(rows(0, 1, 20))
+    third.append(rows(2, 1, 20))
+    first.close()
+    trace = gcjax.stragglers.read_trace(path / "step.csv")
+    assert trace.workers == ("0", "1", "2") and np.isnan(trace.compute[:, 1]).all()
+    np.testing.assert_allclose(trace.compute[:, [0, 2]], joined(first.all_rows()).compute, atol=1e-7)

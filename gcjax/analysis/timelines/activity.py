@@ -180,7 +180,8 @@ def _loss_curve(times: np.ndarray, loss: np.ndarray) -> Columns:
 def _last_moment(record: Schedule) -> float:
     """Seconds, when all is over that has a time; 5 % later if somebody is waited for for ever (the horizon is inf)."""
     times = [record.time, record.start, record.compute_start, record.compute_end, record.finish]
-    last_finite_time = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=1.0)
+    last_finite_time = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=0.0)
+    last_finite_time = last_finite_time or 1.0  # also where no time passes
     waits_for_ever = np.isinf(record.horizon)
     return min(1.05 * last_finite_time, float(record.horizon)) if waits_for_ever else last_finite_time
 
@@ -203,7 +204,7 @@ def _worker_indices(workers: int | Sequence[int] | None, whole: Activity) -> np.
     """int[shown]: the workers (how many, evenly spaced, or which), sorted; a `ValueError` if one is none of the run."""
     if workers is None:
         return whole.workers
-    if isinstance(workers, int):
+    if isinstance(workers, (int, np.integer)):
         return _evenly_spaced(whole.workers, _validate.integer("workers", workers, minimum=1))
     sorted_workers = np.unique(np.asarray(list(workers), int))
     if not sorted_workers.size or sorted_workers[0] < 0 or sorted_workers[-1] >= whole.num_workers:

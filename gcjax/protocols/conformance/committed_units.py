@@ -21,7 +21,7 @@ class CommittedUnits(NamedTuple):
       arrival: float[units] seconds, when the message that carries it has arrived.
       column: int32[units], of the contribution that the unit is in.
       is_late: bool[units], whether it arrives after the commit, or was computed on another version than its
-        contribution.
+        contribution, or is in another contribution before.
       is_first_of_message: bool[units], whether it is the first one of its message.
       lowest_worker: int32[E], the lowest worker in the commit.
       num_units: int32[E], the number of its units.
@@ -107,7 +107,8 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
     after_by_rounding = (arrival > record.time[commit]) & (arrival <= record.time[commit] * (1 + ROUNDING))
     arrival = np.where(after_by_rounding, record.time[commit], arrival)
     is_of_other_version = record.read[unit, worker] != record.read[first_unit, worker]
-    is_late = ((arrival > record.time[commit]) | is_of_other_version) & whole
+    is_in_another = np.append(False, (np.diff(worker) == 0) & (np.diff(unit) == 0))[: unit.size]  # the one before it
+    is_late = ((arrival > record.time[commit]) | is_of_other_version | is_in_another) & whole
     is_out_of_order = np.diff(record.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
     is_late |= is_out_of_order[commit] if is_out_of_order.any() else False
     lowest_worker = np.zeros(num_commits, np.int32)

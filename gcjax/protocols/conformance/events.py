@@ -165,11 +165,16 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 
 
 def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
-    """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit."""
+    """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit.
+
+    Of several commits at the moment of an arrival it counts at the last one, since it may have come after the others.
+    """
     commit_time = record.time[: committed.lowest_worker.size]
     is_unused = np.isfinite(record.send_start) & (record.finish <= commit_time.max(initial=-np.inf))  # [T, W]
     is_unused[committed.unit, committed.worker] = False
-    next_commit = np.searchsorted(commit_time, record.finish[is_unused])
+    arrival = record.finish[is_unused]
+    last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
+    next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
     return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
 
 

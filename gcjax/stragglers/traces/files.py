@@ -176,7 +176,8 @@ _ROWS_AT_A_TIME = 2**17
 
 def _scaled_trace(trace: Trace, scale: float) -> Trace:
     """The trace with its times multiplied by `scale`; a `ValueError` unless that is above 0."""
-    if not (math.isfinite(scale) and scale > 0):
+    is_number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
+    if not (is_number and math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale must be a positive number; got {scale!r}.")
     if scale == 1:
         return trace

@@ -136,6 +136,11 @@ def _is_communication(path: str, part: pa.Table) -> np.ndarray:
     Each different name is looked at once. Raises `ValueError` if the column does not hold names.
     """
     column = part["optype"].combine_chunks()
+    if column.null_count:
+        raise ValueError(
+            f"the column optype of a trace must have a name in each row; that of {path} has {column.null_count} rows "
+            "without one."
+        )
     try:
         encoded = column if pa.types.is_dictionary(column.type) else column.cast(pa.string()).dictionary_encode()
         is_match = pc.match_substring_regex(encoded.dictionary, _COMMUNICATING)

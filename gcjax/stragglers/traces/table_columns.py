@@ -18,12 +18,13 @@ _MAX_CHARACTERS = 40  # of a value, in an error
 def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of the column of workers in order, as text, and int64[rows], which one each row has.
 
-    Whole numbers are in the order of their size, all else in that of texts. Raises `ValueError` if a row has no value,
-    or they are neither numbers nor text.
+    Numbers are in the order of their size, all else in that of texts. Raises `ValueError` if a row has no value, or
+    they are neither numbers nor text.
     """
     column = table[name].combine_chunks()
-    if column.null_count:
-        _raise_no_worker(path, name, np.asarray(column.is_null()))
+    is_missing = np.asarray(column.is_null(nan_is_null=True))
+    if is_missing.any():
+        _raise_no_worker(path, name, is_missing)
     if pa.types.is_signed_integer(column.type):
         number_of_row = column.to_numpy().astype(np.int64)
         worker_numbers = base.distinct(number_of_row)
@@ -49,9 +50,11 @@ def _raise_no_worker(path: str, name: str, has_none: np.ndarray) -> NoReturn:
     )
 
 
-def _sort_key(column_type: pa.DataType, text: str) -> tuple[int, str]:
-    """By what the values of a column are sorted: whole numbers by size, all else as text."""
-    return (int(text), "") if pa.types.is_integer(column_type) else (0, text)
+def _sort_key(column_type: pa.DataType, text: str) -> tuple[float, str]:
+    """By what the values of a column are sorted: numbers by size, all else as text."""
+    if pa.types.is_integer(column_type):
+        return int(text), ""
+    return (float(text), "") if pa.types.is_floating(column_type) else (0, text)
 
 
 def whole_numbers(
@@ -87,7 +90,7 @@ def floats(path: str, table: pa.Table, name: str, *, num_rows_before: int = 0) -
     """
     column = table[name]
     try:
-        return column.cast(pa.float64()).to_numpy()
+        return column.cast(pa.float64(), safe=not pa.types.is_integer(column.type)).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         row = next((row for row in range(len(column)) if not _is_number(column.slice(row, 1))), 0)
     _raise_wrong_cell(path, column, name, "numbers", num_rows_before, row)
@@ -106,7 +109,10 @@ def _raise_wrong_cell(
     path: str, column: pa.ChunkedArray, name: str, rule: str, num_rows_before: int, row: int
 ) -> NoReturn:
     """Raises the `ValueError` that a cell is not what the rule says; `row` counts from 0, from the table's first on."""
-    value = column[row].as_py()
+    try:
+        value = column[row].as_py()
+    except ValueError:  # nanoseconds that Python's own types cannot say
+        value = column[row].value
     text = "nothing" if value is None else repr(value)
     shown = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
     raise ValueError(

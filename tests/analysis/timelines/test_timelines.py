@@ -3,10 +3,11 @@
 import itertools
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import analysis, stragglers
+from gcjax import analysis, protocols, stragglers
 from gcjax.analysis.timelines import activity, track_events
 from tests.analysis.timelines.records import (
     DURATIONS,
@@ -245,3 +246,9 @@ def test_without_the_package_the_error_says_what_to_install(tmp_path, monkeypatc
     with pytest.raises(ValueError, match=r"Install gcjax\[perfetto\]"):
         analysis.write_timeline(record("BSP"), tmp_path / "timeline.pftrace")
     assert not list(tmp_path.iterdir()) and track_events.write
+
+
+@pytest.mark.parametrize("seconds", [0.0, np.inf])
+def test_a_record_in_which_no_time_passes_can_be_written(tmp_path, seconds):
+    analysis.write_timeline(protocols.bsp()(jnp.full((4, 2), seconds)), tmp_path / "timeline.json")
+    assert json.loads((tmp_path / "timeline.json").read_text())

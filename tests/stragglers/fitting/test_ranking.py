@@ -272,3 +272,12 @@ def test_odd_traces_have_models_with_finite_numbers(name):
     for fit in (*ranked, *fits.fits_without_likelihood):
         assert not {"nan", "inf"} & set(fit.gin.replace("(", " ").replace(",", " ").split()), fit.gin
         assert fit.model
+
+
+def test_times_that_differ_by_rounding_are_equal():
+    of_clock = np.diff(np.arange(41) * 0.1 + 1000.0)[:, None].repeat(2, axis=1)
+    of_neighbours = np.full((40, 2), 7.299257909835141)
+    of_neighbours[::3, 0] = np.nextafter(of_neighbours[0, 0], 9)
+    for seconds in (of_clock, of_neighbours):
+        fits = stragglers.fit(seconds, num_simulated_models=0)
+        assert fits.not_fitted["bursty"] == "all times are equal, so that nobody is slow"

@@ -37,6 +37,10 @@ class SpeedGroups(NamedTuple):
         return np.where(np.isnan(seconds), np.nan, seconds > self.threshold)
 
 
+LEAST_RATIO_OF_SPEEDS = 1e-8
+"""Times that differ by a smaller share, as by rounding, are equal: models are written with 9 digits."""
+
+
 def slow_threshold(seconds: np.ndarray) -> float:
     """The seconds that best split the logarithms of all times into two groups; inf if all are equal.
 
@@ -47,7 +51,7 @@ def slow_threshold(seconds: np.ndarray) -> float:
     sum_fast, num_fast = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
     sum_slow, num_slow = sorted_logarithms.sum() - sum_fast, num_fast[::-1]
     squares_explained = sum_fast**2 / num_fast + sum_slow**2 / num_slow  # largest where the rest is least
-    can_split = sorted_logarithms[1:] > sorted_logarithms[:-1]  # not between equal times
+    can_split = np.diff(sorted_logarithms) > LEAST_RATIO_OF_SPEEDS  # not between equal times
     if not can_split.any():
         return float(np.inf)
     last_fast = int(np.where(can_split, squares_explained, -np.inf).argmax())
