@@ -408,7 +408,7 @@ def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
 
 @pytest.mark.slow
 def test_with_a_task_the_best_of_each_class_is_trained():
-    seconds = one_slow_worker(slow=3.0, num_steps=16)
+    seconds = one_slow_worker(slow=3.0, num_steps=32)
     study = gcjax.study.Study(
         task=gcjax.tasks.linear_regression(num_chunks=NUM_WORKERS, num_examples=16, num_features=2),
         optimizer=optax.sgd(0.3),
