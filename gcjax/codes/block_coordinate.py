@@ -181,7 +181,7 @@ def _mean_inverse(num_workers: int, k: int, shift: float, mean: float) -> float:
     from scipy.special import betaincinv
 
     def inverse_at(share: float) -> float:
-        """One over the time that `share` of the times lie above: over u, the density of many is a peak to be missed."""
+        """One over the time of which u is the quantile for `share`; the density of u is a peak that `quad` misses."""
         return 1 / (shift - mean * np.log(betaincinv(num_workers - k + 1, k, share)))
 
     return float(quad(inverse_at, 0, 1, limit=200)[0])

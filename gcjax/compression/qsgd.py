@@ -53,9 +53,12 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
         the multiples of its norm / levels; of the two around a number the upper one is taken the likelier the nearer.
         """
         buckets = blocks_of(flat, bucket_size)  # [buckets, bucket_size]
-        # By a power of 2, which rounds nothing, so that the squares in the norm neither overflow nor vanish.
+        # Over a power of 2, which rounds nothing, so that the squares in the norm neither overflow nor vanish.
         _, exponent = jnp.frexp(jnp.abs(buckets).max(axis=1, keepdims=True))  # int32[buckets, 1]
-        buckets = jnp.ldexp(buckets, -exponent)
+        largest_exponent = jnp.finfo(flat.dtype).maxexp - 2  # of which one over the power is a normal number, too
+        exponent = exponent.clip(-largest_exponent, largest_exponent)
+        one = jnp.ones((), flat.dtype)
+        buckets = buckets * jnp.ldexp(one, -exponent)
         norm = jnp.linalg.norm(buckets, axis=1, keepdims=True)  # [buckets, 1]
         (num_levels,) = own_levels or (jnp.asarray(levels, flat.dtype),)
         level = jnp.abs(buckets) / jnp.where(norm > 0, norm, 1) * num_levels
@@ -63,7 +66,7 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
         level_below = jnp.floor(level)
         random_level = level_below + (draws < level - level_below).astype(flat.dtype)
         rounded_buckets = norm * jnp.sign(buckets) * random_level / jnp.maximum(num_levels, 1)
-        return jnp.ldexp(rounded_buckets, exponent).reshape(-1)[: flat.size]
+        return (rounded_buckets * jnp.ldexp(one, exponent)).reshape(-1)[: flat.size]
 
     def num_bytes(num_numbers: int, number_bytes: int, *own_levels: Any) -> int:
         """The bytes of the norms (`number_bytes` a bucket) and levels; 0 without levels. `own_levels`: one int."""

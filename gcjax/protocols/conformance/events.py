@@ -21,7 +21,7 @@ class Events(NamedTuple):
       event: what happens.
       time: float seconds.
       is_premature: bool, whether it uses what was not there yet: a unit that arrives after its commit, a version that
-        is read before it is made, a commit before the one in front of it.
+        is read before it is made, a commit before the one in front of it; or a unit that is in another commit already.
       num_workers: W.
       is_absent: bool, whether it is of a turn in which the worker did not take part, or left; None where all always do.
       recorded_unit: int32, the units in the record, where those in `event` are without the lost ones; None if they are

@@ -252,8 +252,8 @@ def _reasons_not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
         if failed.anybody_comes_back(fitted_seconds):
             reasons["failed_workers"] = "a worker that had failed came back"
     finite_seconds = fitted_seconds[np.isfinite(fitted_seconds)]
-    is_split = finite_seconds.min() > 0 and np.isfinite(patterns.slow_threshold(finite_seconds))
-    if not is_split and (finite_seconds.min() > 0 or finite_seconds.max() == 0):
+    shortest, longest = finite_seconds.min(), finite_seconds.max()
+    if shortest == longest or (shortest > 0 and np.isinf(patterns.slow_threshold(finite_seconds))):
         reasons["bursty"] = "all times are equal, so that nobody is slow"
     if fitted_seconds.shape[1] == 1:
         reasons |= dict.fromkeys(("scaled", "delayed", "worker_speeds"), "there is one worker")
