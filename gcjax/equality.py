@@ -72,8 +72,8 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
     Its functions, also those inside of named tuples, lists and dicts that it returns, compare by the factory, its
     arguments and the path to them. Arrays among the arguments compare by their type, shape and bits, functions as they
     do anyway. Arguments that JAX is tracing, or objects that may change, leave everything as it is. Objects made with
-    64-bit types switched on equal none that were made without. The factory gets copies of NumPy arrays, so that what
-    happens to them later changes nothing.
+    64-bit types switched on equal none that were made without. The factory gets copies of NumPy arrays, lists and
+    dicts, so that what happens to them later changes nothing.
 
     Args:
       factory: a function whose result depends on nothing but its arguments.
@@ -93,9 +93,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
         They do not if one may change or is being traced. The type of floats tells calls with 64-bit types from others.
         """
-        unchanging_args = map(_copy_of_array, args)
-        unchanging_kwargs = {name: _copy_of_array(value) for name, value in kwargs.items()}
-        result = factory(*unchanging_args, **unchanging_kwargs)
+        result = factory(*map(_copy, args), **{name: _copy(value) for name, value in kwargs.items()})
         bound_arguments = signature.bind(*args, **kwargs)
         bound_arguments.apply_defaults()
         arguments = bound_arguments.arguments
@@ -143,9 +141,19 @@ def _with_comparable_functions(
     )
 
 
-def _copy_of_array(value: Any) -> Any:
-    """A copy of a NumPy array, which could be changed later; any other value as it is."""
-    return value.copy() if type(value) is np.ndarray else value
+def _copy(value: Any) -> Any:
+    """A copy of NumPy arrays, lists and dicts, which could be changed later, at any depth; anything else as it is."""
+    if type(value) is np.ndarray:
+        return value.copy()
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    if type(value) is list:
+        return list(map(_copy, value))
+    if isinstance(value, tuple):
+        copies = list(map(_copy, value))
+        is_unchanged = all(copy is item for copy, item in zip(copies, value, strict=True))
+        return value if is_unchanged else value._make(copies) if hasattr(value, "_make") else tuple(copies)
+    return value
 
 
 def _equals_only_itself(value: Any) -> bool:

@@ -45,11 +45,14 @@ def _problem_of_import(entry_point: EntryPoint) -> str | None:
     error_prefix = f"The plugin '{entry_point.name}'{package} is left out"
     if ":" in entry_point.value:
         return f"{error_prefix}: it must name a module, such as {entry_point.module}; got {entry_point.value}."
+    earlier_entries = set(map(id, registry.outside_entries()))
     try:
         import_module(entry_point.value)
     except (Exception, SystemExit) as error:
-        # Those whose module has not been imported to its end.
-        registry.remove_outside_entries(lambda entry: entry.factory.__module__ not in sys.modules)
+        # Those of this import whose module has not been imported to its end.
+        registry.remove_outside_entries(
+            lambda entry: id(entry) not in earlier_entries and entry.factory.__module__ not in sys.modules
+        )
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
         return f"{error_prefix}: its module {entry_point.value} cannot be imported. {reason}"

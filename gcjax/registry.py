@@ -200,6 +200,11 @@ def subscribe(subscriber: Subscriber) -> None:
     _subscribers.append(subscriber)
 
 
+def outside_entries() -> list[Entry]:
+    """All entries from outside of gcjax."""
+    return [entry for entries in _outside_entries.values() for entry in entries.values()]
+
+
 def remove_outside_entries(is_to_be_removed: Callable[[Entry], bool]) -> None:
     """Removes the entries from outside of gcjax for which a condition holds."""
     for entries in _outside_entries.values():

@@ -33,7 +33,7 @@ def install(folder, **points):
 def unloaded(monkeypatch, *names):
     """Entry points are looked at anew; what is registered within, and the modules so named, are forgotten behind."""
     loading.register_entries()  # otherwise gin would get what other tests have registered within, and forget it, too
-    before = [entry.factory for entries in registry._outside_entries.values() for entry in entries.values()]
+    before = [entry.factory for entry in registry.outside_entries()]
     selectors = {selector for selector, _ in gin.config._REGISTRY.items()}
     monkeypatch.setattr(plugins, "_problems", None)
     try:

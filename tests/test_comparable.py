@@ -228,3 +228,19 @@ def test_an_array_that_is_changed_later_changes_nothing():
     code = codes.fixed_code(assignment, coefficients, num_chunks_needed=needs)
     needs[:] = 2
     assert code.sent(jnp.ones(3, jnp.int32)).all()
+
+
+@pytest.mark.parametrize("wrap", [list, tuple, lambda parts: {"parts": parts}], ids=["list", "tuple", "dict"])
+def test_what_is_changed_inside_of_arguments_changes_nothing(wrap):
+    @comparable
+    def total(parts):
+        return lambda: sum(np.sum(part) for part in (parts["parts"] if isinstance(parts, dict) else parts))
+
+    array = np.ones(3)
+    parts = wrap([array, [1.0, 2.0]])
+    made, equal = total(parts), total(wrap([np.ones(3), [1.0, 2.0]]))
+    array[:] = 7
+    (parts["parts"] if isinstance(parts, dict) else parts)[1].append(5.0)
+    if not isinstance(parts, tuple):
+        (parts["parts"] if isinstance(parts, dict) else parts).append(np.ones(2))
+    assert made() == equal() == 6 and made == equal

@@ -135,6 +135,16 @@ def test_a_broken_plugin_is_left_out_and_one_line_says_so(here, capsys, text):
     assert capsys.readouterr().err == ""
 
 
+def test_a_broken_plugin_removes_no_entry_of_somebody_else(here, capsys):
+    """Whose module need not be one that was imported, as that of a cell or of text that was run."""
+    namespace = {"__name__": "some_text"}
+    exec("import gcjax\n@gcjax.register('protocol')\ndef patient():\n    'Patient.'\n", namespace)
+    own_scheme.write(here, {"some_plugin.py": "1 / 0"})
+    own_scheme.install(here, broken="some_plugin")
+    assert "patient" in registry.kinds()["protocol"].entries
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_an_entry_point_must_name_a_module(here, capsys):
     own_scheme.install(here, broken="some_plugin:ssp")
     registry.kinds()

@@ -16,7 +16,6 @@ from gcjax import memory
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.compression.base import Compression, validated
-from gcjax.engine.base import State
 from gcjax.engine.fragments import compression_of_fragments
 from gcjax.engine.gradients import (
     Contribution,
@@ -102,31 +101,6 @@ def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, 
         return jax.tree.map(lambda x: jnp.repeat(x, num_states // workers.size, axis=0), worker_states)
     state = compression.init(key, zero_message)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_states, *jnp.shape(x))), state)
-
-
-def check_same_states(state: State, compression: Compression | None, code: GradientCode | None) -> None:
-    """Raises a `ValueError` unless the state of a run has the states of the senders under this compression."""
-    states, num_states = state.compression, None
-    if state.local is not None:
-        states, num_states = state.local.compression, state.local.version.shape[0]  # one for each owner of parameters
-    expected_states = None
-    if compression is not None:
-        shapes = message_shapes(state.params, code)
-        leaves = jax.tree.leaves(states)  # each [senders, ...]; there are none where senders keep nothing
-        num_states = num_states or (leaves[0].shape[0] if leaves else compression.num_workers or 1)
-        expected_states = jax.eval_shape(
-            lambda: initial_states(validated(compression), jax.random.key(0), shapes, num_states)
-        )
-    if _shapes(states) != _shapes(expected_states):
-        raise ValueError(
-            "resume must be a run with the same compression; the states of its messages are "
-            f"{_shapes(states)}, those of this compression {_shapes(expected_states)}."
-        )
-
-
-def _shapes(tree: Any) -> str:
-    """The structure of a pytree with the dtypes and shapes of its arrays, as text."""
-    return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree))
 
 
 def estimate_and_new_state(

@@ -81,13 +81,16 @@ class Layout(NamedTuple):
     def constrain_opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
         """The optimizer's state, with what is like a parameter sharded like it, the rest on every device.
 
-        What belongs to a parameter and has another shape, as the factors of Adafactor, is of the rest.
+        What belongs to a parameter and has another shape, as the factors of Adafactor, is of the rest; where an
+        optimizer is masked, there is nothing.
         """
         if self.mesh is None:
             return opt_state
 
-        def constrain_leaf(x: jax.Array, param: jax.Array, spec: PartitionSpec) -> jax.Array:
-            """An array of the state that belongs to a parameter of this spec, sharded like it if it has its shape."""
+        def constrain_leaf(x: Any, param: jax.Array, spec: PartitionSpec) -> Any:
+            """What in the state belongs to a parameter of this spec, sharded like it if it has its shape."""
+            if _is_masked(x):
+                return x
             return _constrain(x, self.mesh, spec if x.shape == param.shape else PartitionSpec())
 
         return optax.tree_map_params(
@@ -97,6 +100,7 @@ class Layout(NamedTuple):
             params,
             self.specs(params),
             transform_non_params=self.replicate,
+            is_leaf=_is_masked,
         )
 
     def replicate(self, tree: Any) -> Any:
@@ -145,6 +149,11 @@ def layout(mesh: Mesh | MeshOptions | None) -> Layout:
         return Layout()
     options = mesh if isinstance(mesh, MeshOptions) else MeshOptions(mesh)
     return Layout(mesh_with_axis(options.mesh, options.axis), options.axis, options.param_specs)
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether a part of an optimizer's state stands for one that is not there, since `optax.masked` left it out."""
+    return isinstance(value, optax.MaskedNode)
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:

@@ -14,32 +14,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from gcjax.engine.base import Run
 from gcjax.engine.identity import SHORT_DIGEST, digest_of, run_identity
 from gcjax.engine.layout import layout
 from gcjax.engine.program import Program
+from gcjax.engine.resume import Resume
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 """In the text of objects, such as functions: it differs between processes."""
 
 
-def identity_of_run(advance: Any, program: Program, arrays: Any, run: Any, text: str) -> str:
+def identity_of_run(advance: Any, program: Program, arrays: Any, run: Run, resume: Resume) -> str:
     """Text of what the bits of a run depend on, see `run_identity`; the mesh is not among it.
 
     Args:
       advance: the jitted `training_loop.advance`.
       program: what it computes, with all numbers of loss, optimizer and protocol; its digest counts.
       arrays: `gcjax.engine.run.Arrays`, their digests count.
-      run: at its beginning, without its schedule.
-      text: what the caller says, for example a config.
+      run: from which it goes on, without its schedule.
+      resume: where that is from. If from another run, what happened in that counts.
     """
     schedule, data, rng_key, params, durations_and_network = arrays
     on_one_device = program._replace(options=program.options._replace(layout=layout(None), wavefront_width=1))
     arguments = schedule, data, rng_key, run, jnp.int32(0), durations_and_network
     shapes = jax.eval_shape(lambda *arguments: arguments, *arguments)
+    run_so_far = {} if resume.run is None else {"resumed_run": (run.info, run.trajectory)}
     return run_identity(
-        text, num_commits=program.options.num_commits, eval_every=program.options.eval_every,
+        resume.identity, num_commits=program.options.num_commits, eval_every=program.options.eval_every,
         computation=f"<{digest_of_program(advance.trace(on_one_device, *shapes).jaxpr)}>",
-        schedule=schedule, data=data, rng_key=rng_key, params=params,
+        schedule=schedule, data=data, rng_key=rng_key, params=params, **run_so_far,
     )  # fmt: skip
 
 

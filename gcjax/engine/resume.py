@@ -1,14 +1,15 @@
 """Where a run goes on from, where it stops, and where it is saved."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from gcjax import _validate
-from gcjax.engine.base import Run
+from gcjax.engine.base import Run, State
 from gcjax.engine.checkpoint import Checkpoints
+from gcjax.protocols.schedule import Schedule
 
 
 class Resume(NamedTuple):
@@ -17,8 +18,8 @@ class Resume(NamedTuple):
     Attributes:
       run: a run with the same arguments to go on with, bit by bit as if it had not been interrupted. Its arrays are
         donated: they cannot be used afterwards. From the beginning if None.
-      num_evals: where to stop, in evaluations since the beginning, the first one not counted; at the end if None. An
-        int32[] under `jit`.
+      num_evals: where to stop, in evaluations since the beginning, the first one not counted; at the end if None. A
+        run, or a checkpoint, that is further on stays as it is. An int32[] under `jit`.
       checkpoints: where to save the run on its way, and to go on from if it was killed; the resumed run ends with the
         same bits. Not under `jit`.
       identity: text that a person can compare, for example that of a config: checkpoints with another one are refused,
@@ -41,7 +42,7 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
     if resume is None:
         return Resume()
     if isinstance(resume, Run):
-        return Resume(run=resume)
+        resume = Resume(run=resume)
     if isinstance(resume, Checkpoints):
         return Resume(checkpoints=resume)
     if not isinstance(resume, Resume):
@@ -49,29 +50,36 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
             f"resume must be a Run, Checkpoints, or gcjax.engine.Resume(run=..., num_evals=..., checkpoints=...); got "
             f"{resume!r}."
         )
+    if resume.run is not None and not isinstance(getattr(resume.run, "schedule", None), Schedule):
+        raise ValueError(
+            f"resume.run must be a Run with its schedule, as gcjax.engine.run returns it; got {resume.run!r}."
+        )
     if not isinstance(resume.num_evals, jax.Array | None):
-        _validate.integer("num_evals", resume.num_evals)
+        _validate.integer("num_evals", resume.num_evals, maximum=np.iinfo(np.int32).max)
     return resume
 
 
-def check_same_run(run: Run, max_commits: int, eval_every: int, mesh: Mesh | None) -> None:
-    """Checks that a run can go on: its arrays must suit the arguments of the call that goes on with it.
+def check_same_run(run: Run, new_run: Run, max_commits: int, eval_every: int, mesh: Mesh | None) -> None:
+    """Checks that a run can go on: it must suit the arguments of the call that goes on with it.
 
     Args:
       run: to go on with.
+      new_run: under these arguments, before its first commit; shapes are enough.
       max_commits: the most commits under these arguments.
       eval_every: likewise, the commits between two evaluations.
       mesh: the devices of the call; None for one device.
 
     Raises:
-      ValueError: if it has room for another number of evaluations, or other commits, or lies on other devices.
+      ValueError: if it has room for another number of evaluations, or other arrays, or other commits, or lies on other
+        devices.
     """
-    evals_in_run, num_evals_with_initial = run.trajectory.time.shape[-1], 1 + -(-max_commits // eval_every)
-    if evals_in_run != num_evals_with_initial:
+    evals_in_run, evals_in_new_run = (x.trajectory.time.shape[-1] for x in (run, new_run))
+    if evals_in_run != evals_in_new_run:
         raise ValueError(
             f"resume must be a run with the same num_commits and eval_every; it has room for {evals_in_run} "
-            f"evaluations, this one for {num_evals_with_initial}."
+            f"evaluations, this one for {evals_in_new_run}."
         )
+    _check_same_arrays(run, new_run)
     if _validate.is_traced(run.state.commit):
         return
     _check_same_commits(run, max_commits, eval_every)
@@ -83,6 +91,32 @@ def check_same_run(run: Run, max_commits: int, eval_every: int, mesh: Mesh | Non
             f"resume must be a run on the same devices; it lies on {len(devices_of_run)} others, the mesh "
             f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
         )
+
+
+def check_same_schedule(run: Run, new_schedule: Schedule) -> None:
+    """Raises a `ValueError` unless the schedule of a run is like that of its protocol and durations, by its shapes."""
+    if _shapes(run.schedule) != _shapes(new_schedule):
+        raise ValueError(
+            "resume must be a run with the same protocol and durations; its schedule is "
+            f"{_shapes(run.schedule)}, that of these {_shapes(new_schedule)}."
+        )
+
+
+def _check_same_arrays(run: Run, new_run: Run) -> None:
+    """Raises a `ValueError` unless parameters, states and metrics of two runs have the same shapes and types."""
+    parts = {f"state.{name}": (getattr(run.state, name), getattr(new_run.state, name)) for name in State._fields}
+    parts["trajectory.metrics"] = run.trajectory.metrics, new_run.trajectory.metrics
+    for name, (value, new_value) in parts.items():
+        if _shapes(value) != _shapes(new_value):
+            raise ValueError(
+                f"resume must be a run with the same task, protocol, optimizer and compression; its {name} is "
+                f"{_shapes(value)}, that of a run with these is {_shapes(new_value)}."
+            )
+
+
+def _shapes(tree: Any) -> str:
+    """The structure of a pytree with the dtypes and shapes of its arrays, as text."""
+    return str(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree))
 
 
 def _check_same_commits(run: Run, max_commits: int, eval_every: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -17,7 +18,7 @@ from gcjax.compression.base import Compression, validated
 from gcjax.engine.attacked_rounds import check_wrong_senders
 from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
-from gcjax.engine.compressed_messages import check_same_states, network_of_run
+from gcjax.engine.compressed_messages import network_of_run
 from gcjax.engine.fragments import compression_of_fragments
 from gcjax.engine.layout import MeshOptions, layout
 from gcjax.engine.new_processes import first_units_of_processes, with_new_processes
@@ -31,7 +32,7 @@ from gcjax.engine.program import (
     wavefront_width_or_default,
 )
 from gcjax.engine.program_digest import identity_of_run
-from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
+from gcjax.engine.resume import Resume, check_same_run, check_same_schedule, resume_options, same_ring_size
 from gcjax.engine.start import Start, run_at_start
 from gcjax.engine.state_memory import check_state_fits, check_state_fits_at_begin
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
@@ -52,7 +53,7 @@ from gcjax.protocols.base import (
     simulation_inputs,
     with_absences,
 )
-from gcjax.protocols.compiled_schedules import compiled_schedule
+from gcjax.protocols.compiled_schedules import compiled_schedule, shapes_of_schedule
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
@@ -167,15 +168,16 @@ def run(
         num_commits=num_commits, eval_every=eval_every_or_default(eval_every, schedule), ring_size=ring_size,
         wavefront_width=wavefront_width_or_default(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
-    if resume.run is not None:
-        max_commits = num_commits or schedule.time.shape[0]
-        check_same_run(resume.run, max_commits, options.eval_every, device_layout.mesh)
-        check_same_states(resume.run.state, compression, protocol.code)
     program = Program(task._replace(data=None), protocol, optimizer, options, compression, wrong_senders)
     arrays = Arrays(
         schedule=schedule, data=task.data, rng_key=rng_key, params=params,
         durations_and_network=None if protocol.loss_feedback is None else (durations, network),
     )  # fmt: skip
+    if resume.run is not None:
+        new_run = _begin.eval_shape(program, schedule, task.data, rng_key, params)
+        check_same_run(
+            resume.run, new_run, num_commits or schedule.time.shape[0], options.eval_every, device_layout.mesh
+        )
     return (_traced_run if is_traced else _concrete_run)(program, arrays, resume, progress)
 
 
@@ -287,14 +289,16 @@ def _schedule_and_is_traced(
 
     `inputs_of_simulation` are the durations, the network and, if there are any, the absences.
     """
+    durations, *network_and_absences = inputs_of_simulation
+    simulation = protocol.simulation(*network_and_absences)
     if run is None:
-        durations, *network_and_absences = inputs_of_simulation
-        simulation = protocol.simulation(*network_and_absences)
         simulate = simulation if is_traced else partial(compiled_schedule, simulation)
         schedule = simulate(*inputs_of_simulation)
         check_schedule(schedule, protocol, durations)
     else:
         schedule = run.schedule
+        check_same_schedule(run, shapes_of_schedule(simulation, *inputs_of_simulation))
+        check_structure(schedule, protocol)
     is_traced = is_traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if not is_traced:
         check_versions(protocol.one_version, schedule)
@@ -343,7 +347,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
         run = advance_in_pieces(
             advance_to, run, min(int(last_eval), evals_until_end),
             checkpoints=resume.checkpoints,
-            identity=identity_of_run(_advance, program, arrays, run, resume.identity) if resume.checkpoints else "",
+            identity=identity_of_run(_advance, program, arrays, run, resume) if resume.checkpoints else "",
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
     elif _may_be_positive(last_eval):
@@ -385,7 +389,7 @@ def _check_arguments(
         raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
     for name, value in counts.items():
         if value is not None:
-            _validate.integer(name, value, minimum=1)
+            _validate.integer(name, value, minimum=1, maximum=np.iinfo(np.int32).max)
     if (code := code_of_messages(protocol)) is not None:
         check_same_chunks(code, task)
 

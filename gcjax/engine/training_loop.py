@@ -44,15 +44,29 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     versions_read = schedule.version  # [E, C]
     latest_version = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]  # [E, 1]
     reads_future = jnp.any(versions_read > latest_version)
-    if params is None:
-        init_key, _ = _init_and_batch_keys(rng_key)
-        params = program.task.init(init_key)
+    params = _initial_params(program, rng_key, params)
     ring_overflows = info.versions_alive > program.options.ring_size
     params = rings.nan_if(ring_overflows | reads_future, params)
     state = _initial_state(program, schedule, program.options.layout.constrain_params(params), rng_key)
     run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
     initial_evaluation = jnp.zeros((), jnp.int32)
     return _constrain_layout(program, schedule, evaluate(program, data, schedule, initial_evaluation, run))
+
+
+def _initial_params(program: Program, rng_key: jax.Array, params: Any) -> Any:
+    """The parameters given, or else those of the task, as arrays; a `ValueError` if nothing could be trained."""
+    if params is None:
+        init_key, _ = _init_and_batch_keys(rng_key)
+        params = program.task.init(init_key)
+    params = jax.tree.map(jnp.asarray, params)
+    if not jax.tree.leaves(params):
+        raise ValueError(f"a task must have parameters, arrays in a pytree; got {params!r}.")
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise ValueError(
+                f"parameters must be floating point numbers; got {leaf.dtype} in params{jax.tree_util.keystr(path)}."
+            )
+    return params
 
 
 def _initial_info(program: Program, schedule: Schedule) -> Info:
@@ -113,7 +127,7 @@ def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: A
     max_commits = options.num_commits or schedule.time.shape[0]
     num_later_evals = -(-max_commits // options.eval_every)  # rounded up: the last commit is evaluated too
     num_evals_with_initial = 1 + num_later_evals
-    metric_shapes = jax.eval_shape(program.task.metrics, params, data)
+    metric_shapes = jax.eval_shape(partial(_metrics, program), params, data)
     return Trajectory(
         commit=jnp.full(num_evals_with_initial, -1, jnp.int32),
         time=jnp.full(num_evals_with_initial, jnp.inf, schedule.time.dtype),
@@ -176,7 +190,7 @@ def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Ar
     ring_overflowed = run.info.versions_alive > program.options.ring_size
     metrics = {
         name: jnp.where(ring_overflowed, jnp.nan, value)
-        for name, value in program.task.metrics(state.params, data).items()
+        for name, value in _metrics(program, state.params, data).items()
     }
     # `state.commit` commits have been made, so that the latest is number `state.commit - 1`; 0 s before the first.
     time_of_latest_commit = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
@@ -188,6 +202,28 @@ def evaluate(program: Program, data: Any, schedule: Schedule, evaluation: jax.Ar
         metrics={name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
     )
     return run._replace(trajectory=trajectory)
+
+
+def _metrics(program: Program, params: Any, data: Any) -> dict[str, jax.Array]:
+    """The metrics of the task, name -> float[]; whole numbers and booleans become floats.
+
+    Raises:
+      ValueError: if they are no dictionary of single numbers.
+    """
+    metrics = program.task.metrics(params, data)
+    if not isinstance(metrics, dict):
+        raise ValueError(f"the metrics of a task must be a dict, name -> float[]; got {type(metrics).__name__}.")
+    arrays = {name: jnp.asarray(value) for name, value in metrics.items()}
+    for name, value in arrays.items():
+        if value.shape != () or jnp.iscomplexobj(value):
+            raise ValueError(
+                f"a metric must be one number, float[]; {name!r} is {value.dtype}{list(value.shape)}. Take its mean."
+            )
+    default_type = jnp.result_type(float)
+    return {
+        name: value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(default_type)
+        for name, value in arrays.items()
+    }
 
 
 def _constrain_layout(program: Program, schedule: Schedule, run: Run) -> Run:

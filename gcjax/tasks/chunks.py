@@ -57,7 +57,7 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
       num_chunks: N.
 
     Raises:
-      ValueError: if there are more chunks than examples.
+      ValueError: if there are more chunks than examples, or they are no real numbers, or beyond int32.
     """
     num_examples = len(inputs)
     hint = "Every chunk needs at least one training example."
@@ -67,8 +67,8 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     rows_past_last_chunk = chunk_sizes.max() - chunk_sizes[-1]  # when it is sliced as the rows of the largest chunk
     relative_sizes = chunk_sizes * num_chunks / num_examples
     return Chunks(
-        inputs=_zero_padded(inputs, num_zero_rows=rows_past_last_chunk),
-        targets=_zero_padded(targets, num_zero_rows=rows_past_last_chunk),
+        inputs=_zero_padded("inputs", inputs, num_zero_rows=rows_past_last_chunk),
+        targets=_zero_padded("targets", targets, num_zero_rows=rows_past_last_chunk),
         first_rows=jnp.asarray(np.cumsum(chunk_sizes) - chunk_sizes, jnp.int32),
         sizes=jnp.asarray(chunk_sizes, jnp.int32),
         relative_sizes=jnp.asarray(relative_sizes, jnp.result_type(float)),
@@ -89,10 +89,24 @@ def first_examples(chunks: Chunks, max_examples: int) -> Batch:
     return Batch(inputs, targets, weights)
 
 
-def _zero_padded(rows: np.ndarray, *, num_zero_rows: int) -> jax.Array:
+def _zero_padded(name: str, rows: np.ndarray, *, num_zero_rows: int) -> jax.Array:
     """The rows and then so many rows of zeros, on the device: bytes as they are, other integers int32, else floats."""
     rows = np.concatenate([rows, np.zeros((num_zero_rows, *rows.shape[1:]), rows.dtype)])
     is_bytes, is_integer = rows.dtype == np.uint8, rows.dtype.kind in "iu"
-    if is_bytes:
-        return jnp.asarray(rows)
-    return jnp.asarray(rows, jnp.int32 if is_integer else jnp.result_type(float))
+    return with_dtype(name, rows, np.uint8 if is_bytes else np.int32 if is_integer else jnp.result_type(float))
+
+
+def with_dtype(name: str, values: np.ndarray, dtype: Any) -> jax.Array:
+    """Numbers on the device, as `dtype`; floats may be rounded, integers must stay what they are.
+
+    Raises:
+      ValueError: with the name, if they are no real numbers, or an integer type cannot hold them.
+    """
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be real numbers; got an array of {values.dtype}.")
+    with np.errstate(invalid="ignore"):  # an infinite number becomes an integer, which is refused below
+        converted = values.astype(dtype)
+    is_lost = converted != values if np.issubdtype(dtype, np.integer) else np.zeros(0, bool)
+    if is_lost.any():
+        raise ValueError(f"{name} must be whole numbers that {np.dtype(dtype)} can hold; got {values[is_lost][0]}.")
+    return jnp.asarray(converted)

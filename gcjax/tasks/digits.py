@@ -34,7 +34,7 @@ def digits(
       width: channels of the (first) convolution of "lrn_cnn" (64) and "resnet20" (16).
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
       local_data: whether a worker draws only from its own chunk rather than from all data.
-      test_fraction: the share of images that is held out.
+      test_fraction: the share of images that is held out, one image at least.
       seed: of the split into training and test images, and into chunks.
 
     Raises:
@@ -44,7 +44,7 @@ def digits(
     return image_task(
         num_chunks,
         network(model, hidden=hidden, dropout=dropout, width=width),
-        _digit_images(_validate.number("test_fraction", test_fraction, above=True, maximum=0.9), seed),
+        _digit_images(_validate.single_number("test_fraction", test_fraction, above=True, maximum=0.9), seed),
         batch_size=batch_size,
         local_data=local_data,
     )
@@ -55,10 +55,10 @@ def _digit_images(test_fraction: float, seed: int) -> Images:
     from sklearn.datasets import load_digits  # takes a second
 
     dataset = load_digits()
-    shuffled_order = np.random.default_rng(seed).permutation(len(dataset.target))
+    shuffled_order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(dataset.target))
     # One channel: [n, 8, 8, 1], from [n, 8, 8].
     inputs, targets = dataset.images[shuffled_order][..., None], dataset.target[shuffled_order].astype(np.int32)
-    num_test = round(test_fraction * len(targets))
+    num_test = max(1, round(test_fraction * len(targets)))
     train_inputs = inputs[num_test:]
     inputs = (inputs - train_inputs.mean()) / train_inputs.std()
     return Images((inputs[num_test:], targets[num_test:]), (inputs[:num_test], targets[:num_test]))

@@ -15,7 +15,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.batches import sampling
-from gcjax.tasks.chunks import Data, split
+from gcjax.tasks.chunks import Data, split, with_dtype
 from gcjax.tasks.evaluation import in_slices
 
 _SLICE_EXAMPLES = 1024  # examples that are evaluated at once
@@ -187,4 +187,7 @@ def _held_out_examples(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Arra
                 f"{training.shape[1:]}."
             )
     held_out_inputs, held_out_targets = examples
-    return jnp.asarray(held_out_inputs, inputs.dtype), jnp.asarray(held_out_targets, targets.dtype)
+    return (
+        with_dtype("inputs of held_out, as those of data,", held_out_inputs, inputs.dtype),
+        with_dtype("targets of held_out, as those of data,", held_out_targets, targets.dtype),
+    )

@@ -63,9 +63,9 @@ def text(
         raise ValueError(f"width must be at most 32, or a multiple of 32, the size of a head; got {width}.")
     if num_evaluated is not None:
         num_evaluated = _validate.integer("num_evaluated", num_evaluated, minimum=1)
-    _validate.number("test_fraction", test_fraction, above=True, maximum=0.9)
+    _validate.single_number("test_fraction", test_fraction, above=True, maximum=0.9)
     train_windows, test_windows = _windows(Path(path).expanduser(), context, test_fraction)
-    train_windows = np.random.default_rng(seed).permutation(train_windows)
+    train_windows = np.random.default_rng(_validate.integer("seed", seed)).permutation(train_windows)
     chunks = split(train_windows[:, :-1], train_windows[:, 1:], num_chunks)
     functions = _task_functions(context, width, depth, chunks.relative_sizes.dtype, num_evaluated)
     batch_functions = sampling(len(train_windows), num_chunks, batch_size, local_data)

@@ -325,7 +325,7 @@ def run_with(protocol, levels):
         (lambda: run_with(protocols.bsp(), (1, 3, 0, 1)), "message of zeros; got worker 2 without any levels"),
         (lambda: run_with(PROTOCOLS["crc"], (1, 3, 0, 1)), "message of zeros; got worker 2"),
         (lambda: run_with(PROTOCOLS["grouped"], LEVELS), "what their group has changed together"),
-        (lambda: run("bsp", BY_WORKER, resume=run("bsp", C.qsgd(levels=3))), "with the same compression"),
+        (lambda: run("bsp", BY_WORKER, resume=run("bsp", C.qsgd(levels=3))), "optimizer and compression; its state"),
         (lambda: jax.jit(lambda levels: C.qsgd(levels=levels))(jnp.ones(3)), "known before anything is compiled"),
         (
             lambda: engine.replay(

@@ -372,8 +372,8 @@ def test_a_shared_link_by_hand():
     [
         (lambda: run("bsp", C.sign), "compression must be a Compression.*Was the factory called"),
         (lambda: run("bsp", optax.sgd(0.1)), "compression must be a Compression"),
-        (lambda: run("bsp", None, resume=run("bsp", TOP_K)), "resume must be a run with the same compression"),
-        (lambda: run("bsp", TOP_K, resume=run("bsp", C.int8())), "resume must be a run with the same compression"),
+        (lambda: run("bsp", None, resume=run("bsp", TOP_K)), "same task, protocol, optimizer and compression"),
+        (lambda: run("bsp", TOP_K, resume=run("bsp", C.int8())), "same task, protocol, optimizer and compression"),
         (
             lambda: engine.replay(
                 regression(), PROTOCOLS["bsp"], SGD, run("bsp", TOP_K).schedule, rng_key=KEY, compression=TOP_K,

@@ -206,7 +206,39 @@ def test_a_run_is_gone_on_with_where_it_was_begun():
     with pytest.raises(ValueError, match="the same num_commits and eval_every; it has room for 9 .* this one for 3"):
         run(mesh=mesh(2), resume=begun, eval_every=4)
     for wrong in (-1, np.int64(-1), 2.5):
-        with pytest.raises(ValueError, match=f"num_evals must be a whole number at least 0; got .*{wrong}"):
+        with pytest.raises(
+            ValueError, match=f"num_evals must be a whole number between 0 and 2147483647; got .*{wrong}"
+        ):
             run(resume=engine.Resume(num_evals=wrong))
     with pytest.raises(ValueError, match="resume must be a Run, Checkpoints, or gcjax.engine.Resume.*; got 3"):
         run(resume=3)
+
+
+@pytest.mark.parametrize("optimizer", ["masked", "multi_transform"])
+def test_optimizers_of_some_parameters_only(optimizer, x64):
+    """Their state has no entry for the other parameters."""
+    if optimizer == "masked":
+        optimizer = optax.masked(SGD, lambda params: jax.tree.map(lambda x: x.ndim == 1, params))
+    else:
+        labels = {"inner": "slow", "outer": "frozen"}
+        optimizer = optax.multi_transform({"slow": SGD, "frozen": optax.set_to_zero()}, labels)
+    task = two_weights()
+    one, spread = (
+        engine.run(task, PROTOCOLS["bsp"], optimizer, durations(), rng_key=KEY, mesh=on) for on in (None, mesh(2, 2))
+    )
+    assert_close(spread.params, one.params)
+    assert_close(spread.state.opt_state, one.state.opt_state)
+
+
+def two_weights():
+    """Least squares with a weight for each feature and one for all."""
+    inputs = np.linspace(-1, 1, 48).reshape(12, 4)
+
+    def loss(params, examples):
+        inputs, targets = examples
+        return (inputs @ params["inner"] * params["outer"] - targets) ** 2
+
+    def init(key):
+        return {"inner": jax.random.normal(key, (4,)), "outer": jnp.ones(())}
+
+    return tasks.task_of(init, loss, (inputs, inputs.sum(1)), num_chunks=W)

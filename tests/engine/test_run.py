@@ -511,8 +511,9 @@ def test_no_commit_at_all_is_an_error_unless_somebody_is_waited_for():
     ("change", "message"),
     [
         ({"protocol": "bsp"}, "run needs a Protocol"),
-        ({"num_commits": 0}, "num_commits must be a whole number at least 1; got 0"),
-        ({"wavefront_width": 0}, "wavefront_width must be a whole number at least 1"),
+        ({"num_commits": 2**31}, "num_commits must be a whole number between 1 and 2147483647; got 2147483648"),
+        ({"num_commits": 0}, "num_commits must be a whole number between 1 and 2147483647; got 0"),
+        ({"wavefront_width": 0}, "wavefront_width must be a whole number between 1 and"),
         ({"network": protocols.base.Network(upload=np.ones(W + 1))}, r"upload must be .* 6 workers; got shape \(7,\)"),
         ({"network": stragglers.links(upload=(1.0, 2.0))}, r"upload must be .* 6 workers; got shape \(2,\)"),
         ({"network": (1.0, 2.0)}, r"network must be a Network; got \(1.0, 2.0\)"),
@@ -543,3 +544,51 @@ def test_a_run_has_no_numbers_that_a_check_for_nans_complains_of(name):
     with jax.debug_nans(True):
         run = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, eval_every=3)
     assert np.isposinf(run.info.loss[int(run.info.num_commits) :]).all()
+
+
+def scalar_task(**functions):
+    """One number to be learned, from examples that are numbers."""
+
+    def loss(params, batch, rng_key):
+        return batch.mean((params["w"] - batch.targets) ** 2)
+
+    task = tasks.task_of(
+        lambda key: {"w": 0.5}, lambda p, e: (p["w"] - e[1]) ** 2, (np.ones(12), np.ones(12)), num_chunks=W
+    )
+    return task._replace(loss=loss, **functions)
+
+
+@pytest.mark.parametrize("name", ["bsp", "asp"])
+def test_parameters_may_be_numbers_of_python(name):
+    run = engine.run(scalar_task(), PROTOCOLS[name], SGD, durations(), rng_key=KEY)
+    assert abs(run.params["w"] - 1) < 0.3 and run.params["w"].shape == ()
+
+
+def test_metrics_may_be_whole_numbers_and_booleans():
+    def metrics(params, data):
+        return {"big": params["w"] > 0.7, "tens": jnp.int32(10 * params["w"])}
+
+    run = engine.run(scalar_task(metrics=metrics), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY)
+    assert run.trajectory.metrics["big"].tolist()[0] == 0.0 and run.trajectory.metrics["tens"].tolist()[0] == 5.0
+    assert run.final("big") == 1.0 and run.final("tens") > 6
+
+
+BAD_FUNCTIONS = {
+    "init": [
+        (lambda key: {"w": jnp.arange(3)}, r"floating point numbers; got int32 in params\['w'\]"),
+        (lambda key: {}, r"must have parameters, arrays in a pytree; got \{\}"),
+    ],
+    "metrics": [
+        (lambda params, data: params["w"], "must be a dict"),
+        (lambda params, data: {"w": jnp.ones(3)}, r"one number, float\[\]; 'w' is float32\[3\]"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "match"), [(name, *case) for name, cases in BAD_FUNCTIONS.items() for case in cases]
+)
+def test_functions_that_cannot_be_trained(name, function, match):
+    task = scalar_task(**{name: function})
+    with pytest.raises(ValueError, match=match):
+        engine.run(task, PROTOCOLS["asp"], SGD, durations(), rng_key=KEY)

@@ -93,9 +93,16 @@ def test_the_cnn_convolves():
         ({"model": 3}, "model must be one of 'cnn', 'lrn_cnn', 'mlp', 'resnet20'; got 3"),
         ({"hidden": (0,)}, "an entry of hidden must be a whole number at least 1; got 0"),
         ({"dropout": 1.5}, "dropout must be at least 0 and at most 1; got 1.5"),
+        ({"seed": -1}, "seed must be a whole number at least 0; got -1"),
+        ({"test_fraction": [0.1, 0.2]}, "test_fraction must be one number"),
         ({"test_fraction": 0.0}, "test_fraction must be above 0 and at most 0.9; got 0"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tasks.digits(4, **arguments)
+
+
+def test_one_image_at_least_is_held_out():
+    task = tasks.digits(4, test_fraction=1e-4)
+    assert task.data.reference[0].shape == (1, 8, 8, 1) and task.data.train.inputs.shape[0] == 1796

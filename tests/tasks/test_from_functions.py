@@ -154,6 +154,24 @@ BAD = [
     ({"batch_size": 0}, "batch_size must be a whole number at least 1"),
     ({"batch_size": None}, "needs local_data=True"),
     ({"seed": -1}, "seed must be a whole number at least 0"),
+    ({"data": (INPUTS, TARGETS + 1j)}, "targets must be real numbers; got an array of complex64"),
+    ({"data": (INPUTS, TARGETS.astype(str))}, "targets must be real numbers; got an array of <U32"),
+    (
+        {"data": (np.arange(120).reshape(30, 4) + 2**31, TARGETS)},
+        "inputs must be whole numbers that int32 can hold; got 21474836",
+    ),
+    (
+        {"data": (INPUTS.astype(np.uint8), TARGETS), "held_out": (np.full((2, 4), 300), TARGETS[:2])},
+        "inputs of held_out, as those of data, must be whole numbers that uint8 can hold; got 300",
+    ),
+    (
+        {"data": (INPUTS.astype(int), TARGETS), "held_out": (np.full((2, 4), 0.5), TARGETS[:2])},
+        "inputs of held_out, .* that int32 can hold; got 0.5",
+    ),
+    (
+        {"data": (INPUTS.astype(int), TARGETS), "held_out": (np.full((2, 4), np.inf), TARGETS[:2])},
+        "that int32 can hold; got inf",
+    ),
 ]
 
 

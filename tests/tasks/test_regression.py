@@ -94,6 +94,9 @@ def gradient_size(inputs, targets, l2):
     ("factory", "arguments", "message"),
     [
         (tasks.linear_regression, {"noise": -1.0}, "noise must be at least 0 and finite; got -1"),
+        (tasks.linear_regression, {"noise": [1.0, 2.0]}, "noise must be one number"),
+        (tasks.linear_regression, {"seed": -1}, "seed must be a whole number at least 0; got -1"),
+        (tasks.logistic_regression, {"seed": 0.5}, "seed must be a whole number at least 0; got 0.5"),
         (tasks.logistic_regression, {"l2": 0.0}, "l2 must be above 0 and finite; got 0"),
         (
             tasks.linear_regression,
