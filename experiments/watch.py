@@ -60,14 +60,14 @@ class Episode(NamedTuple):
 
 
 @contextlib.contextmanager
-def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def members(kind: str, folder: Path, num_steps: int, num_products: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The processes of a group, which are ended at the end of the block whatever happens; they log into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "experiments.watch_member", kind, str(folder), "--coordinator", address]
-    command += ["--num-processes", str(NUM_PROCESSES), "--steps", str(num_steps), "--loops", str(loops)]
+    command += ["--num-processes", str(NUM_PROCESSES), "--steps", str(num_steps), "--products", str(num_products)]
     processes = []
     try:
         for rank in range(NUM_PROCESSES):
@@ -106,13 +106,15 @@ def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: floa
         process.send_signal(signal.SIGCONT)
 
 
-def run(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float] | None) -> list[Episode]:
+def run(
+    kind: str, folder: Path, num_steps: int, num_products: int, duty_cycle: tuple[float, float] | None
+) -> list[Episode]:
     """Runs a group, and stops its processes in turn, with `GAP` steps in between; with no duty cycle nobody.
 
     Each is stopped and continued for a second. A `RuntimeError` with the log of a process that has failed.
     """
     episodes: list[Episode] = []
-    with members(kind, folder, num_steps, loops) as processes:
+    with members(kind, folder, num_steps, num_products) as processes:
         begin_step = GAP
         while duty_cycle and wait_for_step(folder, begin_step, processes) and begin_step + 2 * GAP < num_steps:
             seconds_stopped, seconds_running = duty_cycle
@@ -182,12 +184,14 @@ def delays(folder: Path, episodes: list[Episode]) -> Delays:
     return Delays(steps_to_name, num_before, num_others, num_persistent)
 
 
-def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float]) -> list[str]:
+def stopped_row(
+    kind: str, folder: Path, num_steps: int, num_products: int, duty_cycle: tuple[float, float]
+) -> list[str]:
     """A row of the table of episodes, by `HEADS`; `duty_cycle`: seconds that a process is stopped, and runs, in turn.
 
-    `num_steps` of the run, and `loops` products of matrices a step.
+    `num_steps` of the run, and `num_products` products of matrices a step.
     """
-    episodes = run(kind, folder, num_steps, loops, duty_cycle)
+    episodes = run(kind, folder, num_steps, num_products, duty_cycle)
     write_text(folder / "episodes.json", json.dumps(episodes))
     steps, num_before, num_others, num_persistent = delays(folder, episodes)
     known_steps = [step for step in steps if step is not None]
@@ -228,10 +232,10 @@ def windows_with_names(folder: Path) -> list[set[int]]:
     return [windows - first_window for windows in (named, named_persistent, not_said, persistent_not_said)]
 
 
-def quiet_row(kind: str, folder: Path, num_windows: int, loops: int) -> list[str]:
-    """A row of the table of windows in which nobody is stopped, by `QUIET_HEADS`; `loops`: products a step."""
+def quiet_row(kind: str, folder: Path, num_windows: int, num_products: int) -> list[str]:
+    """A row of the table of windows in which nobody is stopped, by `QUIET_HEADS`; `num_products`: products a step."""
     num_steps = (num_windows + 1) * WINDOW + 1  # the first window is left out
-    run(kind, folder, num_steps, loops, duty_cycle=None)
+    run(kind, folder, num_steps, num_products, duty_cycle=None)
     median_iteration = np.median(np.diff(np.load(folder / "calls.0.npy")))
     cells = [kind, f"{1000 * median_iteration:.1f} ms", f"{num_windows}"]
     for windows in windows_with_names(folder):
@@ -246,14 +250,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/watch"), help="an empty folder (%(default)s)")
     parser.add_argument("--windows", type=int, default=1000, help="quiet windows of each kind of step (%(default)s)")
     parser.add_argument("--steps", type=int, default=3000, help="of a run in which processes are stopped (%(default)s)")
-    parser.add_argument("--loops", type=int, default=4, help="products of matrices a step (%(default)s)")
+    parser.add_argument("--products", type=int, default=4, help="products of matrices a step (%(default)s)")
     options = parser.parse_args()
     stopped_rows = [
-        stopped_row(kind, options.out / f"{kind}-{duty_cycle[0]}", options.steps, options.loops, duty_cycle)
+        stopped_row(kind, options.out / f"{kind}-{duty_cycle[0]}", options.steps, options.products, duty_cycle)
         for kind in KINDS
         for duty_cycle in DUTY_CYCLES
     ]
-    quiet_rows = [quiet_row(kind, options.out / f"{kind}-quiet", options.windows, options.loops) for kind in KINDS]
+    quiet_rows = [quiet_row(kind, options.out / f"{kind}-quiet", options.windows, options.products) for kind in KINDS]
     _, _, load_of_minutes = os.getloadavg()
     load_sentence = (
         f"Processes that wanted one of the {os.cpu_count()} processors in the last minutes: {load_of_minutes:.0f}."

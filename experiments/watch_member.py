@@ -26,13 +26,13 @@ WAITED_EVERY = 10
 _WAITED_FIELD = 1  # of a thread's schedstat: nanoseconds that it has waited for a processor
 
 
-def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]:
+def step(kind: str, sleep_seconds: float, num_products: int) -> tuple[Callable[[Any], Any], Any]:
     """A training step without the training, and its first state: arrays of all processes.
 
     Args:
       kind: one of `KINDS`.
-      pace: seconds that the local part of a marked step sleeps; stands for a device.
-      loops: products of matrices in a step.
+      sleep_seconds: for which the local part of a marked step sleeps; stands for a device.
+      num_products: products of matrices in a step.
     """
     mesh = jax.make_mesh((jax.device_count(),), ("workers",))
     split_over_workers, replicated = NamedSharding(mesh, PartitionSpec("workers")), NamedSharding(mesh, PartitionSpec())
@@ -40,7 +40,7 @@ def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]
     state = jax.make_array_from_callback(shape, split_over_workers, lambda index: np.ones((1, SIZE, SIZE), np.float32))
 
     def multiply_repeatedly(state: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, loops, lambda _, x: jnp.tanh(x @ x / SIZE), state)
+        return jax.lax.fori_loop(0, num_products, lambda _, x: jnp.tanh(x @ x / SIZE), state)
 
     def state_and_mean(state: jax.Array) -> tuple[jax.Array, jax.Array]:
         return state, state.mean()
@@ -52,7 +52,7 @@ def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]
 
     @watching.local
     def local_part(state: jax.Array) -> jax.Array:
-        time.sleep(pace)
+        time.sleep(sleep_seconds)
         return local_program(state)
 
     collective_program = jax.jit(state_and_mean, out_shardings=out_shardings)
@@ -69,18 +69,18 @@ def waited_seconds() -> float:
     return sum(nanoseconds) / 1e9
 
 
-def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> None:
+def train(kind: str, num_steps: int, sleep_seconds: float, num_products: int, folder: Path) -> None:
     """Runs the loop, and writes to a folder when each step was called, and what process 0 was told meanwhile.
 
     `calls.RANK.npy`: float64[steps], seconds since the epoch; `waits.RANK.npy`: float64[steps], seconds for which the
     threads had waited for a processor by then (NaN where Linux does not say); `told.json`: [step, who is slow] each.
     """
     reports: list[watching.Report] = []
-    step_function, state = step(kind, pace, loops)
+    step_function, state = step(kind, sleep_seconds, num_products)
     call_times, waited_until = np.zeros(num_steps), np.full(num_steps, np.nan)
     with gcjax.watch(step_function, folder=folder, every=1.0, report=reports.append) as watched:
         for i in range(num_steps):
-            time.sleep(pace if kind == "whole" else 0.0)  # as an input pipeline that all have alike
+            time.sleep(sleep_seconds if kind == "whole" else 0.0)  # as an input pipeline that all have alike
             call_times[i] = time.time()  # of one machine, so that the launcher's clock is the same
             waited_until[i] = waited_seconds() if i % WAITED_EVERY == 0 else np.nan
             state, loss = watched(state)
@@ -106,14 +106,14 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--coordinator", required=True)
-    for name in ("process-id", "num-processes", "steps", "loops"):
+    for name in ("process-id", "num-processes", "steps", "products"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--pace", type=float, default=0.008)
+    parser.add_argument("--sleep-seconds", type=float, default=0.008)
     options = parser.parse_args()
     with processes.group(
         coordinator=options.coordinator, num_processes=options.num_processes, process_id=options.process_id
     ):
-        train(options.kind, options.steps, options.pace, options.loops, options.folder)
+        train(options.kind, options.steps, options.sleep_seconds, options.products, options.folder)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from experiments.paper.macros import ROOT, Macros, binding, fixed, significant
 from experiments.paper.trained import Tables
 from gcjax import files
 
-MODELS = ("constant speeds, exponential", "Markov slow spells", "Pareto, independent")
+STRAGGLER_MODELS = ("constant speeds, exponential", "Markov slow spells", "Pareto, independent")
 """The straggler models of the comparison of codes."""
 
-EXACT = 1e-3
+MAX_ROUNDING_ERROR = 1e-3
 """Relative errors up to it are rounding."""
 
 
@@ -31,9 +31,11 @@ def codes(folder: Path) -> tuple[Macros, Tables]:
     """
     rows, facts = code_rows(folder), json.loads((folder / "run.json").read_text())
     row_of_code = {row["code"]: row for row in rows}
-    times_of_code = {code: [row[f"{model} time"] for model in MODELS] for code, row in row_of_code.items()}
+    times_of_code = {code: [row[f"{model} time"] for model in STRAGGLER_MODELS] for code, row in row_of_code.items()}
     is_never_decoded = [bool(np.isnan(times).all()) for times in times_of_code.values()]
-    exponential_time = {code: f"{times[0]:.2f}" for code, times in times_of_code.items()}  # of the first of MODELS
+    exponential_time = {
+        code: f"{times[0]:.2f}" for code, times in times_of_code.items()
+    }  # of the first of STRAGGLER_MODELS
     macros = {
         "CodesWorkers": binding(ROOT / "configs/codes.gin", "n"),
         "CodesStragglers": fixed(facts["num_stragglers"]),
@@ -63,8 +65,10 @@ def codes(folder: Path) -> tuple[Macros, Tables]:
 
 def _code_cells(row: dict[str, Any]) -> list[str]:
     """The cells of one code: load, sent, errors ("exact" up to rounding), times ("never": NaN), condition numbers."""
-    errors = ["exact" if row[name] <= EXACT else f"{row[name]:.2g}" for name in ("mean_error", "worst_error")]
-    times = ["never" if np.isnan(row[f"{model} time"]) else f"{row[f'{model} time']:.2f}" for model in MODELS]
+    errors = [
+        "exact" if row[name] <= MAX_ROUNDING_ERROR else f"{row[name]:.2g}" for name in ("mean_error", "worst_error")
+    ]
+    times = ["never" if np.isnan(row[f"{model} time"]) else f"{row[f'{model} time']:.2f}" for model in STRAGGLER_MODELS]
     conditions = [significant(row[name]) for name in ("typical_condition", "worst_condition")]
     return [tex.escape(row["code"]), f"{row['load']:.3g}", f"{row['sent']:.3g}", *errors, *times, *conditions]
 
@@ -87,7 +91,9 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
     """The macros and tables of the error against the deadline, beside what was published."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     config = ROOT / "configs/partial_stragglers/approximate.gin"
-    rows_with_errors = [row for row in rows if row["published"] or row["ours"] > EXACT]  # not exact in both
+    rows_with_errors = [
+        row for row in rows if row["published"] or row["ours"] > MAX_ROUNDING_ERROR
+    ]  # not exact in both
     original_rows = [row for row in rows if row["scheme"] == "original"]
     latest_row = max(original_rows, key=lambda row: row["deadline"])
     absolute_zs = [abs(z) for z in map(difference, rows_with_errors) if np.isfinite(z)]

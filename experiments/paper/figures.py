@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from experiments.paper.coded import MODELS, code_rows, reproduction_rows
+from experiments.paper.coded import STRAGGLER_MODELS, code_rows, reproduction_rows
 from gcjax import analysis, codes, files, protocols, stragglers
 from gcjax.analysis.gantt import draw_bars
 from gcjax.analysis.styles import COLOURS, seed_curves, styles
@@ -129,7 +129,7 @@ def code_comparison(folder: Path, path: Path) -> None:
     code_positions = np.arange(len(rows))
     figure = files.figure(WIDTH, 3.9)
     time_panel, error_panel = figure.subplots(1, 2, sharey=True)
-    for model, marker, colour in zip(MODELS, "osD", COLOURS[: len(MODELS)], strict=True):
+    for model, marker, colour in zip(STRAGGLER_MODELS, "osD", COLOURS[: len(STRAGGLER_MODELS)], strict=True):
         times = [row[f"{model} time"] for row in rows]
         time_panel.plot(times, code_positions, marker, color=colour, markersize=3.5, label=model)
     time_panel.set_xscale("log")

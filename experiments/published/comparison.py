@@ -1,5 +1,6 @@
 """One comparison of a paper: tuned schemes on one condition, and what the paper says of pairs of them."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -111,21 +112,21 @@ def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, comman
     `paper`: what it says of them; `command`: that makes the table. A seed that did not get there (inf) decides, if only
     one of the schemes has such seeds.
     """
-    claim = f"{faster} is faster than {slower}"
+    row = functools.partial(Finding, claim=f"{faster} is faster than {slower}", paper=paper, command=command)
     fast, slow = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
-    if not np.isfinite(fast).all() and not np.isfinite(slow).all():
-        return Finding(claim, paper, "target not reached", "-", "not decided: neither always got there", command)
     if not np.isfinite(fast).all():
-        return Finding(claim, paper, "target not reached", "-", f"no: {faster} did not get there", command)
+        slow_got_there = np.isfinite(slow).all()
+        holds = f"no: {faster} did not get there" if slow_got_there else "not decided: neither always got there"
+        return row(ours="target not reached", spread="-", holds=holds)
     if not np.isfinite(slow).all():
         num_reached = int(np.isfinite(slow).sum())
-        return Finding(claim, paper, f"below {fast.mean():.0f} s / end", "-",
-                       f"yes: {slower} got there with {num_reached} of {len(slow)} seeds", command)  # fmt: skip
-    shares = fast / slow
+        holds = f"yes: {slower} got there with {num_reached} of {len(slow)} seeds"
+        return row(ours=f"below {fast.mean():.0f} s / end", spread="-", holds=holds)
+    time_ratios = fast / slow
     first, second = (fast, slow) if fast.mean() <= slow.mean() else (slow, fast)
-    verdict = "yes" if first is fast else "**no**"
-    verdict = "indistinguishable" if indistinguishable(first, second) else verdict
-    return Finding(claim, paper, f"{shares.mean():.2f}", f"± {shares.std(ddof=1):.2f}", verdict, command)
+    holds = "yes" if first is fast else "**no**"
+    holds = "indistinguishable" if indistinguishable(first, second) else holds
+    return row(ours=f"{time_ratios.mean():.2f}", spread=f"± {time_ratios.std(ddof=1):.2f}", holds=holds)
 
 
 def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:

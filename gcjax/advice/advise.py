@@ -43,7 +43,7 @@ def advise(
     work as BSP uses in one, so all schemes are compared at the same number of examples used. Messages are free: a trace
     has the time of communication together with that of waiting.
 
-    The schedules of each scheme are computed on blocks of steps, all workers together. Before each is a run-in that
+    The schedules of each scheme are computed on blocks of steps, all workers together. Before each is a warm-up that
     lets a scheme begin as in the middle of a run. Each bootstrap draws blocks with replacement, the same for all
     schemes. What stragglers cost is the time of BSP minus that with everybody at the step's median.
 

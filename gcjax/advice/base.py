@@ -29,7 +29,7 @@ class Scheme(NamedTuple):
       setting: its parameters, as text.
       protocol: who waits for whom, for as many workers as the trace has.
       units_per_step: into how many units of work a measured step is cut; with a code its chunks say so.
-      run_in_steps: steps that are simulated before a block, so that it begins as in the middle of a run; at least the
+      warmup_steps: steps that are simulated before a block, so that it begins as in the middle of a run; at least the
         length of a block where gradients can be stale, as many as said here elsewhere.
     """
 
@@ -37,7 +37,7 @@ class Scheme(NamedTuple):
     setting: str
     protocol: Protocol
     units_per_step: int = 1
-    run_in_steps: int = 0
+    warmup_steps: int = 0
 
     @property
     def label(self) -> str:

@@ -108,10 +108,10 @@ def first_steps(num_steps: int, block_steps: int) -> np.ndarray:
 
 
 def steps_of_blocks(
-    first_step_of_block: np.ndarray, num_steps: int, *, run_in_steps: int, block_steps: int
+    first_step_of_block: np.ndarray, num_steps: int, *, warmup_steps: int, block_steps: int
 ) -> np.ndarray:
-    """int64[blocks, run_in_steps + block_steps]: the steps of each block, behind its run-in; T steps are a ring."""
-    return (first_step_of_block[:, None] + np.arange(-run_in_steps, block_steps)) % num_steps
+    """int64[blocks, warmup_steps + block_steps]: the steps of each block, behind its warm-up; T steps are a ring."""
+    return (first_step_of_block[:, None] + np.arange(-warmup_steps, block_steps)) % num_steps
 
 
 def drawn_block_counts(

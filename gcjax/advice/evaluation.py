@@ -56,7 +56,7 @@ def baseline(
       block_steps: their length.
       block_counts: float64[1 + bootstraps, blocks], how often each block counts.
     """
-    steps_of_block = blocks.steps_of_blocks(first_step_of_block, len(seconds), run_in_steps=0, block_steps=block_steps)
+    steps_of_block = blocks.steps_of_blocks(first_step_of_block, len(seconds), warmup_steps=0, block_steps=block_steps)
     num_steps = block_counts.sum(axis=1) * block_steps
     slowest_of_step, median_of_step = seconds.max(axis=1), np.median(seconds, axis=1)
     # `steps_of_block` is int64[blocks, block_steps]; [blocks] seconds each.

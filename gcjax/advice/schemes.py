@@ -120,11 +120,11 @@ def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     num_levels = math.ceil(math.log2(num_workers)) + 1  # with 1, 2, 4, ... groups
     groups = protocols.groups_by_speed(inputs.worker_seconds.tolist(), num_groups=num_groups)
     yield "asp", "", protocols.asp
-    yield "ssp", "staleness=3", lambda: Scheme("ssp", "staleness=3", protocols.ssp(staleness=3), run_in_steps=32)
-    yield "dssp", "3 to 15", lambda: Scheme("dssp", "3 to 15", protocols.dssp(), run_in_steps=96)
+    yield "ssp", "staleness=3", lambda: Scheme("ssp", "staleness=3", protocols.ssp(staleness=3), warmup_steps=32)
+    yield "dssp", "3 to 15", lambda: Scheme("dssp", "3 to 15", protocols.dssp(), warmup_steps=96)
     yield "psp", f"staleness=3, {num_sampled} sampled", lambda: Scheme(
         "psp", f"staleness=3, {num_sampled} sampled",
-        protocols.psp(num_sampled=num_sampled, staleness=3, rng_key=inputs.key), run_in_steps=32,
+        protocols.psp(num_sampled=num_sampled, staleness=3, rng_key=inputs.key), warmup_steps=32,
     )  # fmt: skip
     yield "k_async", f"K={num_workers - 1}", lambda: protocols.k_async(num_contributions=num_workers - 1)
     yield "k_batch_async", f"K={num_workers}", lambda: protocols.k_batch_async(num_contributions=num_workers)
@@ -139,7 +139,7 @@ def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
             "progressive_groups",
             "trials of 4 rounds",
             protocols.progressive_groups(num_rounds=4),
-            run_in_steps=8 * num_levels,
+            warmup_steps=8 * num_levels,
         ),
     )
 

@@ -75,11 +75,11 @@ def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float
     return scheme.protocol.round_units, num_workers / code.assignment.num_chunks
 
 
-def num_run_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     """The steps that are simulated before a block; none where every commit begins anew from the newest parameters."""
     staleness_bound = scheme.protocol.max_staleness  # W -> commits; None without a bound
     begins_anew_each_commit = staleness_bound is not None and staleness_bound(num_workers) == 0
-    return scheme.run_in_steps if begins_anew_each_commit else max(scheme.run_in_steps, block_steps)
+    return scheme.warmup_steps if begins_anew_each_commit else max(scheme.warmup_steps, block_steps)
 
 
 def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
@@ -100,14 +100,14 @@ class _Batches(NamedTuple):
     Attributes:
       units_per_step: units of a measured step.
       unit_share: of the seconds of a measured step that a unit takes.
-      run_in_steps: those simulated before each block.
-      steps_of_blocks: int64[blocks, steps], the steps of each block behind those of its run-in.
+      warmup_steps: those simulated before each block.
+      steps_of_blocks: int64[blocks, steps], the steps of each block behind those of its warm-up.
       blocks_per_batch: blocks that are simulated at once.
     """
 
     units_per_step: int
     unit_share: float
-    run_in_steps: int
+    warmup_steps: int
     steps_of_blocks: np.ndarray
     blocks_per_batch: int
 
@@ -121,14 +121,14 @@ def _batches(
     """
     num_steps, num_workers = trace_shape
     units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
-    run_in_steps = num_run_in_steps(scheme, num_workers, block_steps)
+    warmup_steps = num_warmup_steps(scheme, num_workers, block_steps)
     steps_of_blocks = blocks.steps_of_blocks(
-        first_step_of_block, num_steps, run_in_steps=run_in_steps, block_steps=block_steps
+        first_step_of_block, num_steps, warmup_steps=warmup_steps, block_steps=block_steps
     )
     blocks_per_batch = min(
         len(first_step_of_block), max(1, _MAX_UNITS // (steps_of_blocks.shape[1] * units_per_step * num_workers))
     )
-    return _Batches(units_per_step, unit_share, run_in_steps, steps_of_blocks, blocks_per_batch)
+    return _Batches(units_per_step, unit_share, warmup_steps, steps_of_blocks, blocks_per_batch)
 
 
 def lowered_program(
@@ -139,13 +139,13 @@ def lowered_program(
     Raises:
       ValueError: if the scheme cannot be scheduled with so many workers.
     """
-    units_per_step, _, run_in_steps, steps_of_blocks, blocks_per_batch = _batches(
+    units_per_step, _, warmup_steps, steps_of_blocks, blocks_per_batch = _batches(
         scheme, trace_shape, first_step_of_block, block_steps
     )
     durations = jax.ShapeDtypeStruct(
         (blocks_per_batch, steps_of_blocks.shape[1] * units_per_step, trace_shape[1]), jnp.float32
     )
-    return _program().lower(scheme.protocol, units_per_step, run_in_steps, durations)
+    return _program().lower(scheme.protocol, units_per_step, warmup_steps, durations)
 
 
 def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int) -> BlockSums:
@@ -157,7 +157,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
       first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
     """
-    units_per_step, unit_share, run_in_steps, steps_of_blocks, blocks_per_batch = _batches(
+    units_per_step, unit_share, warmup_steps, steps_of_blocks, blocks_per_batch = _batches(
         scheme, seconds.shape, first_step_of_block, block_steps
     )
     num_blocks = len(steps_of_blocks)
@@ -168,7 +168,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
         durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
         # float32[blocks_per_batch, units, W]; `unit_share` is the share of a step's seconds that a unit takes.
         batch_sums.append(
-            jax.device_get(_program()(scheme.protocol, units_per_step, run_in_steps, jnp.asarray(durations)))
+            jax.device_get(_program()(scheme.protocol, units_per_step, warmup_steps, jnp.asarray(durations)))
         )
     fields = zip(*batch_sums, strict=True)
     return BlockSums(*(np.concatenate(sums_of_batches)[:num_blocks].astype(np.float64) for sums_of_batches in fields))
@@ -181,18 +181,18 @@ def _program() -> Any:
     return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2), compiler_options=options)
 
 
-def _sums_of_blocks(protocol: Protocol, units_per_step: int, run_in_steps: int, durations: jax.Array) -> BlockSums:
-    """The sums of blocks whose units take `durations float[blocks, T, W]`; `run_in_steps` steps are of run-in."""
+def _sums_of_blocks(protocol: Protocol, units_per_step: int, warmup_steps: int, durations: jax.Array) -> BlockSums:
+    """The sums of blocks whose units take `durations float[blocks, T, W]`; `warmup_steps` steps are of warm-up."""
 
     def sums_of_block(durations_of_block: jax.Array) -> BlockSums:
-        """The sums of one block, run-in first, whose units take `float[T, W]` seconds."""
+        """The sums of one block, warm-up first, whose units take `float[T, W]` seconds."""
         schedule = protocol.schedule(durations_of_block, Network())
-        if run_in_steps == 0:
+        if warmup_steps == 0:
             window = whole_rounds_window(schedule)  # which moments count, and how much
         else:
             window = smooth_window(
                 schedule,
-                run_in_units=run_in_steps * units_per_step,
+                warmup_units=warmup_steps * units_per_step,
                 num_units=durations_of_block.shape[0],
                 round_units=protocol.round_units,
             )

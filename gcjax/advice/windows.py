@@ -65,20 +65,21 @@ def whole_rounds_window(schedule: Schedule) -> Window:
     return Window(jnp.zeros_like(last), last, None)
 
 
-def smooth_window(schedule: Schedule, *, run_in_units: int, num_units: int, round_units: int) -> Window:
-    """Over the block behind its run-in; it ends before units run out, in the middle of a round of the fastest worker.
+def smooth_window(schedule: Schedule, *, warmup_units: int, num_units: int, round_units: int) -> Window:
+    """The window of the block that follows a warm-up.
 
-    About a quarter of the block is the ramp on each side: a whole number of rounds, so that it does not matter for
-    those who are as fast when their rounds begin.
+    Time is measured in units of the fastest worker, whose units run out at the horizon. The window is as long as the
+    block without a ramp, and ends a ramp and half a round before units run out. A ramp is about a quarter of the block
+    and a whole number of rounds, so that it does not matter when the rounds of the fastest worker begin.
 
     Args:
-      schedule: of the run-in and the block.
-      run_in_units: units of a worker before the block.
-      num_units: units of a worker in the run-in and the block.
+      schedule: of the warm-up and the block.
+      warmup_units: units of a worker before the block.
+      num_units: units of a worker in the warm-up and the block.
       round_units: units of a worker in a round.
     """
     unit_seconds = schedule.horizon / num_units  # of the worker that is first through its units, at the horizon
-    block_units = num_units - run_in_units
+    block_units = num_units - warmup_units
     ramp_units = max(1, block_units // 4 // round_units) * round_units
     # In units of that worker. The ramp behind the end is over half a round before they run out.
     end_unit = num_units - round_units / 2 - ramp_units

@@ -116,9 +116,10 @@ def _shares(assignment: Assignment, variances: np.ndarray) -> np.ndarray:
 
 
 def _aligned_shares(assignment: Assignment, precisions: np.ndarray) -> np.ndarray:
-    """float64[W, K], a_wk for gradients that are all alike; of these shares those with the least `_shares` variance.
+    """float64[W, K]: the shares a_wk with the least variance of the decoded sum if all gradients are alike.
 
-    Only the total share of each worker, the sum over k of a_wk, matters then. Where workers are connected by chunks
+    Only the total share of each worker, the sum over k of a_wk, matters then; of the shares with the best totals these
+    are the ones with the least variance for other gradients, as in `_shares`. Where workers are connected by chunks
     that they share, totals in proportion to the precisions, 1 / variance, are reached, and are the best. That leaves
     a_wk = (x_k + y_w) times the precision of w, with multipliers x of the chunks and y of the workers, and for x a
     singular, consistent system of N equations.

@@ -170,14 +170,14 @@ def _let_includes_be_in_plain_folders() -> None:
         """The function that says whether there is a file of a name; False where it fails."""
 
         @functools.wraps(exists)
-        def exists_or_fails(name: str) -> bool:
+        def exists_or_false(name: str) -> bool:
             """Whether there is a file of this name."""
             try:
                 return exists(name)
             except TypeError:
                 return False
 
-        return exists_or_fails
+        return exists_or_false
 
     readers = gin.config._FILE_READERS  # pairs: (name) -> opened file, (name) -> whether there is one
     readers[:] = [(read, without_type_error(exists)) for read, exists in readers]

@@ -51,6 +51,9 @@ def advance_by_windows(
 ) -> Run:
     """The run once `num_evals` evaluations have been made in all, or once it has ended.
 
+    At the end of each window, a stretch of virtual time, the protocol looks at the loss and chooses what it does in the
+    next one; see `LossFeedback`.
+
     Args:
       program: of the run.
       make_commits: see `MakeCommits`.

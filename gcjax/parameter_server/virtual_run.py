@@ -23,7 +23,7 @@ from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.members import Members
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.virtual_worker import Surroundings, VirtualWorker
+from gcjax.parameter_server.virtual_worker import Environment, VirtualWorker
 from gcjax.parameter_server.wire import Message
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
@@ -132,7 +132,7 @@ class _VirtualRun:
                 held_up_seconds[:, w],
                 message_bytes,
                 code is not None,
-                self._surroundings(w),
+                self._environment(w),
             )
             for w in range(durations.shape[1])
         ]
@@ -181,7 +181,7 @@ class _VirtualRun:
         """Notes what happens at a time; what happens at the server waits until that is free."""
         heapq.heappush(self._events, _Event(time, time, next(self._event_numbers), is_at_server, action))
 
-    def _surroundings(self, worker: int) -> Surroundings:
+    def _environment(self, worker: int) -> Environment:
         """What a worker acts on: the events of this run, after the seconds that its messages take."""
         # Seconds: of any message, and of the bytes of a full gradient besides.
         latency = float(self._delays.latency[worker])
@@ -193,7 +193,7 @@ class _VirtualRun:
             seconds = latency + gradient_seconds * message.body.size / self._gradient_bytes
             self._send_to_server(worker, now + seconds, message, self._delays.push)
 
-        return Surroundings(
+        return Environment(
             call_at=lambda time, action: self._add_event(time, action, is_at_server=False),
             send_report=lambda now, message: self._send_to_server(worker, now + latency, message, self._delays.report),
             send_push=send_push,

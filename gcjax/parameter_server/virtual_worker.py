@@ -11,7 +11,7 @@ import numpy as np
 from gcjax.parameter_server.wire import Message
 
 
-class Surroundings(NamedTuple):
+class Environment(NamedTuple):
     """What a worker acts on.
 
     Attributes:
@@ -35,8 +35,8 @@ class VirtualWorker:
         durations: np.ndarray,
         held_up_seconds: np.ndarray,
         message_bytes: int,
-        goes_on_after_stop: bool,
-        surroundings: Surroundings,
+        continues_after_stop: bool,
+        environment: Environment,
     ) -> None:
         """A worker that has no order yet.
 
@@ -44,30 +44,34 @@ class VirtualWorker:
           durations: float64[T] seconds of the units.
           held_up_seconds: float64[T] of the seconds of each unit, the first ones, in which the worker hears nothing.
           message_bytes: the bytes of a push, or of each message in it under a code.
-          goes_on_after_stop: whether the worker goes on with its turn when it has answered a stop.
-          surroundings: how it sends messages, has itself called later, and ends the run.
+          continues_after_stop: whether the worker goes on with its turn when it has answered a stop.
+          environment: how it sends messages, has itself called later, and ends the run.
         """
-        self._durations, self._held_up_seconds, self._surroundings = durations, held_up_seconds, surroundings
-        self._goes_on_after_stop = goes_on_after_stop
+        self._durations, self._held_up_seconds, self._environment = durations, held_up_seconds, environment
+        self._continues_after_stop = continues_after_stop
         self._message_bytes = message_bytes
         self._held_up_until = 0.0
         self._num_begun = 0  # units: the end of one is ignored if another was begun after it, as it was broken off
-        self._order: Any = None  # the header of the server's message for the turn; None between turns
+        self._order_header: Any = None  # the header of the server's message for the turn; None between turns
         self._compute_start, self._unit_ends = 0.0, list[float]()
 
     def forget_turn(self) -> None:
         """Forgets its turn: the process is gone."""
         self._num_begun += 1
-        self._order, self._held_up_until = None, 0.0
+        self._order_header, self._held_up_until = None, 0.0
 
     def hear(self, now: float, message: Message) -> None:
         """Deals with a message of the server at `now` seconds, or later, once the worker is held up no longer."""
         if now < self._held_up_until:
-            self._surroundings.call_at(self._held_up_until, lambda later: self.hear(later, message))
+            self._environment.call_at(self._held_up_until, lambda later: self.hear(later, message))
         elif message.kind == "begin":
-            self._order, self._compute_start, self._unit_ends = message.header, now, []
+            self._order_header, self._compute_start, self._unit_ends = message.header, now, []
             self._begin_unit(now)
-        elif message.kind == "stop" and self._order is not None and message.header["turn"] == self._order["turn"]:
+        elif (
+            message.kind == "stop"
+            and self._order_header is not None
+            and message.header["turn"] == self._order_header["turn"]
+        ):
             self._answer_stop(now, message.header)
 
     def _begin_unit(self, now: float) -> None:
@@ -76,14 +80,14 @@ class VirtualWorker:
         The run ends where the worker has no durations for further units.
         """
         self._num_begun += 1  # by which the end of a unit that was broken off is told
-        num_begun, unit = self._num_begun, self._order["first_unit"] + len(self._unit_ends)
-        if len(self._unit_ends) == self._order["num_units"]:
+        num_begun, unit = self._num_begun, self._order_header["first_unit"] + len(self._unit_ends)
+        if len(self._unit_ends) == self._order_header["num_units"]:
             return
         if unit >= self._durations.size:
-            self._surroundings.end_run(now)
+            self._environment.end_run(now)
             return
         self._held_up_until = now + float(self._held_up_seconds[unit])
-        self._surroundings.call_at(now + float(self._durations[unit]), lambda end: self._end_unit(end, num_begun))
+        self._environment.call_at(now + float(self._durations[unit]), lambda end: self._end_unit(end, num_begun))
 
     def _end_unit(self, now: float, num_begun: int) -> None:
         """Reports the unit that was begun as number `num_begun`, unless it was broken off, and begins the next one."""
@@ -92,12 +96,12 @@ class VirtualWorker:
         self._unit_ends.append(now)
         header = {
             "kind": "unit",
-            "turn": self._order["turn"],
+            "turn": self._order_header["turn"],
             "compute_start": self._compute_start,
             "unit_end": now,
             "loss": 0.0,
         }
-        self._surroundings.send_report(now, Message(header))
+        self._environment.send_report(now, Message(header))
         self._begin_unit(now)
 
     def _answer_stop(self, now: float, stop: Any) -> None:
@@ -113,12 +117,14 @@ class VirtualWorker:
             "is_finite": True,
             "compute_start": self._compute_start,
             "unit_ends": list(self._unit_ends),
-            "num_lost": int(len(self._unit_ends) < self._order["num_units"]),  # 1 if a unit is under way
+            "num_lost": int(len(self._unit_ends) < self._order_header["num_units"]),  # 1 if a unit is under way
             "send_start": now,
         }
-        if not self._goes_on_after_stop:
+        if not self._continues_after_stop:
             self._num_begun += 1
-            self._order = None
-        is_coded = self._goes_on_after_stop  # under a code turns go on, and the stop says which messages are to be sent
+            self._order_header = None
+        is_coded = (
+            self._continues_after_stop
+        )  # under a code turns go on, and the stop says which messages are to be sent
         num_messages = len(stop["encode"]) if is_coded else 1
-        self._surroundings.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))
+        self._environment.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))

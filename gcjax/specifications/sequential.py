@@ -91,8 +91,8 @@ class SequentialCode(NamedTuple):
     def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.
 
-        Job j begins in round j, so its first unit is `j * load`; as many units must be done for it as the event shows.
-        If a round has just ended, nobody has answered in the new one yet.
+        Job j begins in round j, so its first unit is `j * load`. As many units must have been computed for it as the
+        commit has taken, `event.size`. If a round has just ended, nobody has answered in the new one yet.
         """
         ends_now = (after.num_rounds == before.num_rounds + 1) & (before.num_answers.sum() > 0)
         ended_before = (after.num_rounds == before.num_rounds) & (before.num_answers.sum() == 0)

@@ -42,7 +42,7 @@ class SharedFolder:
         self.path, self.prefix, self.first_step = path, prefix, first_step
         path.mkdir(parents=True, exist_ok=True)
         self._file: Path | None = None  # until `open`
-        self._offsets: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
+        self._read_positions: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
         """Makes the file of this process, with nothing but its head; one of a run from the same step N > 0 is replaced.
@@ -107,14 +107,14 @@ class SharedFolder:
 
         It is a new one if it is shorter than what was taken, or does not begin as it did then.
         """
-        last_beginning, offset = self._offsets.get(file, (b"", 0))  # bytes
+        last_beginning, offset = self._read_positions.get(file, (b"", 0))  # bytes
         with file.open("rb") as stream:
             beginning = stream.read(_NUM_BEGINNING)
             is_same = stream.seek(0, 2) >= offset and beginning.startswith(last_beginning)
             offset = stream.seek(offset if is_same else 0)
             data = stream.read()
         end = data.rfind(b"\n") + 1
-        self._offsets[file] = beginning, offset + end
+        self._read_positions[file] = beginning, offset + end
         return _rows_of_lines(data[:end])
 
 

@@ -201,7 +201,7 @@ def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
     first, block_steps = first_steps(48, 8), 8
     counts = drawn_block_counts(np.random.default_rng(3), 1, len(first), 48, block_steps)[0]
     drawn = np.repeat(np.arange(len(first)), counts.astype(int))
-    bootstrap = seconds[steps_of_blocks(first, 48, run_in_steps=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
+    bootstrap = seconds[steps_of_blocks(first, 48, warmup_steps=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
     for protocol in (few()["repetition"], few()["local_sgd"]):
         scheme = Scheme("it", "", protocol)
         repeats, part = simulation.units_of_measured_step(scheme, NUM_WORKERS)
@@ -212,7 +212,7 @@ def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
 
 
 @pytest.mark.slow
-def test_blocks_behind_a_run_in_are_as_a_long_run():
+def test_blocks_behind_a_warm_up_are_as_a_long_run():
     seconds = np.random.default_rng(4).gamma(2.0, size=(400, NUM_WORKERS))
     elastic = protocols.elastic_averaging(num_local_steps=4)
     for protocol in (few()["ssp"], protocols.k_async(num_contributions=3), protocols.worker_busy(), elastic):
@@ -321,7 +321,7 @@ def test_starts_cover_a_trace_and_overlap_in_a_short_one():
     assert first_steps(44, 16).tolist() == list(range(44))
     first = first_steps(10_000, 104)
     assert len(first) == 100 and np.diff(first).max() <= 104
-    assert steps_of_blocks(np.array([0]), 10, run_in_steps=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
+    assert steps_of_blocks(np.array([0]), 10, warmup_steps=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
     assert (
         drawn_block_counts(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [1.0] * 5
     )  # three blocks are few

@@ -89,11 +89,12 @@ def ordering_gap(assignment: Assignment, *, num_blocks: int = 1) -> Ordering:
 def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
     """A processing order with a small `q_max`, never above that of the given order.
 
-    Where all loads are K and all replications the same multiple of K, as with as many chunks as workers, each chunk
-    stands equally often at each position (perfect matchings). For L = 1 that is optimal, since the positions
-    of all chunks add up to the same in any order. It is not always so for more blocks (on random 8-regular graphs
-    there are orders with a `q_max` one smaller for L = 3 and 4), so a local search goes on from there, as it does
-    for all other assignments; `ordering_gap` tells how far from optimal the result can be.
+    `q_max` is the number of processed chunks after which everything can be decoded, whoever is slow. Where all loads
+    are K and all replications the same multiple of K, as with as many chunks as workers, each chunk stands equally
+    often at each position (perfect matchings). For L = 1 that is optimal, since the positions of all chunks add up to
+    the same in any order. It is not always so for more blocks (on random 8-regular graphs there are orders with a
+    `q_max` one smaller for L = 3 and 4), so a local search goes on from there, as it does for all other assignments;
+    `ordering_gap` tells how far from optimal the result can be.
 
     Args:
       assignment: who holds what.
