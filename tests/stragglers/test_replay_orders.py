@@ -149,3 +149,10 @@ def test_bad_arguments_are_refused():
             stragglers.replay(trace=numbered(9, 4), **eval(f"dict({wrong})"))
     with pytest.raises(ValueError, match="slope must be one number or one a worker"):
         sample(stragglers.replay(trace=numbered(9, 4), slope=(1.0, 2.0)), 2, 4)
+    with pytest.raises(ValueError, match="since simulations are in single precision; got 1e-40 to 1e"):
+        stragglers.replay(trace=np.array([[1e-40, 1.0], [1e15, 2.0]]))
+
+
+def test_double_precision_takes_any_times(x64):
+    trace = np.array([[1e-40, 1.0], [1e39, 2.0]])
+    assert sample(stragglers.replay(trace=trace, start="recorded"), 2, 2).tolist() == trace.tolist()

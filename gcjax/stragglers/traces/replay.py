@@ -15,7 +15,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
-from gcjax.stragglers.traces.base import Trace, trace_array
+from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_array
 from gcjax.stragglers.traces.files import read_trace
 
 STARTS = ("random", "recorded")
@@ -117,6 +117,8 @@ def _replay_model(
     """
     if not _validate.is_traced(seconds):
         seconds = with_gaps_filled(trace_array(seconds))
+        if not jax.config.jax_enable_x64:
+            check_single_precision(seconds)
     has_drawn_workers = _validate.choice("workers", workers, WORKERS) == "drawn"
     has_random_start = _validate.choice("start", start, STARTS) == "random"
     num_units, num_columns = seconds.shape
