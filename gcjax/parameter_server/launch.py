@@ -66,14 +66,17 @@ class Processes:
         *,
         restart: bool,
         on_error: Callable[[], None],
+        is_needed: Callable[[int], bool],
     ) -> None:
         """Starts a child for each number in `arguments`, which calls `target(**arguments[number])`.
 
-        `restart`: whether a child that is ended by a signal is started again. `on_error` is called in another thread.
+        `restart`: whether a child that is ended by a signal is started again; if not, `is_needed(number)` says whether
+        that is an error. `on_error` and `is_needed` are called in another thread.
         """
         self.results: dict[int, Any] = {}  # what the targets returned, by number
         self.num_restarts = 0
         self._target, self._arguments, self._restart, self._on_error = target, arguments, restart, on_error
+        self._is_needed = is_needed
         self._errors: list[str] = []
         self._is_ending = threading.Event()
         self._children_lock = threading.Lock()
@@ -159,13 +162,16 @@ class Processes:
         child.process.join()
         if kind == "result":
             self.results[number] = value
-        if kind != "" or child.process.exitcode < 0:  # it has said how it ended, or a signal has ended it
-            error = value if kind == "error" else ""
-        else:
+        is_ended_by_signal, error = child.process.exitcode < 0, ""
+        if kind == "error":
+            error = value
+        elif kind == "" and not is_ended_by_signal:
             error = f"it ended with status {child.process.exitcode}\n"
+        elif is_ended_by_signal and not self._restart and self._is_needed(number):
+            error = f"signal {-child.process.exitcode} has ended it, and the others cannot go on without it\n"
         if error:
             self._note_error(f"worker {number}", error)
-        return self._restart and child.process.exitcode < 0
+        return self._restart and is_ended_by_signal
 
     def _note_error(self, who: str, error: str) -> None:
         """Notes and shows an error, a line of text or several, unless the children are being ended anyway."""
@@ -182,6 +188,7 @@ def processes(
     *,
     restart: bool = False,
     on_error: Callable[[], None] = lambda: None,
+    is_needed: Callable[[int], bool] = lambda number: False,
 ) -> Iterator[Processes]:
     """Processes of this machine that call a function each; they are ended whatever happens.
 
@@ -194,6 +201,8 @@ def processes(
       restart: whether one that is ended by a signal is started again.
       on_error: called, in another thread, once a process ends with an error, which is then on stderr; and once signals
         have ended all of them before any has returned.
+      is_needed: called, in another thread, with the number of one that a signal has ended and that is not started
+        again; returns whether that is an error.
 
     Yields:
       The processes; on leaving, they have `END_SECONDS` to end by themselves.
@@ -203,7 +212,7 @@ def processes(
       WorkerError: at the end, or in place of an error of the block, if one has ended with an error.
     """
     _check_arguments(target, arguments)
-    children = Processes(target, arguments, restart=restart, on_error=on_error)
+    children = Processes(target, arguments, restart=restart, on_error=on_error, is_needed=is_needed)
     try:
         yield children
         children.join(END_SECONDS)
@@ -226,6 +235,7 @@ def workers(
     patience: float = 60.0,
     restart: bool = False,
     on_error: Callable[[], None] = lambda: None,
+    is_needed: Callable[[int], bool] = lambda number: False,
 ) -> contextlib.AbstractContextManager[Processes]:
     """Workers as processes of this machine; `results` of what is entered are their reports, as dicts.
 
@@ -239,6 +249,7 @@ def workers(
       patience: seconds for which a server that does not answer is looked for.
       restart: whether a worker that is ended by a signal is started again.
       on_error: called, in another thread, once a worker ends with an error.
+      is_needed: as in `processes`.
 
     Raises:
       ValueError: if a function cannot be imported, or the arguments are large.
@@ -249,7 +260,7 @@ def workers(
         "security": security, "patience": patience,
     }  # fmt: skip
     arguments_of_worker = {number: {**common, "worker": number} for number in numbers}
-    return processes(_work, arguments_of_worker, restart=restart, on_error=on_error)
+    return processes(_work, arguments_of_worker, restart=restart, on_error=on_error, is_needed=is_needed)
 
 
 def local_run(
@@ -271,12 +282,19 @@ def local_run(
 
     Raises:
       ValueError: for bad input.
-      WorkerError: if a worker has ended with an error, which ends the run.
+      WorkerError: if a worker has ended with an error, or signals have ended so many that the run cannot begin.
     """
     setup = make_setup(**dict(arguments or {}))
     server = Server(setup, limits)
-    numbers = range(setup.num_workers)
-    options: dict[str, Any] = {"arguments": arguments, "throttle": throttle, "restart": restart}
+    numbers, num_needed = range(setup.num_workers), limits.min_workers or setup.num_workers
+    ended_workers: set[int] = set()
+
+    def is_needed(worker: int) -> bool:
+        """Whether the run has not begun, and cannot without this worker that has ended."""
+        ended_workers.add(worker)
+        return not server.has_begun and setup.num_workers - len(ended_workers) < num_needed
+
+    options: dict[str, Any] = {"arguments": arguments, "throttle": throttle, "restart": restart, "is_needed": is_needed}
     with workers(make_setup, server.address, numbers, on_error=server.stop, **options):
         return server.run()
 

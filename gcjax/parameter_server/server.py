@@ -182,6 +182,11 @@ class Server:
         return self._commits.count
 
     @property
+    def has_begun(self) -> bool:
+        """Whether enough workers have joined, and all have begun."""
+        return self._coordinator.has_begun
+
+    @property
     def num_late(self) -> int:
         """The pushes so far that came when their turn had been cut off."""
         return self._coordinator.num_late

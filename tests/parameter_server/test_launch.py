@@ -1,5 +1,6 @@
 """Workers as processes of this machine: they do their work, their errors are shown, and none is left behind."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -35,6 +36,13 @@ def killed_once(worker, unit):
     if worker == 1 and unit == 5:
         os.kill(os.getpid(), signal.SIGKILL)
     return 0.02
+
+
+def asp_setup_of_all_but_one():
+    """The process of worker 1 is killed before it has joined."""
+    if multiprocessing.current_process().name == "worker-1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return asp_setup()
 
 
 def is_alive(pid):
@@ -173,3 +181,24 @@ def test_an_error_of_a_worker_ends_the_run():
 
 def broken(worker, unit):
     raise ValueError("boom")
+
+
+def test_the_end_of_one_that_is_needed_by_a_signal_is_an_error():
+    with (
+        pytest.raises(launch.WorkerError, match="worker 1: signal 9 has ended it"),
+        launch.processes(targets.killed_at_first, {1: {}}, is_needed=lambda number: number == 1) as children,
+    ):
+        assert children.join(60)
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_begin_without_a_worker_that_is_killed_ends():
+    with pytest.raises(launch.WorkerError, match="worker 1: signal 9 has ended it, and the others cannot go on"):
+        launch.local_run(asp_setup_of_all_but_one, parameter_server.Limits(10, join_seconds=200.0))
+
+
+@pytest.mark.slow
+def test_a_run_begins_without_a_worker_that_is_killed_if_the_others_are_enough():
+    limits = parameter_server.Limits(10, seconds=100.0, min_workers=NUM_WORKERS - 1)
+    run = launch.local_run(asp_setup_of_all_but_one, limits, throttle=paced)
+    assert len(run.loss) == 10 and 1 not in np.asarray(run.schedule.worker)

@@ -117,7 +117,7 @@ def _replay_model(
     """
     if not _validate.is_traced(seconds):
         seconds = with_gaps_filled(trace_array(seconds))
-        if not jax.config.jax_enable_x64:
+        if jnp.result_type(float) == jnp.float32:
             check_single_precision(seconds)
     has_drawn_workers = _validate.choice("workers", workers, WORKERS) == "drawn"
     has_random_start = _validate.choice("start", start, STARTS) == "random"
