@@ -6,7 +6,7 @@ by JAX have no value yet and pass.
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -58,6 +58,8 @@ def number(
             raise TypeError
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can be, or an array of such.") from None
     is_large_enough = array > minimum if above else array >= minimum
     is_finite_enough = np.isfinite(array) | (not finite)
     if not np.all(is_large_enough & (array <= maximum) & is_finite_enough):
@@ -72,6 +74,13 @@ def single_number(name: str, value: Any, **bounds: Any) -> Any:
     if value is None or isinstance(value, (str, bytes, bool, tuple, list, dict)) or np.shape(value) != ():
         raise ValueError(f"{name} must be one number; got {value!r}.")
     return number(name, value, **bounds)
+
+
+def sequence(name: str, value: Any) -> tuple[Any, ...]:
+    """Returns the entries of a sequence or of an array with an axis, or raises `ValueError`, also for text."""
+    if isinstance(value, (str, bytes)) or not (isinstance(value, Sequence) or np.ndim(value) > 0):
+        raise ValueError(f"{name} must be a sequence, as in (1, 2); got {value!r}.")
+    return tuple(value)
 
 
 def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> Any:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.assignments.regular import random_regular
-from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.base import Assignment, GradientCode, check_assignment
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
 from gcjax.codes.whole import whole_workers
@@ -27,6 +27,7 @@ def one_step(assignment: Assignment) -> GradientCode:
     Args:
       assignment: who holds what.
     """
+    check_assignment(assignment)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1], one message and one block: N over the number of chunks in all sums, for every worker."""
@@ -52,6 +53,7 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
     Raises:
       ValueError: if `max_iterations` is not at least 1.
     """
+    check_assignment(assignment)
     weights_of_least_residual = least_squares(assignment, num_messages=1, num_blocks=1, max_iterations=max_iterations)
     plain_sums, one_chunk = np.ones(assignment.chunks.shape), np.ones((assignment.num_workers, 1), int)
     return fixed_code(

@@ -145,6 +145,14 @@ def check_code(code: GradientCode, needed_by: str) -> None:
         raise ValueError(f"{needed_by} needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
 
 
+def check_assignment(assignment: Assignment) -> None:
+    """Raises a `ValueError` if `assignment` is no assignment."""
+    if not isinstance(assignment, Assignment):
+        raise ValueError(
+            f"who holds what must be an Assignment, as of gcjax.codes.assignments.cyclic(...); got {assignment!r}."
+        )
+
+
 def host_seed(rng_key: jax.Array) -> int:
     """A seed of 32 bits that a JAX key decides, for libraries that draw by one; also while something is traced."""
     _validate.rng_key(rng_key)
@@ -167,10 +175,7 @@ def holders(assignment: Assignment) -> Holders:
     Raises:
       ValueError: if it is no assignment.
     """
-    if not isinstance(assignment, Assignment):
-        raise ValueError(
-            f"who holds what must be an Assignment, as of gcjax.codes.assignments.cyclic(...); got {assignment!r}."
-        )
+    check_assignment(assignment)
     workers, slots = np.nonzero(assignment.chunks >= 0)  # int[pairs]: each slot with a chunk in it
     chunks = assignment.chunks[workers, slots]
     by_chunk = np.argsort(chunks, kind="stable")

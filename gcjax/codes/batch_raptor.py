@@ -13,6 +13,8 @@ from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
+_LEAST_ERROR = 1e-6
+
 
 class _Peeling(NamedTuple):
     """What is known after some rounds of peeling.
@@ -48,7 +50,7 @@ def batch_raptor(
       num_workers: n = W.
       num_chunks: N; batches differ by at most one chunk.
       num_stragglers: s, at least 1.
-      error: ε, between 0 and 1/4.
+      error: ε, between 1e-6 and 1/4.
       rng_key: draws degrees and batches.
 
     Raises:
@@ -58,8 +60,8 @@ def batch_raptor(
     num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
     num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
     _validate.single_number("error", error)
-    if not 0 < error < 0.25:
-        raise ValueError(f"error must lie above 0 and below 1/4; got {error}. Use 0.05, for example.")
+    if not _LEAST_ERROR <= error < 0.25:  # there are 1 / error degrees
+        raise ValueError(f"error must be at least {_LEAST_ERROR:g} and below 1/4; got {error}. Use 0.05, for example.")
     batch_size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1
     num_batches = max(num_chunks // batch_size, 1)
     rng = host_generator(rng_key)

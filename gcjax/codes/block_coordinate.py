@@ -204,7 +204,7 @@ def _valid_redundancies(redundancies: Sequence[int], num_workers: int) -> np.nda
     num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     whole_redundancies = [
         _validate.integer("each of redundancies", redundancy, minimum=0, maximum=num_workers - 1)
-        for redundancy in redundancies
+        for redundancy in _validate.sequence("redundancies", redundancies)
     ]
     if not whole_redundancies or sorted(whole_redundancies) != whole_redundancies:
         raise ValueError(f"redundancies must be whole numbers that do not decrease; got {tuple(whole_redundancies)}.")

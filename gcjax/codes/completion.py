@@ -131,6 +131,7 @@ def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
       >>> float(gcjax.codes.completion_time(code, jnp.array([1.0, 2.0, jnp.inf])))  # worker 2 fails
       4.0
     """
+    check_code(code, "completion_time")
     assignment = code.assignment
     if jnp.shape(chunk_seconds) != (assignment.num_workers,):
         raise ValueError(

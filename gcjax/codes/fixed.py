@@ -9,7 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, default_float, residual
+from gcjax.codes.base import (
+    Assignment,
+    Coding,
+    GradientCode,
+    check_assignment,
+    check_finish,
+    check_progress,
+    default_float,
+    residual,
+)
 from gcjax.codes.completion import bisection
 from gcjax.codes.least_squares import least_squares
 from gcjax.equality import comparable
@@ -54,6 +63,7 @@ def fixed_code(
     Raises:
       ValueError: if the shapes do not fit the assignment, or a coefficient is not finite.
     """
+    check_assignment(assignment)
     coefficients = _coefficients_with_four_axes(assignment, coefficients)
     _, num_messages, _, num_blocks = coefficients.shape
     slots, num_workers = np.arange(assignment.load, dtype=np.int32), assignment.num_workers

@@ -80,6 +80,8 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
     Raises:
       ValueError: if the levels do not increase between 1 and `num_workers`.
     """
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
+    levels = _validate.sequence("levels", levels)
     levels = [_validate.integer("each of levels", level, minimum=1, maximum=num_workers) for level in levels]
     if not levels or sorted(set(levels)) != levels:
         raise ValueError(f"levels must be chunk counts that increase, for example (1, 3); got {tuple(levels)}.")

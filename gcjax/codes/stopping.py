@@ -40,9 +40,12 @@ def deadline(seconds: float) -> StoppingRule:
     """
     _validate.single_number("seconds", seconds, above=True)
     everybody = all_workers()
-    return StoppingRule(
-        lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), waits_for_exact_sum=False
-    )
+
+    def time(code: GradientCode, finish: jax.Array) -> jax.Array:
+        """float[] seconds: the deadline, or when everybody has finished everything, by `finish float[W, K]`."""
+        return jnp.minimum(jnp.asarray(seconds, finish.dtype), everybody.time(code, finish))
+
+    return StoppingRule(time, waits_for_exact_sum=False)
 
 
 @comparable

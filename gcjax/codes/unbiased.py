@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.base import Assignment, GradientCode, check_assignment
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.straggler_probabilities import valid_probabilities
 from gcjax.equality import comparable
@@ -63,6 +63,7 @@ def unbiased(
       >>> [f"{weight:.2f}" for weight in weights]
       ['1.00', '0.40']
     """
+    check_assignment(assignment)
     probabilities = valid_probabilities(straggler_probabilities, assignment.num_workers)
     noise = _valid_message_noise(message_noise, assignment.num_workers)
     is_silent = np.isinf(noise)

@@ -50,17 +50,21 @@ def advance_in_pieces(
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
         progress.record_checkpoint(evals_done)
         wants_short_pieces = report is not None or bool(interrupts.saving_seconds())
-        for piece_end in _piece_ends(evals_done, num_evals, checkpoints.every, adds_short_pieces=wants_short_pieces):
-            training = advance(training, piece_end)
-            if report is not None:
-                report(jax.block_until_ready(training))
-            any_process_stops = stop_requested(training)
-            if any_process_stops or piece_end == num_evals or piece_end % checkpoints.every == 0:
-                progress.record_checkpoint(piece_end)
-                checkpoints.save(piece_end, training, identity)
-            if any_process_stops and interrupts.stop_requested():  # this one; the others are ended when it ends
-                break
-        checkpoints.wait()
+        try:
+            for piece_end in _piece_ends(
+                evals_done, num_evals, checkpoints.every, adds_short_pieces=wants_short_pieces
+            ):
+                training = advance(training, piece_end)
+                if report is not None:
+                    report(jax.block_until_ready(training))
+                any_process_stops = stop_requested(training)
+                if any_process_stops or piece_end == num_evals or piece_end % checkpoints.every == 0:
+                    progress.record_checkpoint(piece_end)
+                    checkpoints.save(piece_end, training, identity)
+                if any_process_stops and interrupts.stop_requested():  # this one; the others are ended when it ends
+                    break
+        finally:
+            checkpoints.wait()  # also for what an error has left: its folder may be opened again
         if interrupts.stop_requested():
             progress.record_stop()
     return training

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 
 if TYPE_CHECKING:
     from gcjax.protocols.conformance.memberships import Membership
@@ -136,8 +136,14 @@ class RandomAbsences(NamedTuple):
     max_count: int
 
     def sample(self, rng_key: jax.Array, num_workers: int) -> Absences:
-        """Draws the absences of W = `num_workers` workers, times in seconds; all are there at the beginning."""
+        """Draws the absences of W = `num_workers` workers, times in seconds; all are there at the beginning.
+
+        Raises:
+          ValueError: if they do not fit into memory.
+        """
         dtype = jnp.result_type(float)
+        num_bytes = np.dtype(dtype).itemsize * num_workers * self.max_count * 2
+        memory.check_fits(f"{self.max_count} absences of {num_workers} workers", num_bytes, "Lower max_count.")
         mean_present_and_away = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
         # Of each worker and absence: how long it is there before, and then away.
         lengths = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * mean_present_and_away
@@ -165,7 +171,8 @@ def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[f
       >>> (schedule.worker >= 0).sum(axis=1)[:5].tolist()  # how many are in each commit
       [2, 2, 1, 3, 3]
     """
-    join = (np.inf,) * len(leave) if join is None else join
+    workers, leave = _validate.sequence("workers", workers), _validate.sequence("leave", leave)
+    join = (np.inf,) * len(leave) if join is None else _validate.sequence("join", join)
     if not len(workers) == len(leave) == len(join):
         raise ValueError(
             f"absences must each have a worker, a time of leaving and one of coming back; got {len(workers)} workers, "

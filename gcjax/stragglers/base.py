@@ -78,7 +78,20 @@ def per_worker(name: str, value: Any, num_workers: int, dtype: Any = None) -> ja
             f"{name} must be one number or one a worker, so of shape () or ({num_workers},); "
             f"got shape {np.shape(value)}."
         )
-    return jnp.broadcast_to(jnp.asarray(value, dtype or jnp.result_type(float)), (num_workers,))
+    dtype = dtype or jnp.result_type(float)
+    if not _validate.is_traced(value):
+        _check_range_of_dtype(name, np.asarray(value, np.float64), dtype)
+    return jnp.broadcast_to(jnp.asarray(value, dtype), (num_workers,))
+
+
+def _check_range_of_dtype(name: str, value: np.ndarray, dtype: Any) -> None:
+    """Raises a `ValueError` if a finite number would become inf, as of a failed worker, in a type of floats."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return
+    with np.errstate(over="ignore"):
+        is_lost = np.isinf(value.astype(dtype)) & np.isfinite(value)
+    if is_lost.any():
+        raise ValueError(f"{name} must be below {jnp.finfo(dtype).max:g}, or inf; got {value[is_lost].ravel()[0]:g}.")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -15,6 +15,8 @@ from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
 
+_MOST_ROUNDS = 2**31 - 2  # one more is an int32, too
+
 
 class _State(NamedTuple):
     """What bursts remember; all int32 but the times and the probability.
@@ -88,12 +90,12 @@ def bursty(
     """
     _validate.number("base", base, above=True, finite=True)
     _validate.number("slowdown", slowdown, minimum=1.0, above=True)
-    window = _validate.integer("window", window, minimum=1)
+    window = _validate.integer("window", window, minimum=1, maximum=_MOST_ROUNDS)
     burst = _validate.integer(
         "burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window."
     )
     max_slow = _validate.integer("max_slow", max_slow, minimum=0)
-    period = _validate.integer("period", period, minimum=1)
+    period = _validate.integer("period", period, minimum=1, maximum=_MOST_ROUNDS)
     _validate.probability("probability", probability)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:

@@ -97,7 +97,8 @@ def failing(
     check_model(model)
     latest = onset if latest_onset is None else latest_onset
     check_range("onset", onset, "latest_onset", latest)
-    _validate.whole("period", period, minimum=1)
+    _validate.whole("period", _validate.single_number("period", period), minimum=1, maximum=_LAST_UNIT)
+    forever = forever if _validate.is_traced(forever) else _validate.boolean("forever", forever)
 
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
         """The state before the first unit: nobody has failed.
@@ -132,7 +133,7 @@ def check_range(name: str, low: Any, high_name: str, high: Any) -> None:
 
     Raises `ValueError` with their names.
     """
-    _validate.whole(name, low)
-    _validate.whole(high_name, high)
+    _validate.whole(name, low, maximum=np.iinfo(np.int64).max)
+    _validate.whole(high_name, high, maximum=np.iinfo(np.int64).max)
     if not _validate.is_traced(low) and not _validate.is_traced(high) and np.any(np.asarray(low) > np.asarray(high)):
         raise ValueError(f"{high_name} must be at least {name}; got {name}={low} and {high_name}={high}.")

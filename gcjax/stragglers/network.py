@@ -219,8 +219,8 @@ class Links(NamedTuple):
             NumPy; an array without axes is a parameter.
         """
         is_number = isinstance(params, (int, float, np.number))
-        num_bytes = float(params) if is_number else memory.bytes_of_arrays(params)
-        _validate.number("the size of the model in bytes", num_bytes)
+        size = params if is_number else memory.bytes_of_arrays(params)
+        num_bytes = float(_validate.number("the size of the model in bytes", size))
         upload, download = (jnp.asarray(num_bytes / np.asarray(rate)) for rate in (self.upload, self.download))
         server_seconds = num_bytes / self.server
         servers = None if self.servers is None else self.servers.network_for(params)

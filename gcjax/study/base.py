@@ -1,6 +1,7 @@
 """What all schemes and conditions of a study share."""
 
 import dataclasses
+import math
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,9 @@ class Study:
             _validate.integer(name, getattr(self, name), minimum=1, maximum=_MAX_COUNT)
         _validate.integer("num_evals", self.num_evals, minimum=1)
         if self.seconds is not None:
-            _validate.number("seconds", self.seconds, above=True, finite=True)
+            _validate.single_number("seconds", self.seconds, above=True, finite=True)
         if self.target is not None:
+            _validate.single_number("target", self.target, minimum=-math.inf)
             self.goal  # noqa: B018  (raises if it cannot be reached)
         if self.mesh is None and jax.process_count() > 1:
             raise ValueError(

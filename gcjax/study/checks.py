@@ -12,6 +12,7 @@ from gcjax.engine.validation import check_compression
 from gcjax.protocols import Protocol
 from gcjax.protocols.base import workers_of
 from gcjax.study.base import PARTS_OF_SCHEMES, Study
+from gcjax.study.inputs import Condition
 
 _MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
 _ARRAYS_OF_UNITS = 6  # the durations and the five times of a schedule
@@ -37,8 +38,12 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
 
 
 def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
-    """Raises `ValueError` if the code or the compression of a scheme (name -> protocol) is for other workers."""
+    """Raises `ValueError` if a scheme (name -> protocol) is none, or its code or compression is for other workers."""
     for name, protocol in schemes.items():
+        if not isinstance(protocol, Protocol):
+            raise ValueError(
+                f"a scheme must be a Protocol, for example gcjax.protocols.bsp(); '{name}' is {protocol!r}."
+            )
         num_workers = workers_of(protocol)
         if num_workers is not None and num_workers != study.num_workers:
             raise ValueError(
@@ -47,6 +52,15 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
             )
         with scheme_name_in_errors(name):
             check_compression(study.compression_of(name), protocol, study.num_workers)
+
+
+def check_conditions(conditions: Mapping[str, Condition]) -> None:
+    """Raises a `ValueError` unless there are conditions (name -> condition), and nothing else."""
+    if not conditions:
+        raise ValueError("conditions must have at least one condition, as in {'even': Condition(model)}; got none.")
+    for name, condition in conditions.items():
+        if not isinstance(condition, Condition):
+            raise ValueError(f"a condition must be a gcjax.study.Condition(model); '{name}' is {condition!r}.")
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def compare(
         comparison.
     """
     if timeline_seconds is not None:
-        _validate.number("timeline_seconds", timeline_seconds, above=True, finite=True)
+        _validate.single_number("timeline_seconds", timeline_seconds, above=True, finite=True)
     goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
     timeline_seconds = _default_timeline_seconds(plan.inputs) if timeline_seconds is None else timeline_seconds

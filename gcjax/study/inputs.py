@@ -3,7 +3,7 @@
 Letters: S seeds, T units sampled per worker, W workers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -90,8 +90,9 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         return jnp.stack([jnp.asarray(times, durations.dtype) for times in times_of_runs])
 
     param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
-    networks = _with_same_entries([condition.network.network_for(param_shapes) for condition in conditions.values()])
-    networks_of_runs = [network for network in networks for _ in range(study.num_seeds)]
+    networks = {name: condition.network.network_for(param_shapes) for name, condition in conditions.items()}
+    same_networks = _with_same_entries(networks, study.num_workers)
+    networks_of_runs = [network for network in same_networks for _ in range(study.num_seeds)]
     return Inputs(
         durations=durations,
         network=jax.tree.map(stack_runs, *networks_of_runs),
@@ -101,14 +102,39 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
     )
 
 
-def _with_same_entries(networks: Sequence[Network]) -> list[Network]:
-    """The networks, all of them with a network of group servers if one has it: an instantaneous one where it was None.
+def _with_same_entries(networks: Mapping[str, Network], num_workers: int) -> list[Network]:
+    """The networks of all conditions (name -> network) so that they can be stacked: with entries of the same shapes.
 
-    Only then have all the same fields, and can be stacked.
+    An entry is one a worker if it is in any of them. If one has a network of group servers, the others have an
+    instantaneous one.
+
+    Raises:
+      ValueError: if one has an entry, such as a shared link, that another has not.
     """
-    if all(network.servers is None for network in networks):
-        return list(networks)
-    return [network if network.servers is not None else network._replace(servers=Network()) for network in networks]
+    has_servers = any(network.servers is not None for network in networks.values())
+    valid_networks = {name: network.validated(num_workers) for name, network in networks.items()}
+    if has_servers:
+        valid_networks = {
+            name: network if network.servers is not None else network._replace(servers=Network())
+            for name, network in valid_networks.items()
+        }
+    (first_name, first_network), *others = valid_networks.items()
+    for name, network in others:
+        if missing := _missing_in_one(first_network, network):
+            raise ValueError(
+                f"the networks of conditions must have the same entries; of '{first_name}' and '{name}' only one has "
+                f"{' and '.join(missing)}. Give the other one an entry of 0 s, or compare them in studies of their own."
+            )
+
+    structure = jax.tree.structure(first_network)
+    times_of_entries = zip(*map(jax.tree.leaves, valid_networks.values()), strict=True)  # of all networks, each
+    leaves = [np.broadcast_arrays(*map(np.asarray, times)) for times in times_of_entries]
+    return [jax.tree.unflatten(structure, times) for times in zip(*leaves, strict=True)]
+
+
+def _missing_in_one(network: Network, other: Network) -> list[str]:
+    """The names of the entries that one of two networks has, and the other has not."""
+    return [name for name in Network._fields if (getattr(network, name) is None) != (getattr(other, name) is None)]
 
 
 def absence_key(seed_key: jax.Array) -> jax.Array:

@@ -30,6 +30,7 @@ def plan(
     """
     checks.check_schemes(study, schemes)
     checks.check_workers(study, schemes)
+    checks.check_conditions(conditions)
     checks.check_size(study, len(conditions))
     inputs = draw(study, conditions) if inputs is None else inputs
     schedules = _schedules(study, schemes, inputs)

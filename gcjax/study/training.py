@@ -256,9 +256,9 @@ def _check_states_fit(scheme: str, num_runs: int, *arguments: Any) -> None:
     """
     shapes = _begin_program().eval_shape(*arguments)
     memory.check_fits(
-        f"the states of {num_runs} runs of '{scheme}', conditions and trials times seeds",
-        memory.bytes_of_arrays(shapes.state),
-        "Take fewer of these, fewer workers, or a smaller model.",
+        f"the states and evaluations of {num_runs} runs of '{scheme}', conditions and trials times seeds",
+        memory.bytes_of_arrays(shapes),
+        "Take fewer of these, fewer workers or evaluations, or a smaller model.",
     )
 
 

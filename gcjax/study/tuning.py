@@ -125,6 +125,7 @@ def trial_plan(plan: Plan, rates: Sequence[float]) -> Plan:
         raise ValueError(
             "trials must be of a plan without rates; this one has them. Take the plan that it was made of."
         )
+    rates = _validate.sequence("rates", rates)
     for rate in rates:
         _validate.single_number("a rate of trials", rate, above=True, finite=True)
     if not len(rates):

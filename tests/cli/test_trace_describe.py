@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_said_in_words(here, tmp_path):
     status, _, err = here("other.csv", "--columns", "worker=host,step=iteration,compute=ms")
     assert status == 2 and "other.csv has no column 'iteration', but 'host', 'ms'" in err
     status, _, err = here("job.csv", "--scale", "0")
-    assert status == 2 and "scale must be a positive number; got 0.0" in err
+    assert status == 2 and "scale must be above 0 and finite; got 0" in err
 
 
 def test_columns_that_are_no_pairs_are_refused(here, capsys):

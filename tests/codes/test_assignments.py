@@ -53,3 +53,10 @@ def test_few_chunks_are_few_and_no_graph_is_an_error():
         assignments.edges(nx.Graph())
     one = assignments.from_graph(np.array([[1]]))
     assert diagnostics.expander_bound(one, 0) == 0.0
+
+
+def test_speeds_may_be_as_large_as_numbers_can_be():
+    for scale in (1e300, 1.0, 1e-300):
+        assignment = assignments.proportional([1e8 * scale, scale, 1e8 * scale], num_chunks=6, replication=2)
+        assert assignment.loads.tolist() == [6, 0, 6]
+    assert assignments.proportional([1e308] * 3, num_chunks=6, replication=2).loads.tolist() == [4, 4, 4]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
-from gcjax.codes import assignments
+from gcjax.codes import assignments, diagnostics
 from gcjax.codes import chunk_systems as small_systems
 from gcjax.codes.base import check_progress
 from gcjax.testing import check_code
@@ -198,9 +198,22 @@ def test_what_is_no_code_is_refused(make):
         make()
 
 
-def test_what_is_no_assignment_is_refused():
+@pytest.mark.parametrize(
+    "make",
+    [
+        codes.partial,
+        codes.one_step,
+        codes.optimal_decoding,
+        lambda value: codes.unbiased(value, straggler_probabilities=0.5),
+        lambda value: codes.fixed_code(value, np.ones((2, 2))),
+        lambda value: assignments.random_order(value, rng_key=KEY),
+        lambda value: diagnostics.graph_error(value, [True]),
+        lambda value: diagnostics.expander_bound(value, 1),
+    ],
+)
+def test_what_is_no_assignment_is_refused(make):
     with pytest.raises(ValueError, match="who holds what must be an Assignment, .*; got 3"):
-        codes.partial(3)
+        make(3)
 
 
 def test_equal_assignments_have_equal_hashes():
@@ -224,6 +237,14 @@ def test_same_key_same_code():
         (lambda: codes.fractional_repetition(10, num_stragglers=2), "num_workers=9 or 12"),
         (lambda: codes.cyclic_repetition(4, num_stragglers=4, rng_key=KEY), "between 0 and 3; got 4"),
         (lambda: codes.ignore_stragglers(4, num_stragglers=-1), "between 0 and 3; got -1"),
+        (lambda: codes.block_coordinate(3, redundancies=1, rng_key=KEY), "redundancies must be a sequence"),
+        (lambda: codes.coded_multi_message(3, levels=3, rng_key=KEY), "levels must be a sequence"),
+        (lambda: codes.coded_multi_message("3", levels=(1, 3), rng_key=KEY), "num_workers must be a whole number"),
+        (lambda: codes.completion_time(3, jnp.ones(3)), "completion_time needs a GradientCode"),
+        (
+            lambda: codes.batch_raptor(4, num_chunks=4, num_stragglers=1, error=5e-324, rng_key=KEY),
+            "error must be at least 1e-06 and below 1/4",
+        ),
         (lambda: assignments.from_matrix([[1, 0], [0, 0]]), "nobody holds chunk 1"),
         (lambda: assignments.from_matrix([[1, 2]]), "must be 0/1"),
         (lambda: assignments.from_graph([[0, 1], [0, 0]]), "square and symmetric"),

@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -134,3 +135,10 @@ def test_a_thousand_workers_take_as_many_as_a_dynamic_program():
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         codes.independent_set(4, **arguments)
+
+
+@pytest.mark.parametrize(("num_workers", "load"), [(6, 4), (5, 2), (6, 3)])
+def test_the_mean_of_sets_is_exact_where_all_have_finished(num_workers, load):
+    code = codes.independent_set(num_workers, load=load, average=True)
+    assert code.plan(jnp.full(num_workers, load)).residual < 1e-6
+    assert codes.completion_time(code, jnp.ones(num_workers)) == load

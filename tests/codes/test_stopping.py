@@ -57,3 +57,10 @@ def test_a_worker_without_chunks_is_not_among_the_fastest():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_numbers_of_numpy_keep_the_type_of_times(x64):
+    """In 64 bits a number of NumPy would win over times of 32."""
+    finish = jnp.array([[0.5, 1.5], [0.25, 3.0]], jnp.float32)
+    code = codes.uncoded(2, load=2)
+    assert stopping.deadline(np.float64(1.0)).time(code, finish).dtype == jnp.float32

@@ -207,6 +207,14 @@ def test_nothing_is_compiled_after_the_warm_up(rule, monkeypatch):
     assert (run.rounds.extensions.min() > 0) == (not rule.exact)
 
 
+def test_a_slowdown_is_the_median_of_single_rounds():
+    """Not of the running medians by which spells are found."""
+    seconds = np.ones((7, 1, 3))
+    seconds[:, 0, 0] = [1, 1, 4, 2, 4, 1, 1]
+    (spell,) = live.slow_spells(seconds)
+    assert (spell.first_round, spell.last_round, spell.slowdown) == (2, 4, 4.0)
+
+
 def test_bad_input_is_refused():
     task, code = tasks.digits(4), codes.uncoded(1, load=4)
     go = functools.partial(live.train, optimizer=SGD, rng_key=KEY, num_rounds=2)
@@ -215,8 +223,19 @@ def test_bad_input_is_refused():
             live.fixed(bad)
     with pytest.raises(ValueError, match="tolerance must be at least 0"):
         live.adaptive(tolerance=-1.0)
-    with pytest.raises(ValueError, match="window must be a whole number at least 1; got 0"):
-        live.adaptive(window=0)
+    for window in (0, 101):
+        with pytest.raises(ValueError, match=f"window must be a whole number between 1 and 100; got {window}"):
+            live.adaptive(window=window)
+    for make, name in {
+        lambda: live.fixed((1.0, 2.0)): "seconds",
+        lambda: live.adaptive(tolerance="3"): "tolerance",
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} must be one number"):
+            make()
+    wrong_arguments = {"max_residual": (1.0, 2.0), "rng_key": 5, "throttle": 0.1, "on_round": 3}
+    for name, wrong in wrong_arguments.items():
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            go(task, code, **{name: wrong})
     assert exchange.worker_mesh(1).devices.tolist() == jax.devices()[:1]
     with pytest.raises(ValueError, match="the code has 4 workers, and there are 1 processes"):
         go(tasks.digits(8), pairs())

@@ -9,6 +9,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from gcjax import codes, engine, interrupts, processes, saved_progress, tasks
@@ -106,7 +107,8 @@ def trained(checkpoints=None, *, stop=None, seen=None, **kwargs):
             raise Stop
 
     arguments = {"rng_key": KEY, "num_rounds": 6, "deadline": live.adaptive(window=2), "throttle": uneven}
-    return live.train(task(), CODE, SGD, on_round=on_round, checkpoints=checkpoints, **{**arguments, **kwargs})
+    arguments |= {"optimizer": SGD}
+    return live.train(task(), CODE, on_round=on_round, checkpoints=checkpoints, **{**arguments, **kwargs})
 
 
 @pytest.mark.slow
@@ -196,6 +198,9 @@ def test_checkpoints_of_another_run_are_refused_with_the_difference(tmp_path, ti
         ({"num_rounds": 3}, "-num_rounds = 2\n.*[+]num_rounds = 3"),
         ({"rng_key": jax.random.key(3)}, "-rng_key = <"),
         ({"max_residual": 2.0}, "[+]max_residual = 2.0"),
+        ({"optimizer": optax.sgd(0.7)}, "-computation = <"),
+        ({"deadline": live.fixed(0.5)}, "-deadline = .*adaptive.*\n.*[+]deadline = .*fixed.*0.5"),
+        ({"deadline": live.adaptive(window=3)}, "[+]deadline = .*'window', .* 3"),
     ):
         with engine.Checkpoints(tmp_path, every=1) as checkpoints, pytest.raises(ValueError, match=text):
             go(checkpoints, **{"identity": "live.load = 5", **other})
@@ -204,7 +209,9 @@ def test_checkpoints_of_another_run_are_refused_with_the_difference(tmp_path, ti
 def test_another_number_of_workers_is_refused(tmp_path):
     mesh = partial(saving.Storage, code=pairs(), num_rounds=2, progress=saved_progress.SavedProgress("", 2, list))
     names = [
-        saving.identity("", code=code, num_rounds=2, residual_bound=0.0, data=None, rng_key=KEY)
+        saving.identity(
+            "", code=code, num_rounds=2, rule=ADAPTIVE, residual_bound=0.0, computation="", data=None, rng_key=KEY
+        )
         for code in (pairs(), codes.uncoded(2, load=K))
     ]
     devices = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))

@@ -51,6 +51,8 @@ def test_times_are_those_of_the_durations_type(x64):
     ("arguments", "message"),
     [
         ({"workers": (0,), "leave": (1.0, 2.0)}, r"got 1 workers, 2 and 2 times"),
+        ({"workers": 0, "leave": (1.0,)}, "workers must be a sequence, as in .*; got 0"),
+        ({"workers": (0,), "leave": 1.0}, "leave must be a sequence"),
         ({"workers": (-1,), "leave": (1.0,)}, r"a worker of absences must be a whole number"),
         ({"workers": (0,), "leave": (2.0,), "join": (1.0,)}, r"leave < join .* got \[2.0, 1.0\] for worker 0"),
         ({"workers": (0,), "leave": (2.0,), "join": (2.0,)}, r"leave < join .* got \[2.0, 2.0\] for worker 0"),
@@ -99,3 +101,8 @@ def test_means_and_counts_are_above_0(name):
     arguments = {"mean_present": 1.0, "mean_away": 1.0, "max_count": 1, name: 0}
     with pytest.raises(ValueError, match=f"{name} must be"):
         stragglers.random_absences(**arguments)
+
+
+def test_absences_that_are_too_many_for_the_memory_are_refused():
+    with pytest.raises(ValueError, match="1000000000000 absences of 2 workers"):
+        random_absences(mean_present=1.0, mean_away=1.0, max_count=10**12).sample(jax.random.key(0), 2)

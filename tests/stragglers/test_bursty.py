@@ -45,6 +45,8 @@ def test_conforms_by_hand():
     ("changes", "message"),
     [
         ({"burst": 4}, "burst must be a whole number between 1 and 3; got 4"),
+        ({"window": 2**31 - 1}, "window must be a whole number between 1 and 2147483646; got 2147483647"),
+        ({"period": 2**31}, "period must be a whole number between 1 and 2147483646; got 2147483648"),
         ({"slowdown": 1.0}, "slowdown must be above 1"),
         ({"probability": 2.0}, "probability must be at least 0 and at most 1"),
         ({"max_slow": 9}, "max_slow must be a whole number between 0 and 8; got 9"),

@@ -150,12 +150,20 @@ def test_the_times_of_the_others_do_not_change():
             {"workers": (6,)},
             "an entry of workers must be a whole number between 0 and 5; got 6",
         ),
-        ("failed_workers", {"workers": (1,), "period": 0}, "period must be a whole number at least 1; got 0"),
-        ("failed_workers", {"workers": (1,), "onset": -1}, "onset must be a whole number at least 0; got -1"),
+        ("failed_workers", {"workers": (1,), "period": 0}, "period must be a whole number between 1 and .*; got 0"),
+        (
+            "failed_workers",
+            {"workers": (1,), "period": 2**31},
+            "period must be a whole number between 1 and .*; got 214",
+        ),
+        ("failed_workers", {"workers": (1,), "period": (1, 2)}, "period must be one number"),
+        ("failed_workers", {"workers": (1,), "forever": 1}, "forever must be True or False; got 1"),
+        ("failed_workers", {"workers": (1,), "latest_onset": 2**63}, "latest_onset must be a whole number between 0"),
+        ("failed_workers", {"workers": (1,), "onset": -1}, "onset must be a whole number between 0 and .*; got -1"),
         (
             "failed_workers",
             {"workers": (1,), "onset": 1.5},
-            "onset must be a whole number at least 0; got 1.5",
+            "onset must be a whole number between 0 and .*; got 1.5",
         ),
         (
             "failed_workers",

@@ -156,3 +156,9 @@ def test_bad_arguments_are_refused():
 def test_double_precision_takes_any_times(x64):
     trace = np.array([[1e-40, 1.0], [1e39, 2.0]])
     assert sample(stragglers.replay(trace=trace, start="recorded"), 2, 2).tolist() == trace.tolist()
+
+
+@pytest.mark.parametrize("slope", [1e30, 1e-50])
+def test_scaled_times_must_be_in_single_precision(slope):
+    with pytest.raises(ValueError, match="since simulations are in single precision"):
+        stragglers.replay(trace=np.full((2, 1), 1e10), slope=slope)

@@ -18,12 +18,13 @@ CONDITIONS = {
     "uneven": Condition(stragglers.scaled(SLOW, factor=4.0, workers=(1,)), stragglers.links(upload=8.0)),
 }
 TASK = tasks.digits(WORKERS, hidden=(4,))
+SIZES = {"num_workers": WORKERS, "num_units": UNITS, "num_seeds": SEEDS}
+STUDY = Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **SIZES)
 
 
 @pytest.fixture(scope="module")
 def two():
-    sizes = {"num_workers": WORKERS, "num_units": UNITS, "num_seeds": SEEDS}
-    return draw(Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **sizes), CONDITIONS)
+    return draw(STUDY, CONDITIONS)
 
 
 def test_every_run_says_what_it_is():
@@ -44,13 +45,31 @@ def test_conditions_differ_in_nothing_but_who_is_slow_and_what_messages_cost(two
 
 
 def test_conditions_may_differ_in_whether_servers_of_groups_are_apart():
-    sizes = {"num_workers": WORKERS, "num_units": UNITS, "num_seeds": SEEDS}
-    study = Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **sizes)
     networks = stragglers.Network(0.5), stragglers.Network(servers=stragglers.Network(0.25, upload=1.0))
-    inputs = draw(study, {str(number): Condition(SLOW, network) for number, network in enumerate(networks)})
+    inputs = draw(STUDY, {str(number): Condition(SLOW, network) for number, network in enumerate(networks)})
     servers = inputs.network.servers
     assert [servers.latency.tolist(), servers.upload.tolist()] == [[0, 0, 0.25, 0.25], [0, 0, 1, 1]]
     assert inputs.network.latency.tolist() == [0.5, 0.5, 0, 0] and servers.server is None
+
+
+def test_times_of_messages_may_be_of_all_workers_or_of_each():
+    latencies = 0.5, tuple(range(STUDY.num_workers))
+    conditions = {str(number): Condition(SLOW, stragglers.Network(x)) for number, x in enumerate(latencies)}
+    expected = [[0.5] * STUDY.num_workers] * STUDY.num_seeds + [list(latencies[1])] * STUDY.num_seeds
+    assert draw(STUDY, conditions).network.latency.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (stragglers.constant_network(server=1.0), "of 'free' and 'dear' only one has server. Give the other one"),
+        (stragglers.Network(service=0.1), "only one has service. Give"),
+    ],
+)
+def test_networks_of_other_kinds_are_refused(network, words):
+    conditions = {"free": Condition(SLOW), "dear": Condition(SLOW, network)}
+    with pytest.raises(ValueError, match=words):
+        draw(STUDY, conditions)
 
 
 def test_each_seed_draws_its_own(two):

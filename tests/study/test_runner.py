@@ -104,7 +104,7 @@ def test_states_of_all_runs_at_once_must_fit_into_memory(tmp_path, monkeypatch):
     drawn = plan(dataclasses.replace(STUDY, task=task), {"ASP": protocols.asp()}, CONDITIONS)
     bytes_of_run = 4 * 4000 * (1 + W + 2)
     monkeypatch.setattr(memory, "available_bytes", lambda: 4 * bytes_of_run - 1)
-    with pytest.raises(ValueError, match="the states of 4 runs of 'ASP', .* at least 438 KiB, .* 437 KiB. Take fewer"):
+    with pytest.raises(ValueError, match="states and evaluations of 4 runs of 'ASP', .* at least 443 KiB, .* 437 KiB."):
         run(drawn, out=tmp_path, progress=progress.silent())
 
 
@@ -188,3 +188,19 @@ def test_a_group_whose_member_comes_back_with_a_newer_version_is_trained(tmp_pat
     groups = {"groups": protocols.grouped(groups=((0, 1), (2, 3)))}
     results = run(plan(STUDY, groups, conditions), out=tmp_path / "study", progress=progress.silent())
     assert np.isfinite(final_rows(results)["suboptimality"]).all()
+
+
+def test_what_is_no_scheme_or_condition_is_refused():
+    for schemes, conditions, words in (
+        ({"BSP": protocols.bsp}, CONDITIONS, "a scheme must be a Protocol, .*'BSP' is <function"),
+        (SCHEMES, {"even": stragglers.constant(seconds=1.0)}, r"a condition must be a .*Condition\(model\); 'even' is"),
+        (SCHEMES, {}, "at least one condition"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            plan(STUDY, schemes, conditions)
+
+
+@pytest.mark.parametrize("name", ["seconds", "target"])
+def test_a_number_of_a_study_is_one(name):
+    with pytest.raises(ValueError, match=f"{name} must be one number"):
+        dataclasses.replace(STUDY, **{name: (1.0, 2.0)})

@@ -33,7 +33,8 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
         "replication", replication, minimum=1, maximum=int((rates > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip
-    return round_robin(num_chunks, _proportional_loads(rates, num_chunks, replication))
+    relative_rates = rates / rates.max()  # sums of them are not too large for a number
+    return round_robin(num_chunks, _proportional_loads(relative_rates, num_chunks, replication))
 
 
 def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment
+from gcjax.codes.base import Assignment, check_assignment
 
 
 def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
@@ -18,6 +18,7 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
     Raises:
       ValueError: if the assignment is not that of a regular graph, or s is not below n.
     """
+    check_assignment(assignment)
     num_workers = assignment.num_workers
     num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     adjacency = np.zeros((num_workers, assignment.num_chunks))
@@ -46,11 +47,17 @@ def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
     Raises:
       ValueError: if a worker holds another number of chunks.
     """
+    check_assignment(assignment)
+    is_finished = np.asarray(finished)
+    if is_finished.shape != (assignment.num_workers,):
+        raise ValueError(
+            f"finished must be bool[{assignment.num_workers}], one a worker; got shape {is_finished.shape}."
+        )
     has_further_slots = assignment.load != 2  # the largest load that the table of chunks has room for
     if (assignment.loads != 2).any() or has_further_slots:
         raise ValueError(f"graph_error needs workers that hold two chunks; got loads {set(assignment.loads.tolist())}.")
     num_vertices = assignment.num_chunks
-    left_ends, right_ends = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)  # of each finished edge
+    left_ends, right_ends = assignment.chunks[is_finished.astype(bool)].T.astype(np.int64)  # of each finished edge
     # In the double cover a piece falls apart into two, with the sides exchanged, iff it is bipartite.
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, Holders, holders
+from gcjax.codes.base import Assignment, Holders, check_assignment, holders
 from gcjax.codes.ordering.bounds import min_slack_bound
 from gcjax.codes.ordering.matchings import can_be_ordered_by_matchings, order_by_matchings
 from gcjax.codes.ordering.slack import remaining_work, slack
@@ -117,6 +117,7 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     """Every worker processes its chunks in a uniformly random order."""
+    check_assignment(assignment)
     draws = np.asarray(jax.random.uniform(_validate.rng_key(rng_key), assignment.chunks.shape, dtype=jnp.float32))
     order = np.argsort(np.where(assignment.chunks >= 0, draws, 2.0), axis=1, kind="stable")  # no chunk stays last
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))

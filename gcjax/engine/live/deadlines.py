@@ -17,6 +17,8 @@ from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.equality import comparable
 
+MAX_PAST_ROUNDS = 100
+"""The last rounds that deadlines are computed from, so that a long run does not get slower."""
 RECENT_CHUNKS = 5
 """The chunks of a worker, its latest ones, whose median time is what its next chunk is expected to take."""
 
@@ -76,7 +78,7 @@ def fixed(seconds: float) -> DeadlineRule:
     Args:
       seconds: above 0.
     """
-    _validate.number("seconds", seconds, above=True)
+    _validate.single_number("seconds", seconds, above=True)
     return DeadlineRule(lambda inputs: float(seconds))
 
 
@@ -89,10 +91,10 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
 
     Args:
       tolerance: the deviations that are added to the median, at least 0.
-      window: rounds.
+      window: rounds, at most 100.
     """
-    _validate.number("tolerance", tolerance, finite=True)
-    window = _validate.integer("window", window, minimum=1)
+    _validate.single_number("tolerance", tolerance, finite=True)
+    window = _validate.integer("window", window, minimum=1, maximum=MAX_PAST_ROUNDS)
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
         """Load K times (median + tolerance * deviation) of chunk times in the last `window` rounds; inf before any."""

@@ -4,6 +4,7 @@ Letters: E rounds, K chunks a worker holds, W workers.
 """
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,9 +21,13 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
+from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import AXIS, own_copy
 from gcjax.engine.live.round_records import Round
+from gcjax.equality import PureFunction
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""In the text of functions: it differs between processes."""
 POLL_SECONDS = 0.05
 VISIBLE_SECONDS = 10.0
 """Seconds in which a new file must be visible to all; file systems on a network keep old listings for a while."""
@@ -63,14 +68,24 @@ class TrainingState(NamedTuple):
 
 
 def identity(
-    text: str, *, code: GradientCode, num_rounds: int, residual_bound: float, data: Any, rng_key: jax.Array
+    text: str,
+    *,
+    code: GradientCode,
+    num_rounds: int,
+    rule: DeadlineRule,
+    residual_bound: float,
+    computation: str,
+    data: Any,
+    rng_key: jax.Array,
 ) -> str:
     """Text of what a live run depends on, a line for each thing; most arguments as in `gcjax.engine.live.train`.
 
-    A round may stop at a residual up to `residual_bound`.
+    A round may stop at a residual up to `residual_bound`. `computation` is a digest of the traced programs.
     """
     return run_identity(
         text,
+        computation=computation,
+        deadline=_rule_text(rule),
         chunks=code.assignment.chunks,
         data=data,
         max_residual=residual_bound,
@@ -79,6 +94,16 @@ def identity(
         num_workers=code.assignment.num_workers,
         rng_key=rng_key,
     )
+
+
+def _rule_text(rule: DeadlineRule) -> str:
+    """The name of a rule's factory with its arguments; of a rule that was made otherwise, that of its function."""
+    function = rule.seconds
+    if not isinstance(function, PureFunction):
+        return f"{function.__module__}.{function.__qualname__}"
+    factory_call_and_path: Any = function.compared_by
+    (factory, arguments, _), _ = factory_call_and_path
+    return f"{factory.__module__}.{factory.__qualname__} {_ADDRESS.sub('', repr(arguments))}"
 
 
 def check_processes_agree(checkpoints: Checkpoints, identity: str) -> None:
@@ -96,8 +121,10 @@ def check_processes_agree(checkpoints: Checkpoints, identity: str) -> None:
 def grace(storage: Storage) -> Iterator[None]:
     """A context for the rounds: SIGINT or SIGTERM ends the process only after they have saved a checkpoint (`save`)."""
     with interrupts.grace_period(interrupts.saving_seconds()):
-        yield
-        storage.checkpoints.wait()
+        try:
+            yield
+        finally:
+            storage.checkpoints.wait()  # also for what an error has left: its folder may be opened again
         if interrupts.stop_requested():
             storage.progress.record_stop()  # for the last line of the command: all rounds so far are saved
 

@@ -38,7 +38,8 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
     Returns:
       The earliest first.
     """
-    ratios = _median_of_three(slowdowns(chunk_seconds))  # [E, W]; NaN, where it is unknown, is not above the threshold
+    single_ratios = slowdowns(chunk_seconds)  # [E, W]
+    ratios = _median_of_three(single_ratios)  # NaN, where it is unknown, is not above the threshold
     spells = []
     for worker, worker_ratios in enumerate(ratios.T):
         # False before the first round and after the last, so that every spell has a beginning and an end.
@@ -49,7 +50,7 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
         for first_round, end_round in first_and_end_rounds.tolist():  # the end is the round after the last one
             is_still_slow = end_round == len(worker_ratios)
             last_round = None if is_still_slow else end_round - 1
-            slowdown = float(np.median(worker_ratios[first_round:end_round]))
+            slowdown = float(np.nanmedian(single_ratios[first_round:end_round, worker]))
             spells.append(SlowSpell(worker=worker, slowdown=slowdown, first_round=first_round, last_round=last_round))
     return sorted(spells, key=lambda spell: (spell.first_round, spell.worker))
 

@@ -26,6 +26,7 @@ from gcjax.engine.live.exchange import Exchange, SharedProgress, global_rows, ow
 from gcjax.engine.live.round_records import LiveRun, Round, stack_rounds
 from gcjax.engine.live.saving import Storage, TrainingState
 from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
+from gcjax.engine.program_digest import digest_of_program
 from gcjax.engine.validation import check_same_chunks
 from gcjax.tasks.base import Task
 
@@ -77,8 +78,8 @@ def train(
         every round would have given without a break: parameters, records, and deadlines, bit by bit. In `gcjax run`,
         SIGINT and SIGTERM let it save one more: when one process gets the signal, all save at the end of the round in
         which they are, and that one ends, and by that the others.
-      identity: what the run depends on besides the assignment, data and key, for example the text of a config; a
-        checkpoint made with another one is refused.
+      identity: text that a person can compare, for example that of a config. A checkpoint made with another one is
+        refused; so is one of another code, loss, optimizer, deadline, data or key.
 
     Returns:
       Parameters, optimizer state, and what happened, also before a break.
@@ -89,6 +90,10 @@ def train(
         damaged; or if a process does not see their folder.
     """
     _validate.optimizer("optimizer", optimizer)
+    _validate.rng_key(rng_key)
+    for name, function in {"throttle": throttle, "on_round": on_round}.items():
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function; got {function!r}.")
     _check_arguments(task, code, num_rounds, deadline, max_residual)
     rule = deadlines.adaptive() if deadline is None else deadline
     residual_bound = _residual_bound(code, rule, max_residual)
@@ -100,9 +105,11 @@ def train(
     opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
     state, storage = TrainingState(params, opt_state, []), None
     if checkpoints is not None:
+        computation = _digest_of_computation(task, code, exchange, params, opt_state, batch_key)
         full_identity = saving.identity(
-            identity, code=code, num_rounds=num_rounds, residual_bound=residual_bound, data=task.data, rng_key=rng_key
-        )
+            identity, code=code, num_rounds=num_rounds, rule=rule, residual_bound=residual_bound,
+            computation=computation, data=task.data, rng_key=rng_key,
+        )  # fmt: skip
         saving.check_processes_agree(checkpoints, full_identity)
         progress = saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk)
         storage = Storage(
@@ -239,6 +246,24 @@ def _zero_chunk_gradients(task: Task, code: GradientCode, params: Any) -> ChunkG
     return zero_chunk_gradients(own_copy(params), code.assignment.load, code.num_blocks, loss.dtype)
 
 
+def _digest_of_computation(
+    task: Task, code: GradientCode, exchange: Exchange, params: Any, opt_state: Any, batch_key: jax.Array
+) -> str:
+    """Digests of the programs of a round: of a chunk's gradient, and of the update with what all workers have done."""
+    own_gradients = jax.eval_shape(lambda: _zero_chunk_gradients(task, code, params))
+    num_workers, zero = code.assignment.num_workers, np.int32(0)
+    gradients_of_all = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((num_workers, *x.shape[1:]), x.dtype), own_gradients
+    )  # [W, ...] from [1, ...]
+    chunk_gradient: Any = compiled_chunk_gradient(task, code.num_blocks)
+    update: Any = exchange.update
+    programs = (
+        chunk_gradient.trace(own_gradients, own_copy(params), task.data, batch_key, zero, zero, zero),
+        update.trace(params, opt_state, gradients_of_all, np.zeros(num_workers, np.int32)),
+    )
+    return f"<{' '.join(digest_of_program(program.jaxpr) for program in programs)}>"
+
+
 def _warm_up(
     worker: Worker, exchange: Exchange, params: Any, opt_state: Any, chunk_gradients: ChunkGradients
 ) -> ChunkGradients:
@@ -288,7 +313,7 @@ def _check_arguments(
     if rule is not None and not isinstance(rule, DeadlineRule):
         raise ValueError(f"deadline must be a rule, for example gcjax.engine.live.adaptive(); got {rule!r}.")
     if max_residual is not None:
-        _validate.number("max_residual", max_residual, finite=True)
+        _validate.single_number("max_residual", max_residual, finite=True)
     check_same_chunks(code, task)
 
 

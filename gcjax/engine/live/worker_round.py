@@ -22,9 +22,6 @@ from gcjax.engine.live.round_records import Round
 Throttle = Callable[[int, int], float]
 """`(worker, round) -> seconds`: what a chunk takes at least."""
 
-MAX_PAST_ROUNDS = 100
-"""The last rounds that deadlines are computed from, so that a long run does not get slower."""
-
 
 class Worker(NamedTuple):
     """What a worker needs in every round.
@@ -86,7 +83,7 @@ def worker_round(
       What is known at the end.
     """
     code, load = worker.code, int(worker.code.assignment.loads[worker.rank])
-    past_rounds = [record.chunk_seconds for record in history[-MAX_PAST_ROUNDS:]]  # [K, W] of each round
+    past_rounds = [record.chunk_seconds for record in history[-deadlines.MAX_PAST_ROUNDS :]]  # [K, W] of each round
     # Every round has a chunk of each worker, so so many rounds have the RECENT_CHUNKS of it that predictions use.
     recent_rounds = past_rounds[-deadlines.RECENT_CHUNKS :]
     past_seconds = [float(s) for times in recent_rounds for s in times[:, worker.rank] if np.isfinite(s)]

@@ -11,7 +11,6 @@ Letters: T steps (or units of work), W workers.
 
 import contextlib
 import io
-import math
 import os
 import re
 import tokenize
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
+from gcjax import _validate
 from gcjax.stragglers.traces import base, layouts
 from gcjax.stragglers.traces.base import Trace
 
@@ -176,9 +176,7 @@ _ROWS_AT_A_TIME = 2**17
 
 def _scaled_trace(trace: Trace, scale: float) -> Trace:
     """The trace with its times multiplied by `scale`; a `ValueError` unless that is above 0."""
-    is_number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
-    if not (is_number and math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be a positive number; got {scale!r}.")
+    _validate.single_number("scale", scale, above=True, finite=True)
     if scale == 1:
         return trace
     communication = None if trace.communication is None else trace.communication * scale

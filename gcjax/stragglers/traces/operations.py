@@ -96,6 +96,11 @@ def _cell_sums_of_part(path: str, part: pa.Table, num_rows_before: int) -> _Cell
     cells = _cells(rank, step)
     cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)  # [rows], of a table [cells, 2]
     durations = floats(path, part, "duration", num_rows_before=num_rows_before)
+    if (durations < 0).any():
+        row = int(np.argmax(durations < 0))
+        raise ValueError(
+            f"{path} must have durations of at least 0; row {num_rows_before + row + 1} has {durations[row]:g}."
+        )
     seconds = np.bincount(cell_and_kind, weights=durations, minlength=_NUM_KINDS * len(cells.rank))
     return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 

@@ -125,6 +125,11 @@ def _replay_model(
     block_size = _block_size(block_size, _validate.choice("order", order, ORDERS), num_units)
     _validate.number("intercept", intercept, finite=True)
     _validate.number("slope", slope, above=True, finite=True)
+    if not any(map(_validate.is_traced, (seconds, intercept, slope))) and jnp.result_type(float) == jnp.float32:
+        measured = seconds[np.isfinite(seconds)]
+        shortest = np.min(intercept) + np.min(slope) * measured.min(initial=np.inf)
+        longest = np.max(intercept) + np.max(slope) * measured.max(initial=0.0)
+        check_single_precision(np.array([shortest, longest]))
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         """The state before the first unit: the trace, the order of its rows, each worker's column and first row.

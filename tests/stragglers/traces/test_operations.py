@@ -108,7 +108,7 @@ def test_columns_that_are_not_needed_are_not_read(tmp_path):
         ({"step": [0, 1, 2, 2**60]}, "column step of a trace must hold whole numbers"),
         ({"optype": [["a"], ["b"], ["c"], ["d"]]}, "column optype of a trace must hold names"),
         ({"duration": ["a", "b", "c", "d"]}, "column duration of a trace must hold numbers"),
-        ({"duration": [1.0, 2.0, -9.0, 1.0]}, "must hold seconds >= 0"),
+        ({"duration": [1.0, 2.0, -9.0, 1.0]}, "durations of at least 0; row 3 has -9"),
     ],
 )
 def test_values_that_no_trace_has_are_refused(tmp_path, change, match):
@@ -139,3 +139,10 @@ def test_a_duration_that_is_missing_makes_its_sum_unknown(tmp_path):
     trace = stragglers.read_trace(tmp_path / "job.parquet")
     np.testing.assert_array_equal(trace.compute, [[1, 2]])
     np.testing.assert_array_equal(trace.communication, [[np.nan, 0]])
+
+
+def test_negative_durations_are_refused_also_where_the_sum_is_not(tmp_path):
+    file = tmp_path / "job.csv"
+    file.write_text("dp_rank,step,optype,duration\n0,0,forward,3\n0,0,backward,-2\n0,1,forward,1\n")
+    with pytest.raises(ValueError, match="durations of at least 0; row 2 has -2"):
+        stragglers.read_trace(file)

@@ -82,7 +82,12 @@ def fit(
     fitted_seconds = _valid_part(seconds[:num_fitted_steps], "fitted")
     _valid_part(seconds[num_fitted_steps:], "held-out")
     finite_or_nan = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
-    ranking = _Ranking(seconds, num_fitted_steps, _validate.integer("num_simulated_models", num_simulated_models), seed)
+    ranking = _Ranking(
+        seconds,
+        num_fitted_steps,
+        _validate.integer("num_simulated_models", num_simulated_models),
+        _validate.integer("seed", seed, maximum=2**32 - 1),
+    )
     independent_candidates = _candidates_with_progress(
         independent.candidates(finite_or_nan), "independent times", progress.portion(0.0, 0.05)
     )
