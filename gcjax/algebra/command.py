@@ -114,13 +114,15 @@ def _sizes_text(model: Model) -> str:
 @jax.jit
 def choice(c: Command, d: Command) -> Command:
     """What one of the two can do: union."""
-    return Command(c.traces | d.traces, same_model(c, d))
+    model = same_model(c, d)
+    return Command(c.traces | d.traces, model)
 
 
 @jax.jit
 def meet(c: Command, d: Command) -> Command:
     """What both can do: intersection. Unlike `weak_conjunction` it takes away what follows one's abort."""
-    return Command(c.traces & d.traces, same_model(c, d))
+    model = same_model(c, d)
+    return Command(c.traces & d.traces, model)
 
 
 @jax.jit

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gcjax import _validate
 from gcjax.algebra.command import ABORTED, INCOMPLETE, STATUSES, TERMINATED, Command, same_model
 from gcjax.algebra.steps import PROGRAM, Space
 
@@ -75,7 +76,22 @@ def refines(spec: Command, command: Command) -> Refinement:
 
 
 def accepts(command: Command, trace: Trace) -> bool:
-    """Whether a command accepts a trace."""
+    """Whether a command accepts a trace.
+
+    Raises:
+      ValueError: if it is no trace of the command's model: of another space, longer, or with a start, step or status
+        that there is not.
+    """
+    model = command.model
+    _validate.choice("the status of the trace", trace.status, STATUSES)
+    _validate.integer("the start of the trace", trace.start, maximum=model.space.num_states - 1)
+    for step in trace.steps:
+        _validate.integer("a step of the trace", step, maximum=model.space.num_steps - 1)
+    if trace.space != model.space or len(trace.steps) > model.max_steps:
+        raise ValueError(
+            f"a trace must be of the command's space and have at most {model.max_steps} steps, those of its model; got "
+            f"{len(trace.steps)} steps. Make the model with more."
+        )
     word = command.model.word(trace.steps)
     return bool(command.traces[STATUSES.index(trace.status), trace.start, word])
 

@@ -50,8 +50,7 @@ def shared_memory(num_states: int) -> Space:
 
     Step `kind * S + s` leads to state s.
     """
-    if num_states < 1:
-        raise ValueError(f"num_states must be at least 1; got {num_states}.")
+    num_states = _validate.integer("num_states", num_states, minimum=1)
     kinds = (PROGRAM,) * num_states + (ENVIRONMENT,) * num_states
     targets = tuple(range(num_states)) * 2
     return Space(num_states, kinds, targets, complements=(NO_COMPLEMENT,) * len(kinds))
@@ -63,8 +62,7 @@ def events(num_pairs: int) -> Space:
     Step 0 is the internal event, steps 2 p + 1 and 2 p + 2 are event p and its complement, and the last step is the
     only one of the environment: an environment that names events is not associative under CCS.
     """
-    if num_pairs < 1:
-        raise ValueError(f"num_pairs must be at least 1; got {num_pairs}.")
+    num_pairs = _validate.integer("num_pairs", num_pairs, minimum=1)
     num_program_steps = 2 * num_pairs + 1
     # The internal step and the environment's have no complement.
     events_and_complements = [(2 * pair + 1, 2 * pair + 2) for pair in range(num_pairs)]

@@ -67,7 +67,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         timeline = timeline_of_rounds(
             finish, has_unit=jnp.ones_like(is_done), is_done=is_done, stop=messages.decode_time,
             send=messages.send_start, seconds_of_message=messages.send_seconds, network=network,
-            num_units=durations.shape[0], begin_time=begin_time, horizon=end_time[-1],
+            num_units=durations.shape[0], begin_time=begin_time, end_time=end_time,
         )  # fmt: skip
         round_number = jnp.arange(end_time.size, dtype=jnp.int32)[:, None]
         return record(

@@ -63,6 +63,10 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
     return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps, False))
 
 
+MOST_ITERATIONS = 2**30
+"""Bounds of how far workers may be apart are at most so large, so that twice as much is an int32."""
+
+
 def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     """Arguments of an `Action` by which a worker's clock, the units it has pushed, grows by one: how events show it.
 
@@ -70,8 +74,10 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
     version: while it is under way the others only come closer, so what was allowed then is so when it arrives.
 
     Args:
-      num_commits_of: `clock int[W] -> int[]`, the commits so far, which is the newest version.
+      num_commits_of: `clock int[W] -> int[]`, the commits so far, which is the newest version. If it is the least
+        clock, commit e takes unit e of everybody.
     """
+    commits_are_rounds = num_commits_of is jnp.min
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether a step is the event's unit, the next one of its worker, begun with the newest version.
@@ -80,6 +86,8 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
         """
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
+        if commits_are_rounds:
+            pushes &= (event.commit == event.unit) & (event.size == before.clock.size)
         return pushes & (event.version == num_commits_of(before.clock))
 
     return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
@@ -153,7 +161,7 @@ def bounded_staleness(
       num_commits_of: the commits so far, which is the version that whoever begins reads.
     """
     check_num_workers(num_workers)
-    promised_staleness = _validate.integer("staleness", promised_staleness)
+    promised_staleness = _validate.integer("staleness", promised_staleness, maximum=MOST_ITERATIONS)
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
         """The state with one unit more of the worker, and whether it may push: at most so far ahead of the slowest."""
@@ -164,7 +172,7 @@ def bounded_staleness(
     def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker pushes one unit, being at most the promised staleness ahead of the slowest."""
         clock = before.clock[worker]
-        return (after.clock[worker] == clock + 1) & (clock <= before.clock.min() + promised_staleness)
+        return (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= promised_staleness)
 
     def rely(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether at most one other worker pushes one unit, and ends within the promised staleness + 1.

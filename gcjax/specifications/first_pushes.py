@@ -16,7 +16,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.events import COMMIT, UNIT, Event
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
 from gcjax.specifications.rounds import (
@@ -125,6 +125,7 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
       num_local_steps: H.
       min_quorum: K, at most W.
     """
+    check_num_workers(num_workers)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     min_quorum = _validate.integer("min_quorum", min_quorum, minimum=1, maximum=num_workers)
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"

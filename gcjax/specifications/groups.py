@@ -82,7 +82,7 @@ def grouped(
       ValueError: if not every worker is in one group, or groups with codes are too many, too few, or of several rounds.
     """
     check_num_workers(num_workers)
-    if isinstance(groups, int):
+    if isinstance(groups, (int, np.integer)):
         groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
         workers_of_group = contiguous_groups(range(num_workers), groups)
     else:
@@ -152,8 +152,8 @@ def contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]
 
 def _lowest_member_of_group(num_workers: int, groups: list[list[int]]) -> np.ndarray:
     """int[W]: the lowest worker of each worker's group, by which it is known; `ValueError` unless each is in one."""
-    if sorted(worker for group in groups for worker in group) != list(range(num_workers)):
-        raise ValueError(f"groups must have each of the {num_workers} workers once; got {groups}.")
+    if sorted(worker for group in groups for worker in group) != list(range(num_workers)) or not all(groups):
+        raise ValueError(f"groups must have each of the {num_workers} workers once, and none be empty; got {groups}.")
     lowest_member = np.zeros(num_workers, np.int32)
     for group in groups:
         lowest_member[group] = min(group)

@@ -66,7 +66,7 @@ def halos(
     check_num_workers(num_workers)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
-    if isinstance(groups, int):
+    if isinstance(groups, (int, np.integer)):
         groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
         groups = contiguous_groups(range(num_workers), groups)
     group_of_worker = _group_of_worker(groups, num_workers)
@@ -107,8 +107,10 @@ def _group_of_worker(groups: Sequence[Sequence[int]], num_workers: int) -> tuple
     """The group number of each worker, counted in the order of `groups`, if every worker is in exactly one."""
     group_of = {worker: group_number for group_number, group in enumerate(groups) for worker in group}
     num_named = sum(len(group) for group in groups)
-    if sorted(group_of) != list(range(num_workers)) or num_named != num_workers:
-        raise ValueError(f"every worker 0, ..., {num_workers - 1} must be in exactly one group; got {groups!r}.")
+    if sorted(group_of) != list(range(num_workers)) or num_named != num_workers or not all(map(len, groups)):
+        raise ValueError(
+            f"every worker 0, ..., {num_workers - 1} must be in exactly one group, and none be empty; got {groups!r}."
+        )
     return tuple(group_of[worker] for worker in range(num_workers))
 
 

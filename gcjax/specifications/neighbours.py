@@ -14,7 +14,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.mixing_matrices import UNBOUNDED, iterations_ahead, mixing_matrices, undirected_neighbours
 from gcjax.specifications.base import Specification, check_num_workers, zeros
-from gcjax.specifications.clocks import Clocks, counted_from_slowest, pushing_workers, replay_clocks
+from gcjax.specifications.clocks import MOST_ITERATIONS, Clocks, counted_from_slowest, pushing_workers, replay_clocks
 from gcjax.specifications.thresholds import near_others
 
 
@@ -81,11 +81,12 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
     """
     neighbours = undirected_neighbours(graph, check_num_workers(num_workers))
     num_backup = _validate.integer("num_backup", num_backup)
-    max_gap = _validate.integer("max_gap", max_gap, minimum=1)
+    max_gap = _validate.integer("max_gap", max_gap, minimum=1, maximum=MOST_ITERATIONS)
     distance = iterations_ahead(neighbours[None])[0]  # int64[W, W], in hops; the graph is the same in each turn: [None]
     is_connected = distance < UNBOUNDED  # whether there is a path
     farthest = (max_gap + 1) * int(distance.max(where=is_connected, initial=0))
     allowed = np.where(is_connected, distance * (max_gap + 1), UNBOUNDED)  # [W, W]: how far w may be ahead of v
+    allowed = np.minimum(allowed, 2 * MOST_ITERATIONS - 1).astype(np.int32)
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
         """The state with one iteration more of the worker, and whether it may do it.

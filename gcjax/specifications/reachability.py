@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import _validate
 from gcjax.specifications.base import Layout, Specification, State, layout
 from gcjax.specifications.moves import ENVIRONMENT_ACTION, Moves, Stepper
 
@@ -64,8 +65,10 @@ def explore(
       stepper: of the specification, if it has been made already.
 
     Raises:
-      ValueError: if there are too many states, or one has a number that is out of its range.
+      ValueError: if there are too many states, or one has a number that is out of its range, or no such component.
     """
+    if component is not None:
+        component = _validate.integer("component", component, maximum=specification.num_components - 1)
     start_seconds = time.perf_counter()
     search = _Search(stepper or Stepper(specification, layout(specification)), component)
     search.run()

@@ -99,6 +99,7 @@ def _stsyn_rounds(
         num_workers,
         max_pending_units=num_local_steps,
         goes_on_beyond_max=True,
+        commit_matches=commits_all_messages,
         has_enough_to_commit=has_enough_to_commit,
         claim=f"{claim}, all from the version that it replaces",
     )

@@ -318,3 +318,12 @@ def test_too_many_sets_are_refused(monkeypatch):
     monkeypatch.setattr(acceptors, "MAX_ENTRIES", 8)
     with pytest.raises(ValueError, match="at most 1 sets of the specification's 6 control states over 2 states and 4"):
         automata.refines(spec, automaton)
+
+
+def test_an_array_that_is_changed_later_changes_no_automaton():
+    space = steps.shared_memory(2)
+    states = np.array([True, False])
+    automaton = automata.test(space, states)
+    states[:] = True
+    assert automata.refines(automata.test(space, np.array([True, False])), automaton)
+    assert not automata.refines(automaton, automata.test(space, states))

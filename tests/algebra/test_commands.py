@@ -222,3 +222,25 @@ def test_public_names():
     assert sorted(cm.__all__) == cm.__all__
     assert all(hasattr(cm, name) for name in cm.__all__)
     assert INCOMPLETE == 1
+
+
+def test_a_trace_must_be_one_of_the_model():
+    space = shared_memory(2)
+    model, loop = cm.Model(space, 2), cm.Trace(space, 0, (1, 1, 1), "terminated")
+    for trace, words in (
+        (loop, "at most 2 steps, those of its model; got 3 steps"),
+        (cm.Trace(space, 7, (), "terminated"), "the start of the trace must be .* between 0 and 1; got 7"),
+        (cm.Trace(space, 0, (9,), "terminated"), "a step of the trace must be .* between 0 and 3; got 9"),
+        (cm.Trace(space, 0, (), "done"), "the status of the trace must be one of"),
+        (cm.Trace(shared_memory(3), 0, (), "terminated"), "of the command's space"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            cm.accepts(cm.nil(model), trace)
+    with pytest.raises(ValueError, match="Commands must be of one model"):
+        cm.nil(model) | cm.nil(cm.Model(space, 3))
+
+
+@pytest.mark.parametrize("make", [shared_memory, events])
+def test_sizes_of_spaces_are_whole(make):
+    with pytest.raises(ValueError, match="must be a whole number at least 1; got 2.5"):
+        make(2.5)

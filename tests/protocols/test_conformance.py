@@ -507,7 +507,7 @@ def test_a_version_that_is_not_there_yet_is_caught_where_only_clocks_count():
 
 def test_who_begins_too_early_is_caught_even_if_nobody_is_ahead_when_it_pushes():
     durations = jnp.asarray([[1.0, 2.0, 2.0], [10.0, 9.0, 9.0], [10.0, 10.0, 10.0]])
-    kept = check(quick(protocols.asp(), durations), promise("bsp"))
+    kept = check(quick(protocols.asp(), durations), protocols.ssp(staleness=0).specification(W))
     assert (kept.violated, kept.actor, kept.action, kept.unit, kept.time) == ("guarantee", "worker 0", "begin", 1, 1.0)
 
 

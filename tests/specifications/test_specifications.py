@@ -420,3 +420,32 @@ def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch
 def test_whole_numbers_of_numpy_are_whole_numbers(factory, numbers):
     of_numpy = factory(3, **{name: np.int64(value) for name, value in numbers.items()})
     assert of_numpy.claim == factory(3, **numbers).claim
+
+
+@pytest.mark.parametrize("component", [-1, 9])
+def test_only_components_that_there_are_can_be_explored(component):
+    with pytest.raises(ValueError, match=f"component must be a whole number between 0 and 1; got {component}"):
+        explore(specifications.bsp(2), component)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: specifications.grouped(2, groups=[[0, 1], []]), "and none be empty"),
+        (lambda: specifications.halos(2, groups=[[0, 1], []]), "and none be empty"),
+        (lambda: specifications.local_sgd(2.5), "num_workers must be a whole number"),
+        (lambda: specifications.local_sgd(-1), "num_workers must be a whole number"),
+        (lambda: specifications.diloco(2.5), "num_workers must be a whole number"),
+        (lambda: specifications.decoupled_diloco(2.5), "num_workers must be a whole number"),
+        (lambda: specifications.ssp(2, staleness=2**31), "staleness must be a whole number between 0 and 1073741824"),
+        (lambda: specifications.hop(5, max_gap=2**31), "max_gap must be a whole number between 1 and 1073741824"),
+    ],
+)
+def test_arguments_of_specifications_are_checked(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("make", [specifications.grouped, specifications.halos])
+def test_counts_may_be_numbers_of_numpy(make):
+    assert make(4, groups=np.int64(2)).name == make(4, groups=2).name

@@ -176,7 +176,7 @@ def _boolean_array(space: Space, name: str, value: np.ndarray, axis_letters: str
     """The value as a boolean array whose axes are these letters, "S, A" for example, or `ValueError`."""
     size_of_letter = {"S": space.num_states, "A": space.num_steps}
     shape = tuple(size_of_letter[letter] for letter in axis_letters.split(", "))
-    array = np.asarray(value)
+    array = np.array(value)  # a copy, as the caller may change what is given
     if array.shape != shape or array.dtype != np.bool_:
         raise ValueError(
             f"{name} must be bool[{axis_letters}] with S = {space.num_states} states and A = {space.num_steps} steps, "

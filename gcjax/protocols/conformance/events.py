@@ -213,9 +213,13 @@ def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 
 
 def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
-    last_commit_time = record.time[: committed.lowest_worker.size].max(initial=-np.inf)
-    is_message = np.isfinite(record.send_start) & (record.finish <= last_commit_time)
+    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none.
+
+    Those of the version that this makes are of no commit of the record, also if they take no time.
+    """
+    num_commits = committed.lowest_worker.size
+    last_commit_time = record.time[:num_commits].max(initial=-np.inf)
+    is_message = np.isfinite(record.send_start) & (record.finish <= last_commit_time) & (record.read < num_commits)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
     commit_of_unit = np.full(record.start.shape, -1, np.int32)  # [T, W]
     commit_of_unit[committed.unit, committed.worker] = committed.commit
@@ -277,6 +281,8 @@ def _begin_columns(
         time, version, time == ambiguous_time, record.time.size + 1, event_order, columns_by_kind
     )
     follows_commit = _may_follow_commit_before(record, committed, first_row, time, version)
+    # At the very moment of the commit before, the version that it replaces can only have been read before it.
+    follows_commit &= ~((time == ambiguous_time) & (version == committed.commit[first_row - 1]))
     return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind, follows_commit)
 
 

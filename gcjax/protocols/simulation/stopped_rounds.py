@@ -72,7 +72,7 @@ def stopped_rounds(
     send = jnp.where(sends, stop[:, None], jnp.inf)  # once the round has stopped
     timeline = timeline_of_rounds(
         finish, has_unit=has_unit, is_done=is_done, stop=stop, send=send, seconds_of_message=seconds_of_message,
-        network=network, num_units=num_units, begin_time=begin_time, horizon=end_time[-1],
+        network=network, num_units=num_units, begin_time=begin_time, end_time=end_time,
     )  # fmt: skip
     return timeline, end_time
 
@@ -88,7 +88,7 @@ def timeline_of_rounds(
     network: Network,
     num_units: int,
     begin_time: jax.Array,
-    horizon: jax.Array,
+    end_time: jax.Array,
 ) -> Timeline:
     """The times of all units of rounds, whose messages go out with the last unit that is done.
 
@@ -103,10 +103,10 @@ def timeline_of_rounds(
       network: the time of messages.
       num_units: T.
       begin_time: float[num_rounds] seconds, when each round begins.
-      horizon: float[] seconds, when the last one ends.
+      end_time: float[num_rounds] seconds, when each ends; no message that is waited for arrives later, as by rounding.
     """
     receive_seconds = network.arrivals_at_workers(jnp.zeros(finish.shape[2:], finish.dtype))
-    begin_time = begin_time[:, None, None]
+    begin_time, end_of_round = begin_time[:, None, None], end_time[:, None, None]
     stop, receive_of_first_unit = stop[:, None, None], jnp.broadcast_to(receive_seconds, finish[:, :1].shape)
     ready_time = jnp.concatenate([receive_of_first_unit, finish[:, :-1]], axis=1)  # when each unit could be computed
     is_begun = (has_unit & (ready_time < stop)) | is_done  # a unit of no length may begin and end at the stop
@@ -116,10 +116,11 @@ def timeline_of_rounds(
     compute_start = jnp.where(is_begun, begin_time + ready_time, jnp.inf)
     compute_end = jnp.where(is_begun, begin_time + jnp.minimum(finish, stop), jnp.inf)
     send_start = jnp.where(has_message, begin_time + send[:, None], jnp.inf)
-    message_arrival = send_start + seconds_of_message[:, None]
+    arrival = send_start + seconds_of_message[:, None]
+    message_arrival = jnp.where(jnp.isfinite(arrival), jnp.minimum(arrival, end_of_round), arrival)
     arrival_time = jnp.where(has_message, message_arrival, jnp.where(is_done, compute_end, jnp.inf))
     is_first_of_round = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     waits_for_parameters = is_begun & is_first_of_round
     start = jnp.where(waits_for_parameters, begin_time, compute_start)
     times = [by_unit(x, num_units, fill=jnp.inf) for x in (start, compute_start, compute_end, send_start, arrival_time)]
-    return Timeline._make([*times, horizon])
+    return Timeline._make([*times, end_time[-1]])
