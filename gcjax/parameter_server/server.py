@@ -204,7 +204,7 @@ class Server:
         """Tells all workers that the run is done, and listens no more; `run` does it by itself."""
         self._members.send_end()
         self._is_done.set()  # from now on a connection ends with its next message, so that all must have been told
-        self._tell_who_has_not_been_greeted()
+        self._send_end_to_ungreeted()
         self._members.close()
         self._listener.close()
         if not self._is_serving:  # else `run` still writes to the log, and calls this at its end
@@ -229,7 +229,7 @@ class Server:
         self._clock.restart(last_time)
         coordinator.resume_from_log()
 
-    def _tell_who_has_not_been_greeted(self) -> None:
+    def _send_end_to_ungreeted(self) -> None:
         """Tells the workers whose first message waits in the queue that the run is done."""
         with contextlib.suppress(queue.Empty):
             while True:

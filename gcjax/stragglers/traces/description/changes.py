@@ -78,8 +78,8 @@ def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
     The more series are tested, `num_series` with this one, the higher is the threshold, as each may be a false alarm.
     Changes that come too soon after the one before or too near to the end, or are small, are dropped.
     """
-    divisions = _divisions(values, _difference_threshold(len(values), num_series))
-    changes = _refined_changes(values, _without_small_changes(values, divisions))
+    change_indices = _binary_segmentation(values, _difference_threshold(len(values), num_series))
+    changes = _refined_changes(values, _without_small_changes(values, change_indices))
     last_index = len(values) - MIN_STEPS
     changes_apart = [c for before, c in pairwise([0, *changes]) if c - before >= MIN_STEPS and c <= last_index]
     return _without_small_changes(values, changes_apart)
@@ -105,19 +105,19 @@ def _window_sizes(num_values: int) -> list[int]:
     return [*sizes, num_values] if num_values >= 2 * MIN_STEPS else []
 
 
-def _divisions(values: np.ndarray, threshold: float) -> list[int]:
+def _binary_segmentation(values: np.ndarray, threshold: float) -> list[int]:
     """Indices at which a series float64[n] is divided, and its parts again, by differences above the threshold."""
-    divisions, undivided_parts = [], [(0, len(values))]
-    while undivided_parts:
-        part_start, part_end = undivided_parts.pop()
-        division = _strongest_division(values[part_start:part_end], threshold)
-        if division is not None:
-            divisions.append(part_start + division)
-            undivided_parts += [(part_start, part_start + division), (part_start + division, part_end)]
-    return sorted(divisions)
+    change_indices, unsegmented_parts = [], [(0, len(values))]
+    while unsegmented_parts:
+        part_start, part_end = unsegmented_parts.pop()
+        change_index = _strongest_change_point(values[part_start:part_end], threshold)
+        if change_index is not None:
+            change_indices.append(part_start + change_index)
+            unsegmented_parts += [(part_start, part_start + change_index), (part_start + change_index, part_end)]
+    return sorted(change_indices)
 
 
-def _strongest_division(values: np.ndarray, threshold: float) -> int | None:
+def _strongest_change_point(values: np.ndarray, threshold: float) -> int | None:
     """The index at which a part float64[n] is divided, the first of what comes after; None if nowhere.
 
     That is where the means of scores before and after differ most, if by more than `threshold` standard deviations.
