@@ -137,6 +137,8 @@ def neighbour_iterations(
     """
     num_units, num_workers = durations.shape
     dtype = durations.dtype
+    if max_gap is not None:
+        max_gap = min(max_gap, num_units)  # as many are no bound, and the last ones are kept
     latency, upload, download = (
         jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
         for x in (network.latency, network.upload, network.download)
