@@ -3,6 +3,7 @@
 Letters: E commits, V evaluations.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -211,7 +212,7 @@ def _metrics(program: Program, params: Any, data: Any) -> dict[str, jax.Array]:
       ValueError: if they are no dictionary of single numbers.
     """
     metrics = program.task.metrics(params, data)
-    if not isinstance(metrics, dict):
+    if not isinstance(metrics, Mapping):
         raise ValueError(f"the metrics of a task must be a dict, name -> float[]; got {type(metrics).__name__}.")
     arrays = {name: jnp.asarray(value) for name, value in metrics.items()}
     for name, value in arrays.items():
