@@ -237,8 +237,7 @@ class _Program(NamedTuple):
     def commits_units_of_group(self, before: GroupVersions, after: GroupVersions, event: Event) -> jax.Array:
         """bool[]: whether the commit makes the version that the event shows, of all that its group has pushed."""
         num_units = jnp.sum(jnp.where(self.members(self.group_of(event.worker)), before.pending_units, 0))
-        leaves_none_out = event.num_skipped_messages == 0  # before another one of the same worker
-        return (after.version == event.commit + 1) & (num_units == event.size) & leaves_none_out
+        return (after.version == event.commit + 1) & (num_units == event.size)
 
     def may_commit(self, state: GroupVersions, group: jax.Array) -> jax.Array:
         """bool[]: whether a group has K pushes or more that are in no commit yet, all of them whole.

@@ -14,7 +14,7 @@ import numpy as np
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.events import COMMIT, UNIT, Event
-from gcjax.specifications.rounds import begin_action, commits_messages_in_order
+from gcjax.specifications.rounds import begin_action, commits_pending_units
 
 
 class Table(NamedTuple):
@@ -59,7 +59,7 @@ def ringleader(num_workers: int = 3) -> Specification:
         begin_action("begin, with the newest version", program.begin_with_newest),
         Action("push", program.push, event=UNIT, matches=_pushes),
     )
-    commit = Action("commit", program.commit, event=COMMIT, matches=commits_messages_in_order)
+    commit = Action("commit", program.commit, event=COMMIT, matches=commits_pending_units)
     entries_of_workers, shared = Table._fields[1:-1], Table._fields[-1:]
     changed_by_commits = [name for name in Table._fields if name not in ("read", "busy")]
     return Specification(

@@ -92,22 +92,3 @@ def test_a_push_of_eager_worker_busy_in_the_commit_after_its_own():
 @pytest.mark.parametrize("protocol", [protocols.ssp(staleness=2**30), protocols.hop(max_gap=2**30)], ids=["SSP", "Hop"])
 def test_bounds_as_large_as_they_can_be(protocol):
     assert is_kept(protocol, protocol(jnp.ones((6, 5))))
-
-
-def test_a_push_of_halos_that_is_left_out():
-    protocol = protocols.halos(
-        groups=[[0, 1], [2, 3]], num_local_steps=1, num_contributions=2, central=stragglers.Network(latency=1.0)
-    )
-    right = host(protocol(jnp.array([[1.0, 1.0, 1.1, 1.1]] * 10)))
-    assert is_kept(protocol, right)
-    assert not is_kept(protocol, without(right, 2, 0))
-
-
-def test_a_push_of_ringleader_that_is_left_out():
-    protocol = protocols.ringleader()
-    durations = np.random.default_rng(0).exponential(size=(12, 3)).astype(np.float32)
-    right = host(protocol(durations))
-    assert is_kept(protocol, right)
-    commit, column = next(zip(*np.nonzero(right.work == 2), strict=True))
-    right.work[commit, column], right.unit[commit, column] = 1, right.unit[commit, column] + 1
-    assert not is_kept(protocol, right)

@@ -10,7 +10,6 @@ import numpy as np
 
 from gcjax.protocols.conformance.committed_units import CommittedUnits, committed_units, last_arrival, on_host
 from gcjax.protocols.conformance.structure import ROUNDING
-from gcjax.protocols.conformance.unused_messages import num_skipped_messages, num_unused_messages
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, MESSAGE, SEND, STEP, UNIT, Event
 
@@ -157,13 +156,26 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "size": committed.num_units,
         "group": committed.lowest_worker,
         "max_units_in_next_commit": max_units_in_next_commit,
-        "num_unused_messages": num_unused_messages(record, committed),
-        "num_skipped_messages": num_skipped_messages(record, committed),
+        "num_unused_messages": _num_unused_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
         "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,  # a unit in it is late
         "commit_order": np.arange(num_commits, dtype=np.int32),
         "unit_order": record.start.shape[0],  # T for all, behind the numbers of all units
     }
+
+
+def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
+    """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit.
+
+    Of several commits at the moment of an arrival it counts at the last one, since it may have come after the others.
+    """
+    commit_time = record.time[: committed.lowest_worker.size]
+    is_unused = np.isfinite(record.send_start) & (record.finish <= commit_time.max(initial=-np.inf))  # [T, W]
+    is_unused[committed.unit, committed.worker] = False
+    arrival = record.finish[is_unused]
+    last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
+    next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
+    return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
 
 
 def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
