@@ -25,8 +25,10 @@ RECOMPUTED = {"conditioning": re.compile(r" \| (16|32) \| "), "worker busy": re.
 """The rows that a whole table is computed for, where all of them would take ten minutes or more."""
 ROUNDING = ("float64", "float32", "bfloat16")
 """Columns that measure rounding errors."""
-SET_BY_ROUNDING = {("Reed-Solomon | 32 | 2 | 1", "worst")}
-"""Cells as inexact as those: singular values of this code lie at the limit below which they count as 0."""
+SET_BY_ROUNDING = {(f"Reed-Solomon{kind} | 32 | 2 | 1", "worst") for kind in ("", ", complex")}
+SET_BY_ROUNDING |= {("heterogeneous | 32 | 2 | 1", "Condition")}
+"""Cells as inexact as those: singular values of the first codes lie at the limit below which they count as 0, and another
+machine shows another last digit of the last one."""
 
 
 def named(name):
@@ -41,9 +43,9 @@ def wrong(said, cells):
 
 
 def same(where, text, value):
-    """Whether both are the same; rounding errors are another machine's within a factor of 5."""
+    """Whether both are the same; rounding errors are another machine's within a factor of 10."""
     is_rounding = where[1] in ROUNDING or where in SET_BY_ROUNDING
-    return 0.2 < float(text) / float(value) < 5 if is_rounding else agrees(text, value)
+    return 0.1 < float(text) / float(value) < 10 if is_rounding else agrees(text, value)
 
 
 @pytest.mark.slow("cyclic", "orders", "reproduction")

@@ -33,8 +33,9 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
         "replication", replication, minimum=1, maximum=int((rates > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip
-    relative_rates = rates / rates.max()  # sums of them are not too large for a number
-    return round_robin(num_chunks, _proportional_loads(relative_rates, num_chunks, replication))
+    # By a power of 2, so that nothing is rounded, and their sums are not too large for a number.
+    _, exponent = np.frexp(rates.max())
+    return round_robin(num_chunks, _proportional_loads(np.ldexp(rates, -exponent), num_chunks, replication))
 
 
 def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
