@@ -27,8 +27,8 @@ ROUNDING = ("float64", "float32", "bfloat16")
 """Columns that measure rounding errors."""
 SET_BY_ROUNDING = {(f"Reed-Solomon{kind} | 32 | 2 | 1", "worst") for kind in ("", ", complex")}
 SET_BY_ROUNDING |= {("heterogeneous | 32 | 2 | 1", "Condition")}
-"""Cells as inexact as those: singular values of the first codes lie at the limit below which they count as 0, and of the
-last one another machine shows another digit."""
+"""Cells as inexact as those: singular values of the first codes lie at the limit below which they count as 0, and of
+the last one another machine shows another digit."""
 
 
 def named(name):
