@@ -84,6 +84,8 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
 
         `clock int[W]` counts the units that each worker has pushed, so that the next one has this number.
         """
+        if after is before:  # said at once, as this is asked of each state: a push changes it
+            return jnp.zeros((), bool)
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
         if commits_are_rounds:

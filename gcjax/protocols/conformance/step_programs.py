@@ -224,9 +224,9 @@ class Programs:
             return jnp.where(is_allowed, FITS, AGREES), after, component
         agrees, doing_nothing_agrees = action.matches(state, after, event), action.matches(state, state, event)
         fits = agrees & is_allowed
-        fit_of_not_allowed = jnp.where(doing_nothing_agrees, RESTS, jnp.where(agrees, AGREES, MEANT))
-        fit = jnp.where(fits, FITS, fit_of_not_allowed)
-        return fit, _choose(fit == RESTS, state, after), component
+        rests = doing_nothing_agrees & ~fits
+        fit = jnp.where(fits, FITS, jnp.where(rests, RESTS, jnp.where(agrees, AGREES, MEANT)))
+        return fit, _choose(rests, state, after), component
 
 
 @lru_cache(maxsize=32)
