@@ -33,9 +33,8 @@ def codes(folder: Path) -> tuple[Macros, Tables]:
     row_of_code = {row["code"]: row for row in rows}
     times_of_code = {code: [row[f"{model} time"] for model in STRAGGLER_MODELS] for code, row in row_of_code.items()}
     is_never_decoded = [bool(np.isnan(times).all()) for times in times_of_code.values()]
-    exponential_time = {
-        code: f"{times[0]:.2f}" for code, times in times_of_code.items()
-    }  # of the first of STRAGGLER_MODELS
+    # Of the first of STRAGGLER_MODELS.
+    exponential_time = {code: f"{times[0]:.2f}" for code, times in times_of_code.items()}
     macros = {
         "CodesWorkers": binding(ROOT / "configs/codes.gin", "n"),
         "CodesStragglers": fixed(facts["num_stragglers"]),
@@ -91,9 +90,8 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
     """The macros and tables of the error against the deadline, beside what was published."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     config = ROOT / "configs/partial_stragglers/approximate.gin"
-    rows_with_errors = [
-        row for row in rows if row["published"] or row["ours"] > MAX_ROUNDING_ERROR
-    ]  # not exact in both
+    # Not exact in both.
+    rows_with_errors = [row for row in rows if row["published"] or row["ours"] > MAX_ROUNDING_ERROR]
     original_rows = [row for row in rows if row["scheme"] == "original"]
     latest_row = max(original_rows, key=lambda row: row["deadline"])
     absolute_zs = [abs(z) for z in map(difference, rows_with_errors) if np.isfinite(z)]

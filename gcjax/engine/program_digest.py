@@ -20,7 +20,7 @@ from gcjax.engine.layout import layout
 from gcjax.engine.program import Program
 from gcjax.engine.resume import Resume
 
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
+ADDRESS = re.compile(r"0x[0-9a-f]+")
 """In the text of objects, such as functions: it differs between processes."""
 
 
@@ -100,4 +100,4 @@ def _texts_of_value(value: Any) -> Iterator[str]:
         yield digest_of(value)
     else:
         text = repr(value)
-        yield type(value).__name__ if callable(value) or _ADDRESS.search(text) else text
+        yield type(value).__name__ if callable(value) or ADDRESS.search(text) else text

@@ -98,7 +98,7 @@ def check_same_schedule(run: Run, new_schedule: Schedule) -> None:
     if _shapes(run.schedule) != _shapes(new_schedule):
         raise ValueError(
             "resume must be a run with the same protocol and durations; its schedule is "
-            f"{_shapes(run.schedule)}, that of these {_shapes(new_schedule)}."
+            f"{_shapes(run.schedule):.600}, that of these {_shapes(new_schedule):.600}."
         )
 
 
@@ -110,7 +110,7 @@ def _check_same_arrays(run: Run, new_run: Run) -> None:
         if _shapes(value) != _shapes(new_value):
             raise ValueError(
                 f"resume must be a run with the same task, protocol, optimizer and compression; its {name} is "
-                f"{_shapes(value)}, that of a run with these is {_shapes(new_value)}."
+                f"{_shapes(value):.300}, that of a run with these is {_shapes(new_value):.300}."
             )
 
 

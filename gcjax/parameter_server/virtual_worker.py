@@ -67,11 +67,7 @@ class VirtualWorker:
         elif message.kind == "begin":
             self._order_header, self._compute_start, self._unit_ends = message.header, now, []
             self._begin_unit(now)
-        elif (
-            message.kind == "stop"
-            and self._order_header is not None
-            and message.header["turn"] == self._order_header["turn"]
-        ):
+        elif message.kind == "stop" and (self._order_header or {}).get("turn") == message.header["turn"]:
             self._answer_stop(now, message.header)
 
     def _begin_unit(self, now: float) -> None:
@@ -123,8 +119,7 @@ class VirtualWorker:
         if not self._continues_after_stop:
             self._num_begun += 1
             self._order_header = None
-        is_coded = (
-            self._continues_after_stop
-        )  # under a code turns go on, and the stop says which messages are to be sent
+        # Under a code turns go on, and the stop says which messages are to be sent.
+        is_coded = self._continues_after_stop
         num_messages = len(stop["encode"]) if is_coded else 1
         self._environment.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))

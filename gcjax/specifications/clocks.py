@@ -19,9 +19,6 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, chec
 from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
 from gcjax.specifications.rounds import averaging_with_members
 
-NumCommits = Callable[[jax.Array], jax.Array]
-"""`clock int[W] -> int[]`: the commits so far."""
-
 
 class Clocks(NamedTuple):
     """Attributes: clock: int[W], the units that each worker has pushed."""
@@ -57,7 +54,7 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
     """
     # A commit is one unit of everybody, so there are as many as the slowest has units.
     specification = bounded_staleness(
-        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, num_commits_of=jnp.min
+        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, commits_are_rounds=True
     )
     num_local_steps = 1  # BSP is local SGD with one step a round, always one (`dynamic` False)
     return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, num_local_steps, False))
@@ -67,17 +64,16 @@ MOST_ITERATIONS = 2**30
 """Bounds of how far workers may be apart are at most so large, so that twice as much is an int32."""
 
 
-def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
+def push_event_arguments(*, commits_are_rounds: bool) -> dict[str, Any]:
     """Arguments of an `Action` by which a worker's clock, the units it has pushed, grows by one: how events show it.
 
     The arrival of a unit (UNIT) stands for it. It must be allowed when the unit begins (BEGIN), with the newest
     version: while it is under way the others only come closer, so what was allowed then is so when it arrives.
 
     Args:
-      num_commits_of: `clock int[W] -> int[]`, the commits so far, which is the newest version. If it is the least
-        clock, commit e takes unit e of everybody.
+      commits_are_rounds: whether commit e takes unit e of everybody; otherwise each unit is a commit. So the commits so
+        far, which are the newest version, are the least of all clocks, or their sum.
     """
-    commits_are_rounds = num_commits_of is jnp.min
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether a step is the event's unit, the next one of its worker, begun with the newest version.
@@ -88,9 +84,10 @@ def push_event_arguments(num_commits_of: NumCommits) -> dict[str, Any]:
             return jnp.zeros((), bool)
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
-        if commits_are_rounds:
-            pushes &= (event.commit == event.unit) & (event.size == before.clock.size)
-        return pushes & (event.version == num_commits_of(before.clock))
+        if not commits_are_rounds:
+            return pushes & (event.version == before.clock.sum())
+        is_in_round = (event.commit == event.unit) & (event.size == before.clock.size)
+        return pushes & is_in_round & (event.version == before.clock.min())
 
     return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
@@ -100,7 +97,7 @@ def pushing_workers(
     push: Callable[[Clocks, jax.Array], tuple[Clocks, jax.Array]],
     guarantee: Callable[[Clocks, Clocks, jax.Array], jax.Array],
     *,
-    num_commits_of: NumCommits,
+    commits_are_rounds: bool,
 ) -> Role:
     """The role of workers with one action, `push`: their entry of `clock int[W]`, the units pushed, grows by one.
 
@@ -109,9 +106,9 @@ def pushing_workers(
       push: `(state, worker) -> (after, bool[])`, the second one whether the worker may.
       guarantee: `(before, after, worker) -> bool[]`, whether a step of a worker, which changes no other entry, is one
         that it promises.
-      num_commits_of: `clock int[W] -> int[]`, the commits so far: the version that whoever begins a unit reads.
+      commits_are_rounds: as in `push_event_arguments`.
     """
-    action = Action("push", push, **push_event_arguments(num_commits_of=num_commits_of))
+    action = Action("push", push, **push_event_arguments(commits_are_rounds=commits_are_rounds))
     return Role.of_workers(Clocks, num_workers, ("clock",), (action,), guarantee)
 
 
@@ -151,7 +148,7 @@ def bounded_staleness(
     *,
     program_staleness: int,
     promised_staleness: int,
-    num_commits_of: NumCommits = jnp.sum,
+    commits_are_rounds: bool = False,
 ) -> Specification:
     """Workers that begin a unit only if they are at most so many units ahead of the slowest.
 
@@ -160,7 +157,7 @@ def bounded_staleness(
       num_workers: W.
       program_staleness: how far ahead of the slowest a worker may be that begins a unit.
       promised_staleness: the same, as the guarantee promises; at least that of the program if this keeps to it.
-      num_commits_of: the commits so far, which is the version that whoever begins reads.
+      commits_are_rounds: as in `push_event_arguments`.
     """
     check_num_workers(num_workers)
     promised_staleness = _validate.integer("staleness", promised_staleness, maximum=MOST_ITERATIONS)
@@ -191,7 +188,7 @@ def bounded_staleness(
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, max(program_staleness, promised_staleness) + 2)),  # clocks 0, ..., s + 1
-        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=num_commits_of),
+        worker=pushing_workers(num_workers, push, guarantee, commits_are_rounds=commits_are_rounds),
         claim=f"nobody is more than {promised_staleness + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= promised_staleness + 1,
         rely=rely,

@@ -63,7 +63,7 @@ def prague(num_workers: int = 3, *, group_size: int = 2) -> Specification:
     name = f"prague({num_workers} workers, groups of {group_size})"
     num_groups = -(-num_workers // group_size)
     num_others = num_workers // num_groups - 1  # in the smallest group
-    return near_others(name, num_workers, num_sampled=num_others, staleness=0, num_commits_of=jnp.min)
+    return near_others(name, num_workers, num_sampled=num_others, staleness=0, commits_are_rounds=True)
 
 
 @comparable
@@ -109,7 +109,7 @@ def hop(num_workers: int = 3, *, graph: Any = "ring", num_backup: int = 1, max_g
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 2)),  # clocks from 0 on, the slowest one's
-        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=jnp.min),
+        worker=pushing_workers(num_workers, push, guarantee, commits_are_rounds=True),
         claim=f"nobody is more than {max_gap + 1} iterations ahead of a neighbour",
         invariant=lambda state: (state.clock[:, None] - state.clock[None] <= jnp.asarray(allowed)).all(),
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
@@ -161,7 +161,7 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + num_turns + 1)),
-        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=jnp.min),
+        worker=pushing_workers(num_workers, push, guarantee, commits_are_rounds=True),
         claim="nobody is further ahead of anybody than there are hops between them",
         invariant=invariant,
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,

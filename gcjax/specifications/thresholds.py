@@ -15,7 +15,6 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.clocks import (
     Clocks,
-    NumCommits,
     counted_from_slowest,
     push_event_arguments,
     pushing_workers,
@@ -110,7 +109,7 @@ def _push_action(grant: int, lower_threshold: int, upper_threshold: int) -> Acti
 
     if grant:  # grants do not show in a run; what they allow is in the guarantee
         return Action(f"push, granted {grant}", move)
-    return Action("push", move, **push_event_arguments(num_commits_of=jnp.sum))
+    return Action("push", move, **push_event_arguments(commits_are_rounds=False))
 
 
 @comparable
@@ -132,11 +131,11 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
       staleness: s.
     """
     name = f"psp({num_workers} workers, {num_sampled} sampled, staleness {staleness})"
-    return near_others(name, num_workers, num_sampled, staleness, num_commits_of=jnp.sum)
+    return near_others(name, num_workers, num_sampled, staleness, commits_are_rounds=False)
 
 
 def near_others(
-    name: str, num_workers: int, num_sampled: int, staleness: int, num_commits_of: NumCommits
+    name: str, num_workers: int, num_sampled: int, staleness: int, *, commits_are_rounds: bool
 ) -> Specification:
     """Workers that go on if at least so many others are at most so far behind; for what is explored see `psp`.
 
@@ -145,7 +144,7 @@ def near_others(
       num_workers: W.
       num_sampled: the others.
       staleness: how far behind they may be.
-      num_commits_of: the commits so far, which is the version that whoever begins reads.
+      commits_are_rounds: as in `gcjax.specifications.clocks.push_event_arguments`.
     """
     check_num_workers(num_workers)
     num_sampled = _validate.integer(
@@ -174,7 +173,7 @@ def near_others(
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 1)),  # clocks 0, ..., farthest, from the slowest
-        worker=pushing_workers(num_workers, push, guarantee, num_commits_of=num_commits_of),
+        worker=pushing_workers(num_workers, push, guarantee, commits_are_rounds=commits_are_rounds),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (num_others_near(state.clock, staleness + 1) >= num_sampled).all(),
         is_explored=lambda state: state.clock.max() - state.clock.min() <= farthest,

@@ -4,7 +4,6 @@ Letters: E rounds, K chunks a worker holds, W workers.
 """
 
 import os
-import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -24,10 +23,9 @@ from gcjax.engine.identity import run_identity
 from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import AXIS, own_copy
 from gcjax.engine.live.round_records import Round
+from gcjax.engine.program_digest import ADDRESS
 from gcjax.equality import PureFunction
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""In the text of functions: it differs between processes."""
 POLL_SECONDS = 0.05
 VISIBLE_SECONDS = 10.0
 """Seconds in which a new file must be visible to all; file systems on a network keep old listings for a while."""
@@ -103,7 +101,7 @@ def _rule_text(rule: DeadlineRule) -> str:
         return f"{function.__module__}.{function.__qualname__}"
     factory_call_and_path: Any = function.compared_by
     (factory, arguments, _), _ = factory_call_and_path
-    return f"{factory.__module__}.{factory.__qualname__} {_ADDRESS.sub('', repr(arguments))}"
+    return f"{factory.__module__}.{factory.__qualname__} {ADDRESS.sub('', repr(arguments))}"
 
 
 def check_processes_agree(checkpoints: Checkpoints, identity: str) -> None:

@@ -50,7 +50,7 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
         for first_round, end_round in first_and_end_rounds.tolist():  # the end is the round after the last one
             is_still_slow = end_round == len(worker_ratios)
             last_round = None if is_still_slow else end_round - 1
-            slowdown = float(np.nanmedian(single_ratios[first_round:end_round, worker]))
+            slowdown = float(np.median(single_ratios[first_round:end_round, worker]))
             spells.append(SlowSpell(worker=worker, slowdown=slowdown, first_round=first_round, last_round=last_round))
     return sorted(spells, key=lambda spell: (spell.first_round, spell.worker))
 

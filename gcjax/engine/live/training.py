@@ -79,7 +79,8 @@ def train(
         SIGINT and SIGTERM let it save one more: when one process gets the signal, all save at the end of the round in
         which they are, and that one ends, and by that the others.
       identity: text that a person can compare, for example that of a config. A checkpoint made with another one is
-        refused; so is one of another code, loss, optimizer, deadline, data or key.
+        refused; so is one of another code, loss, optimizer, deadline, data or key. A deadline of your own is known by
+        the name of its function only.
 
     Returns:
       Parameters, optimizer state, and what happened, also before a break.
@@ -99,13 +100,14 @@ def train(
     residual_bound = _residual_bound(code, rule, max_residual)
     exchange = round_exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
     init_key, batch_key = jax.random.split(rng_key)
-    worker = _worker_of_process(task, code, rule, residual_bound, throttle or _no_throttle, batch_key)
+    chunk_gradient = compiled_chunk_gradient(task, code.num_blocks)
+    worker = _worker_of_process(task, code, rule, residual_bound, throttle or _no_throttle, batch_key, chunk_gradient)
     everywhere = NamedSharding(exchange.mesh, PartitionSpec())
     params = jax.jit(task.init, out_shardings=everywhere)(init_key)
     opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
     state, storage = TrainingState(params, opt_state, []), None
     if checkpoints is not None:
-        computation = _digest_of_computation(task, code, exchange, params, opt_state, batch_key)
+        computation = _digest_of_computation(task, code, exchange, params, opt_state, batch_key, chunk_gradient)
         full_identity = saving.identity(
             identity, code=code, num_rounds=num_rounds, rule=rule, residual_bound=residual_bound,
             computation=computation, data=task.data, rng_key=rng_key,
@@ -221,17 +223,26 @@ def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]
 
 
 def _worker_of_process(
-    task: Task, code: GradientCode, rule: DeadlineRule, residual_bound: float, throttle: Throttle, batch_key: jax.Array
+    task: Task,
+    code: GradientCode,
+    rule: DeadlineRule,
+    residual_bound: float,
+    throttle: Throttle,
+    batch_key: jax.Array,
+    chunk_gradient: Callable[..., ChunkGradients],
 ) -> Worker:
-    """The worker of this process: of the same number, `rank`, with the chunks of that row of the assignment [W, K]."""
-    rank, compiled_function = jax.process_index(), compiled_chunk_gradient(task, code.num_blocks)
+    """The worker of this process: of the same number, `rank`, with the chunks of that row of the assignment [W, K].
+
+    `chunk_gradient` is what `compiled_chunk_gradient` has made.
+    """
+    rank = jax.process_index()
 
     def with_chunk_gradient(
         chunk_gradients: ChunkGradients, params: Any, slot: int, round_number: int
     ) -> ChunkGradients:
         """The chunk gradients with that of the chunk in number `slot` of this worker's row, computed anew."""
         chunk = code.assignment.chunks[rank, slot]
-        return compiled_function(
+        return chunk_gradient(
             chunk_gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
         )
 
@@ -247,7 +258,13 @@ def _zero_chunk_gradients(task: Task, code: GradientCode, params: Any) -> ChunkG
 
 
 def _digest_of_computation(
-    task: Task, code: GradientCode, exchange: Exchange, params: Any, opt_state: Any, batch_key: jax.Array
+    task: Task,
+    code: GradientCode,
+    exchange: Exchange,
+    params: Any,
+    opt_state: Any,
+    batch_key: jax.Array,
+    chunk_gradient: Any,
 ) -> str:
     """Digests of the programs of a round: of a chunk's gradient, and of the update with what all workers have done."""
     own_gradients = jax.eval_shape(lambda: _zero_chunk_gradients(task, code, params))
@@ -255,7 +272,6 @@ def _digest_of_computation(
     gradients_of_all = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((num_workers, *x.shape[1:]), x.dtype), own_gradients
     )  # [W, ...] from [1, ...]
-    chunk_gradient: Any = compiled_chunk_gradient(task, code.num_blocks)
     update: Any = exchange.update
     programs = (
         chunk_gradient.trace(own_gradients, own_copy(params), task.data, batch_key, zero, zero, zero),

@@ -213,11 +213,8 @@ def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 
 
 def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none.
-
-    Those of the version that this makes are of no commit of the record, also if they take no time.
-    """
-    num_commits = committed.lowest_worker.size
+    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
+    num_commits = committed.lowest_worker.size  # what has read the version of the last one can be in none of them
     last_commit_time = record.time[:num_commits].max(initial=-np.inf)
     is_message = np.isfinite(record.send_start) & (record.finish <= last_commit_time) & (record.read < num_commits)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
@@ -276,13 +273,11 @@ def _begin_columns(
         "waited": time > last_message * (1 + ROUNDING),
         "is_premature": version > np.searchsorted(record.time, time, side="right"),
     }
-    ambiguous_time = _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
-    position = _begin_positions(
-        time, version, time == ambiguous_time, record.time.size + 1, event_order, columns_by_kind
-    )
+    is_ambiguous = time == _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
+    position = _begin_positions(time, version, is_ambiguous, record.time.size + 1, event_order, columns_by_kind)
     follows_commit = _may_follow_commit_before(record, committed, first_row, time, version)
     # At the very moment of the commit before, the version that it replaces can only have been read before it.
-    follows_commit &= ~((time == ambiguous_time) & (version == committed.commit[first_row - 1]))
+    follows_commit &= ~(is_ambiguous & (version == committed.commit[first_row - 1]))
     return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind, follows_commit)
 
 
