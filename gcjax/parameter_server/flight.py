@@ -1,7 +1,7 @@
 """Messages over Arrow Flight (gRPC): one exchange of record batches for each worker, open as long as it takes part.
 
-A thread reads for each connection and another one writes, so that a worker that does not read holds up nobody. Short
-messages of a worker are written by who sends them.
+A thread reads for each connection. Short messages are written by who sends them, long ones by another thread, so that
+a worker that does not read holds up nobody.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ SCHEMA = pa.schema([("bytes", pa.uint8())])
 COMMAND = f"gcjax-parameter-server-{wire.FORMAT}".encode()
 PART_BYTES = 1 << 30
 """The bytes of a record batch at most: a message of more has several. gRPC takes less than 2 GiB."""
+BUFFERED_BYTES = 1 << 16
+"""What the other side's machine takes although nobody reads there: so many bytes are written without waiting."""
 CLOSE_SECONDS = 2.0
 """For which a worker may go on once it was told that the run is done."""
 _AUTHORIZATION = "authorization"
@@ -93,7 +95,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
         with contextlib.suppress(OSError, pa.ArrowException):
             client.close()
 
-    return _Exchange(reader, writer, max_bytes, close, writes_short_at_once=True)
+    return _Exchange(reader, writer, max_bytes, close)
 
 
 class Server(flight.FlightServerBase):
@@ -185,36 +187,45 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
             raise flight.FlightUnauthenticatedError("the token must be that of the server; this one is another")
 
 
+class _Packet(NamedTuple):
+    """A message as it is written: its header as JSON, and uint8[n], its body, or None."""
+
+    header: bytes
+    body: np.ndarray | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of both."""
+        return len(self.header) + (0 if self.body is None else self.body.size)
+
+
 class _Exchange:
-    """A `Connection`; what is sent waits in a queue for a thread that writes it, if not written at once."""
+    """A `Connection`; what is sent is written at once if buffers have room for it, else by a thread that may wait."""
 
-    def __init__(
-        self, reader: Any, writer: Any, max_bytes: int, close: Any, *, writes_short_at_once: bool = False
-    ) -> None:
-        """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most.
-
-        With `writes_short_at_once`, who sends a message without a body writes it itself, unless others wait. One with
-        a body can take for ever, if the other side is stopped: then its sender could not be interrupted.
-        """
+    def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any) -> None:
+        """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most."""
         self._reader, self._writer, self._max_bytes, self._close = reader, writer, max_bytes, close
-        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[_Packet | None] = queue.SimpleQueue()
         self._is_broken = False
-        self._writes_short_at_once, self._num_waiting = writes_short_at_once, 0  # in the queue, or being written
-        self._lock = threading.Lock()  # for the number, and for writing without the thread
+        self._num_waiting = 0  # in the outbox, or being written by its thread
+        self._unanswered_bytes = 0  # written at once since the last message of the other side
+        self._lock = threading.Lock()  # for both numbers, and for writing without the thread
         self._sender = threading.Thread(target=self._write_all, daemon=True)
         self._sender.start()
 
     def send(self, message: Message) -> None:
-        """Puts the message into the queue, or writes it."""
+        """Writes the message, or puts it into the outbox: writing to who has stopped reading could take for ever."""
         if self._is_broken:
             raise Disconnected("the other side is gone.")
+        packet = _Packet(wire.header_bytes(message), message.body)
         with self._lock:
-            if not self._writes_short_at_once or message.body is not None or self._num_waiting:
+            if self._num_waiting or self._unanswered_bytes + packet.num_bytes > BUFFERED_BYTES:
                 self._num_waiting += 1
-                self._outbox.put(message)
+                self._outbox.put(packet)
                 return
+            self._unanswered_bytes += packet.num_bytes
             try:
-                self._write(message)
+                self._write(packet)
             except (OSError, pa.ArrowException, StopIteration):
                 self._is_broken = True
                 raise Disconnected("the other side is gone.") from None
@@ -228,6 +239,7 @@ class _Exchange:
         """
         try:
             chunk = self._reader.read_chunk()
+            self._unanswered_bytes = 0
             if chunk.app_metadata is None:
                 raise ValueError("a message must have a header; this one has none.")
             header = wire.header_of(chunk.app_metadata.to_pybytes(), self._max_bytes)
@@ -254,24 +266,24 @@ class _Exchange:
         self._close()
 
     def _write_all(self) -> None:
-        """Writes the messages of the outbox, as they come, until `None`, or until the other side is gone."""
+        """Writes what is in the outbox, as it comes, until `None`, or until the other side is gone."""
         try:
-            while (message := self._outbox.get()) is not None:
-                self._write(message)
+            while (packet := self._outbox.get()) is not None:
+                self._write(packet)
                 with self._lock:
                     self._num_waiting -= 1
             self._writer.close()
         except (OSError, pa.ArrowException, StopIteration):
             self._is_broken = True
 
-    def _write(self, message: Message) -> None:
+    def _write(self, packet: "_Packet") -> None:
         """Writes a message: its body in record batches of `PART_BYTES`, and its header with the first of them."""
-        header = wire.header_bytes(message)
-        if message.body is None or not message.body.size:
+        header, body = packet
+        if body is None or not body.size:
             self._writer.write_metadata(header)
             return
-        for begin in range(0, message.body.size, PART_BYTES):
-            batch = _batch(message.body[begin : begin + PART_BYTES])
+        for begin in range(0, body.size, PART_BYTES):
+            batch = _batch(body[begin : begin + PART_BYTES])
             if begin == 0:
                 self._writer.write_with_metadata(batch, header)
             else:

@@ -1,0 +1,56 @@
+"""Messages over Flight to a process that has stopped reading: nobody waits for it, and none is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+
+from gcjax.parameter_server import flight
+from gcjax.parameter_server.wire import Message
+
+MAX_BYTES = 1 << 20
+SIZES = [40_000, 0, 40_000, *[MAX_BYTES] * 16, 0, 40_000]  # of bodies; more in all than any buffer on the way holds
+
+READER = """
+import os, signal, sys
+from gcjax.parameter_server import flight
+from gcjax.parameter_server.wire import Message
+
+connection = flight.connect(sys.argv[1], max_bytes=1 << 20)
+connection.send(Message({"kind": "stopped"}))
+os.kill(os.getpid(), signal.SIGSTOP)
+while (message := connection.receive()).kind != "end":
+    print(message.header["number"], 0 if message.body is None else message.body.size, flush=True)
+connection.close()
+"""
+
+
+def test_nobody_waits_for_who_has_stopped_reading_and_all_messages_come_in_order():
+    can_send, is_sent = threading.Event(), threading.Event()
+
+    def send_all(connection):
+        connection.receive()
+        can_send.wait()
+        for number, size in enumerate(SIZES):
+            connection.send(Message({"kind": "numbered", "number": number}, np.zeros(size, np.uint8)))
+        connection.send(Message({"kind": "end"}))
+        is_sent.set()
+
+    listener = flight.listen("127.0.0.1:0", send_all, max_bytes=MAX_BYTES)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", READER, listener.address], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until it has stopped itself
+        can_send.set()
+        assert is_sent.wait(30.0)  # while the other side reads nothing
+        process.send_signal(signal.SIGCONT)
+        lines, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        listener.close()
+    assert [tuple(map(int, line.split())) for line in lines.splitlines()] == list(enumerate(SIZES))
