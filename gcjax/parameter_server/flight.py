@@ -208,8 +208,10 @@ class _Exchange:
         self._outbox: queue.SimpleQueue[_Packet | None] = queue.SimpleQueue()
         self._is_broken = False
         self._num_waiting = 0  # in the outbox, or being written by its thread
-        self._unanswered_bytes = 0  # written at once since the last message of the other side
-        self._lock = threading.Lock()  # for both numbers, and for writing without the thread
+        # Written at once since the last message of the other side: who sends also reads, in a thread of its own. It is
+        # set to 0 without the lock; if that happens within an addition the number is too large, until the next message.
+        self._unanswered_bytes = 0
+        self._lock = threading.Lock()  # for writing without the thread, and for adding to both numbers
         self._sender = threading.Thread(target=self._write_all, daemon=True)
         self._sender.start()
 
@@ -276,7 +278,7 @@ class _Exchange:
         except (OSError, pa.ArrowException, StopIteration):
             self._is_broken = True
 
-    def _write(self, packet: "_Packet") -> None:
+    def _write(self, packet: _Packet) -> None:
         """Writes a message: its body in record batches of `PART_BYTES`, and its header with the first of them."""
         header, body = packet
         if body is None or not body.size:
