@@ -214,7 +214,7 @@ def cyclic_table(folder: Path) -> Cells:
 def group_table(folder: Path) -> Cells:
     """All delays and numbers of groups."""
     grid = _section(_run("grouped/delays.gin", folder / "delays"), 3, 4)
-    times = {where: text for (where, head), text in grid.items() if head == "ours"}
+    times = {where: text for (where, head), text in grid.items() if head == "ours: time"}
     return {_group_cell(where): float(text) for where, text in times.items()}
 
 
