@@ -175,8 +175,10 @@ def test_a_live_run_says_itself_that_it_cannot_calibrate(protocol):
 
 
 @pytest.mark.slow
-def test_a_live_run_of_a_code_says_when_each_message_was_dealt_with():
-    run, _ = live_run(CODED, num_commits=40, lease=0.8)
+def test_a_live_run_of_a_code_says_when_each_message_was_dealt_with(monkeypatch):
+    monkeypatch.setattr("gcjax.parameter_server.stops.MIN_PATIENCE", 10.0)  # no answer to a stop comes too late
+    # All are equally fast: of a slow worker no round might need a message.
+    run, _ = live_run(CODED, num_commits=40, lease=0.8, throttle=lambda worker, unit: 0.01)
     messages = run.messages
     assert set(messages.kind) == {PUSH, REPORT, STOP, SIGN}
     pushes, stops, reports = (messages.of(kind) for kind in (PUSH, STOP, REPORT))
