@@ -174,7 +174,7 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
     Args:
       coefficients: float[W, M, K, L]: of message m of worker w the factor of block l of its k-th chunk.
       assignment: who holds what.
-      redundancy: all decoding weights with which the full work gives the sum.
+      redundancy: all decoding weights with which the full work gives the sum; its `weights` are the least of them.
     """
     dtype, num_blocks = default_float(), coefficients.shape[3]
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)

@@ -63,14 +63,15 @@ def _type_of_result(match: re.Match[str]) -> str:
     """
     if not match["start"] or match["name"] == "all-reduce" or not match["type"].startswith("("):
         return match["type"]
-    depth, parts = 0, [""]
+    depth, types = 0, [""]  # `types`: of the tuple's members
     for character in match["type"][1:-1]:
         depth += (character in "([{") - (character in ")]}")
         if character == "," and depth == 0:
-            parts.append("")
+            types.append("")
         else:
-            parts[-1] += character
-    return parts[1]
+            types[-1] += character
+    _, result_type, *_ = types
+    return result_type
 
 
 def _bytes_of_type(hlo_type: str) -> float:

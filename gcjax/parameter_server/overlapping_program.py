@@ -72,7 +72,7 @@ class OverlappingProgram:
     """What both threads work on, one at a time. Times are those of `time.monotonic`.
 
     Attributes:
-      is_going: whether there is a unit to compute.
+      has_job: whether there is a unit to compute.
     """
 
     def __init__(self, setup: Setup, local: LocalWork, worker: int) -> None:
@@ -89,11 +89,11 @@ class OverlappingProgram:
         self._change_base_params = params  # what a push has changed is counted from here
         self._version_params = params  # as they came from the server last
         self._pushed_turn = -1  # the turn of the last push
-        self._awaited_order: Any = None  # the order whose push is not sent yet
+        self._unanswered_order: Any = None  # its push is not sent yet
         self._unit_results: list[UnitResult] = []  # since the last push
         self._unit_ends: list[float] = []  # seconds, of the same units
         self._first_unit, self._first_unit_on_version, self._compute_start = -1, -1, 0.0  # of the next push
-        self._job, self.is_going = Job(unit=-1, gradient_params=params, stretch_number=0), False
+        self._job, self.has_job = Job(unit=-1, gradient_params=params, stretch_number=0), False
         self._condition = threading.Condition()
 
     def warm_up(self) -> None:
@@ -109,8 +109,8 @@ class OverlappingProgram:
     def job(self) -> Job | None:
         """Waits until there is a unit to compute; None once all is done."""
         with self._condition:
-            self._condition.wait_for(lambda: self.is_going or self._job.stretch_number < 0)
-            return self._job if self.is_going else None  # not going: all is done
+            self._condition.wait_for(lambda: self.has_job or self._job.stretch_number < 0)
+            return self._job if self.has_job else None  # no job: all is done
 
     def gradient(self, job: Job) -> tuple[UnitResult, Any]:
         """Computes a unit, or begins to."""
@@ -157,21 +157,21 @@ class OverlappingProgram:
                 self._local_at_arrived_push = self._local_at_push
             if order.begins_anew:
                 self._local_at_arrived_push = self._initial_local
-            if order.begins_anew or not (has_arrived and self.is_going and order.first_unit == self._first_unit):
+            if order.begins_anew or not (has_arrived and self.has_job and order.first_unit == self._first_unit):
                 self._go_back_to_arrived(order)
-            self._awaited_order, self._first_unit_on_version = order, self._first_unit + len(self._unit_results)
+            self._unanswered_order, self._first_unit_on_version = order, self._first_unit + len(self._unit_results)
             push = self._new_push() if self._unit_results else None
-            local_before = self._local
-            if version_params is not None and order.version != local_before.version:
+            local_before_pull = self._local
+            if version_params is not None and order.version != local_before_pull.version:
                 self._pull_version(version_params, order.version)
-            if not self.is_going:  # the first gradient is at what the worker had before it read, if it had read already
-                self._start_stretch(local_before.params if local_before.version >= 0 else self._local.params)
+            if not self.has_job:  # the first gradient is at what the worker had before it read, if it had read already
+                self._start_stretch(local_before_pull.params if local_before_pull.version >= 0 else self._local.params)
             return push
 
     def push(self) -> Push | None:
         """What is pushed, if the server waits for it and a unit is done."""
         with self._condition:
-            return self._new_push() if self._awaited_order is not None and self._unit_results else None
+            return self._new_push() if self._unanswered_order is not None and self._unit_results else None
 
     def give_up_turn(self) -> None:
         """Gives up what was not pushed, and computes no more until an order comes."""
@@ -188,7 +188,7 @@ class OverlappingProgram:
 
         It has the number that was set as the last one ended, but not -1, the number of the end.
         """
-        self._job, self.is_going = Job(self._first_unit, gradient_params, max(self._job.stretch_number, 0)), True
+        self._job, self.has_job = Job(self._first_unit, gradient_params, max(self._job.stretch_number, 0)), True
         self._compute_start = time.monotonic()
         self._condition.notify_all()
 
@@ -197,7 +197,7 @@ class OverlappingProgram:
 
         What was computed since the last push is dropped, and no order waits for a push any more.
         """
-        self._job, self.is_going, self._awaited_order = self._job._replace(stretch_number=stretch_number), False, None
+        self._job, self.has_job, self._unanswered_order = self._job._replace(stretch_number=stretch_number), False, None
         self._unit_results, self._unit_ends = [], []
         self._condition.notify_all()
 
@@ -220,10 +220,10 @@ class OverlappingProgram:
     def _new_push(self) -> Push:
         """What is pushed now: all units since the last push. The next unit began as the last of them ended."""
         change, self._change_base_params = self._change_and_base(
-            self._local.params, self._change_base_params, self._version_params, _weight(self._awaited_order.weight)
+            self._local.params, self._change_base_params, self._version_params, _weight(self._unanswered_order.weight)
         )
         push = Push(
-            turn=self._awaited_order.turn,
+            turn=self._unanswered_order.turn,
             change=change,
             unit_results=tuple(self._unit_results),
             first_unit_on_version=self._first_unit_on_version,
@@ -232,7 +232,7 @@ class OverlappingProgram:
         )
         self._local = self._local_at_push = self._local._replace(params=self._change_base_params)
         self._first_unit, self._compute_start = self._first_unit + len(self._unit_results), self._unit_ends[-1]
-        self._unit_results, self._unit_ends, self._awaited_order, self._pushed_turn = [], [], None, push.turn
+        self._unit_results, self._unit_ends, self._unanswered_order, self._pushed_turn = [], [], None, push.turn
         return push
 
     def _params_and_state_after_step(self, params: Any, opt_state: Any, gradient: Any) -> tuple[Any, Any]:

@@ -56,16 +56,16 @@ class RuleState:
         """bool[W]: who is in a turn and not asked for a push, as it had done nothing when the others were asked."""
         return self.in_turn & ~self.view.stopped
 
-    def decide(self, kind: int, worker: int, now: float, compute_seconds: float) -> Decision:
+    def decide(self, event_kind: int, worker: int, now: float, compute_seconds: float) -> Decision:
         """What follows from an event of a worker at `now` seconds, which the view has from then on.
 
         Args:
-          kind: `MESSAGE`, `LEAVE`, ...
+          event_kind: `MESSAGE`, `LEAVE`, ...
           worker: its number.
           now: seconds.
           compute_seconds: how long it computed in its last turn; it counts at a message only.
         """
-        event = np.array((kind, worker, now, compute_seconds), self._packed_view.floats.dtype)
+        event = np.array((event_kind, worker, now, compute_seconds), self._packed_view.floats.dtype)
         self._packed_view = self._decide(self._packed_view, event)
         decision = decision_of(self._packed_view, has_times=self._has_times)
         self.alive, self.idle = decision.alive, decision.idle

@@ -193,16 +193,14 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     group_of_commit = central_commits.worker[:, 0]  # int32[E]; -1 if there is none: what it then looks up is not used
     # The seconds from the begin of a push's first round to that of each of its rounds.
     since_first_round = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-    round_begin = push_timeline.compute_start[:, None] + since_first_round  # [pushes, H, G]
+    begin_time = push_timeline.compute_start[:, None] + since_first_round  # [pushes, H, G]
     # Who begins a push asks the central server for its parameters, which reach the group when its first round begins.
-    round_start = round_begin.at[:, 0].set(push_timeline.start)
-    round_begin, round_start = (
-        x.reshape(-1, round_seconds.shape[2]) for x in (round_begin, round_start)
-    )  # [rounds, G]
+    ask_time = begin_time.at[:, 0].set(push_timeline.start)
+    begin_time, ask_time = (x.reshape(-1, round_seconds.shape[2]) for x in (begin_time, ask_time))  # [rounds, G]
     # [rounds, W], from [pushes, G].
     version_read = jnp.repeat(central_commits.read, num_local_steps, axis=0)[:, groups.group_of_worker]
     return record(
-        _timeline_of_units(rounds, round_start, round_begin, groups.group_of_worker, num_units, push_timeline.horizon),
+        _timeline_of_units(rounds, ask_time, begin_time, groups.group_of_worker, num_units, push_timeline.horizon),
         time=central_commits.time,
         worker=jnp.where(central_commits.worker >= 0, jnp.asarray(groups.members_of_group)[group_of_commit], -1),
         unit=central_commits.unit * num_local_steps,
@@ -267,8 +265,8 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
 
 def _timeline_of_units(
     rounds: _Rounds,
-    round_start: jax.Array,
-    round_begin: jax.Array,
+    ask_time: jax.Array,
+    begin_time: jax.Array,
     group_of_worker: np.ndarray,
     num_units: int,
     horizon: jax.Array,
@@ -276,14 +274,14 @@ def _timeline_of_units(
     """The times of all units `[T, W]`.
 
     Args:
-      rounds: of the groups.
-      round_start: float[rounds, G] seconds, when each group asks for the parameters of each round.
-      round_begin: float[rounds, G] seconds, when its server has them.
+      rounds: of the groups; the times in a round are seconds from its own begin.
+      ask_time: float[rounds, G] seconds, when each group asks for the parameters of each round.
+      begin_time: float[rounds, G] seconds, when its server has them, and the round begins.
       group_of_worker: int[W].
       num_units: T.
       horizon: float[] seconds.
     """
-    start, begin = round_start[:, group_of_worker], round_begin[:, group_of_worker]
+    start, begin = ask_time[:, group_of_worker], begin_time[:, group_of_worker]  # [rounds, W]
 
     def padded_to_all_units(x: jax.Array) -> jax.Array:
         """[T, W] from [rounds, W], as each round has one unit of a worker; inf for units behind the last round."""

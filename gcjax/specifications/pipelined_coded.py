@@ -57,8 +57,8 @@ def pipelined_coded(
     if wait_for is not None:
         wait_for = _validate.integer("wait_for", wait_for, minimum=1, maximum=num_workers)
     program = _Program(load, wait_for, decodable)
-    send = Action("message", program.send, event=MESSAGE, matches=_sends_round_of_event)
-    commit = Action("commit", program.commit, event=COMMIT, matches=_commits_new_units)
+    send = Action("message", program.send, event=MESSAGE, matches=_message_agrees_with_event)
+    commit = Action("commit", program.commit, event=COMMIT, matches=_commit_agrees_with_event)
     return Specification(
         f"pipelined_coded({num_workers} workers, load {load})",
         num_workers,
@@ -83,7 +83,7 @@ def _is_in_time(state: Pipeline) -> jax.Array:
     return state.clock == state.version + 1
 
 
-def _sends_round_of_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
+def _message_agrees_with_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
     """bool[]: whether it is the worker's next message, and in the commit of its version exactly if it is in time.
 
     A worker's message n is of round n, and of the version with this number. In the first round it is sent with the last
@@ -91,12 +91,12 @@ def _sends_round_of_event(before: Pipeline, after: Pipeline, event: Event) -> ja
     """
     round_number = before.clock[event.worker]
     is_in_time = round_number == before.version
-    shows_commit = round_number > 0
-    is_shown_in_time = (event.commit == event.version) == is_in_time
-    return (event.version == round_number) & (~shows_commit | is_shown_in_time)
+    has_known_commit = round_number > 0
+    agrees_on_time = (event.commit == event.version) == is_in_time
+    return (event.version == round_number) & (~has_known_commit | agrees_on_time)
 
 
-def _commits_new_units(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
+def _commit_agrees_with_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
     """bool[]: whether a commit takes what is new in the messages in time, as many units as the event shows."""
     num_units = jnp.where(_is_in_time(before), before.num_new, 0).sum()
     return (after.version == event.commit + 1) & (num_units == event.size)

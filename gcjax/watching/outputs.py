@@ -23,15 +23,15 @@ _KEYS: dict[type, Callable[[Any, Any], Any]] = {
 Path = tuple[Any, ...]
 
 RARELY = 100
-"""Steps; an array that is given away twice within so many is copied from then on."""
+"""Steps; an array that is donated twice within so many is copied from then on."""
 
 
 class Outputs:
     """Waits for what a function returns, by the same arrays each time, without walking through all of it.
 
     What one compiled program returns is ready together, so its smallest array is enough. What a Python function returns
-    may come from several programs, so the smallest array of each of its outer parts is taken. An array that is given
-    away to the next step (donated) before its turn came cannot be waited for; from then on another one is taken. Where
+    may come from several programs, so the smallest array of each of its outer parts is taken. An array that is
+    donated to the next step before its turn came cannot be waited for; from then on another one is taken. Where
     there is none and that happens again, as in a loop that goes on without waiting, the loop's thread copies one number
     of it when the function returns. Where it happens now and then only, as when this thread comes late on a busy
     machine, the end of such a step is not known, which is cheaper than a copy in each.
@@ -42,16 +42,16 @@ class Outputs:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """`function`: whose outputs are waited for; what has a method `lower` is one compiled program."""
-        self._is_program = hasattr(function, "lower") or isinstance(function, jax.stages.Compiled)
+        self._is_one_program = hasattr(function, "lower") or isinstance(function, jax.stages.Compiled)
         self._awaited_paths: list[Path] | None = None  # of the arrays to wait for; None if they are to be chosen
         self._copied_paths: list[Path] = []  # of the arrays of which one number is copied and waited for
         self._num_waits = 0
-        self._last_donation: dict[Path, int] = {}  # path -> `_num_waits` when its array was last given away
+        self._last_donation: dict[Path, int] = {}  # path -> `_num_waits` when its array was last donated
         self._often_donated: set[Path] = set()
         self.needs_copies = True  # at first, so that it is checked
 
     def copied_numbers(self, output: Any) -> list[jax.Array]:
-        """Copies of one number of each array that is often given away, for `wait`; to be called on the loop's thread.
+        """Copies of one number of each array that is often donated, for `wait`; to be called on the loop's thread.
 
         Raises:
           ValueError: if the function is being compiled as part of another one.
@@ -65,10 +65,10 @@ class Outputs:
 
         Args:
           output: what the step has returned.
-          copies: one number of each of its arrays that are often given away, as `copied_numbers` gives them.
+          copies: one number of each of its arrays that are often donated, as `copied_numbers` gives them.
 
         Raises:
-          Exception: if that cannot be known this time: something was given away, or what computes it has failed.
+          Exception: if that cannot be known this time: something was donated, or what computes it has failed.
         """
         self._num_waits += 1
         if self._awaited_paths is None:
@@ -90,7 +90,7 @@ class Outputs:
         return bool(arrays or copies)
 
     def _note_donation(self, path: Path) -> None:
-        """Notes that an array was given away (donated) before it was waited for: others are chosen the next time.
+        """Notes that an array was donated before it was waited for: others are chosen the next time.
 
         Twice within `RARELY` waits is often: a number of such an array is copied.
         """
@@ -104,12 +104,12 @@ class Outputs:
         """Chooses the arrays to wait for, and which of them must be copied.
 
         What one compiled program returns is one part, what a Python function returns has a part for each key of its
-        outermost container. Of a part it is the smallest array, of those that were never given away if there are any.
+        outermost container. Of a part it is the smallest array, of those that were never donated if there are any.
         """
         leaves_by_part: dict[Any, list[tuple[bool, int, int, Path]]] = {}  # the smaller, the better to wait for
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
             if _can_wait(leaf):
-                part = None if self._is_program else path[:1]
+                part = None if self._is_one_program else path[:1]
                 # By its position among all leaves, where it cannot be reached by the keys.
                 path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
                 was_donated = path in self._last_donation

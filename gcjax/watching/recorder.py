@@ -109,7 +109,7 @@ def _end_time(outputs: Outputs | None, output: Any, copies: Sequence[Any], retur
     try:
         has_waited = outputs.wait(output, copies)
         return _clock() if has_waited else return_time
-    except Exception:  # given away to the next step, or it failed: whoever uses the results gets the error
+    except Exception:  # donated to the next step, or it failed: whoever uses the results gets the error
         return math.nan
 
 

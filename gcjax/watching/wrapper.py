@@ -54,7 +54,7 @@ class Watch:
         self._recorder: Recorder | None = None
         self._step_numbers = itertools.count(start)
         self._is_over = False
-        self._is_time_over = False  # whether a time of `every` is over that is not counted yet
+        self._is_interval_over = False  # whether a time of `every` is over that is not counted yet
         self._num_forks = under_way.num_forks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +151,7 @@ class Watch:
     def _share_and_judge(self) -> None:
         """Writes the new rows; in process 0 also reads and judges those of all."""
         self._share()
-        self._is_time_over = True
+        self._is_interval_over = True
         if self._worker == 0:
             self._judge_news()
 
@@ -179,12 +179,13 @@ class Watch:
     def _judge_news(self) -> None:
         """Judges the rows that have come since the last time, and tells the changes.
 
-        If a time of `every` is over it counts: who has had no rows in it was unheard once more. Calls may come oftener.
+        If an interval of `every` seconds is over, who has had no rows in it was unheard once more. Calls may come
+        oftener.
         """
         with self._lock:
             news = self._exchange.news()
-            counts, self._is_time_over = self._is_time_over, False
-            changes = self._group.add(news, counts=counts)
+            changes = self._group.add(news, ends_interval=self._is_interval_over)
+            self._is_interval_over = False
         if self._tell is not None and self._worker == 0:
             for change in changes:
                 self._tell(change)
@@ -195,7 +196,7 @@ class Watch:
         Nobody becomes silent meanwhile.
         """
         deadline = _clock() + CLOSE_SECONDS
-        self._is_time_over = False
+        self._is_interval_over = False
         self._judge_news()
         while not self._group.is_complete() and _clock() < deadline:
             time.sleep(0.05)

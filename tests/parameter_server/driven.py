@@ -220,7 +220,7 @@ class Driven:
         """The worker does one unit more: it reports it where turns are stopped, or is under way beside its messages."""
         program = self.programs[worker]
         if isinstance(program, OverlappingProgram):
-            if worker in self.connections and program.is_going:
+            if worker in self.connections and program.has_job:
                 job = program.job()
                 assert program.finish(job, *program.gradient(job))
             return

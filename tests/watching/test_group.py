@@ -54,15 +54,15 @@ def test_what_was_worse_and_is_better_is_not_told_again():
 
 def test_who_is_silent_is_waited_for_no_longer():
     group = Group(2)
-    group.add(np.concatenate([rows(0, 0, 20), rows(1, 0, 20)]), counts=True)
+    group.add(np.concatenate([rows(0, 0, 20), rows(1, 0, 20)]), ends_interval=True)
     for i in range(PATIENCE):
         assert group.report().silent == () and group.report().step == 19
-        changes = group.add(rows(0, 20 + 10 * i, 30 + 10 * i), counts=True)
-    assert [change.silent for change in changes] == [(1,)] and group.add(rows(0, 50, 51), counts=True) == []
+        changes = group.add(rows(0, 20 + 10 * i, 30 + 10 * i), ends_interval=True)
+    assert [change.silent for change in changes] == [(1,)] and group.add(rows(0, 50, 51), ends_interval=True) == []
     assert group.report().silent == (1,) and group.report().step == 20 + 10 * PATIENCE
     assert "silent: 1" in str(group.report()) and group.is_complete()
     assert group.add(rows(1, 20, 30)) == [] and group.report().silent == ()  # it was only slow to write
-    assert [change.silent for change in group.add(rows(1, 30, 40), counts=True)] == [()]
+    assert [change.silent for change in group.add(rows(1, 30, 40), ends_interval=True)] == [()]
     assert group.report().silent == () and not group.is_complete()
 
 
@@ -70,7 +70,7 @@ def test_news_of_nobody_make_nobody_silent():
     group = Group(2)
     group.add(rows(0, 0, 20))
     for _ in range(10):
-        group.add(NO_ROWS, counts=True)
+        group.add(NO_ROWS, ends_interval=True)
     assert group.report().silent == ()
 
 
@@ -87,7 +87,7 @@ def test_who_is_dead_becomes_silent_however_often_the_others_are_asked_for_news(
         assert not changes
         for worker in (0, 1, 0):
             group.add(rows(worker, 10 * i, 10 * i + 10))  # so that nothing is left for the call that counts
-        changes = group.add(NO_ROWS, counts=True)
+        changes = group.add(NO_ROWS, ends_interval=True)
     assert [change.silent for change in changes] == [(2,)] and group.is_complete()
 
 
