@@ -40,6 +40,8 @@ class Event(NamedTuple):
       max_units_in_next_commit: int32, of a COMMIT: the most units of one worker in the commit after it; -1 if it is the
         last one.
       num_unused_messages: int32, of a COMMIT: the messages that have arrived since the one before and are in no commit.
+      num_skipped_messages: int32, of a COMMIT: the messages in no commit that its workers have sent before theirs in
+        it, and after those in the commits before.
       waited: bool, of a BEGIN: whether the worker's last message had arrived before.
       column: int32, of a BEGIN: the column of the contribution that its unit is in; of a COMMIT: the first column in
         use in the next commit, -1 if there is none.
@@ -54,6 +56,7 @@ class Event(NamedTuple):
     group: Any
     max_units_in_next_commit: Any
     num_unused_messages: Any
+    num_skipped_messages: Any
     waited: Any
     column: Any
 

@@ -235,9 +235,13 @@ class _Program(NamedTuple):
         return len(self.group_of_worker) + self.group_of(event.worker)
 
     def commits_units_of_group(self, before: GroupVersions, after: GroupVersions, event: Event) -> jax.Array:
-        """bool[]: whether the commit makes the version that the event shows, of all that its group has pushed."""
+        """bool[]: whether the commit makes the version that the event shows, of all that its group has pushed.
+
+        No message of a worker in it is left out that it has sent before.
+        """
         num_units = jnp.sum(jnp.where(self.members(self.group_of(event.worker)), before.pending_units, 0))
-        return (after.version == event.commit + 1) & (num_units == event.size)
+        same_units = (num_units == event.size) & (event.num_skipped_messages == 0)
+        return (after.version == event.commit + 1) & same_units
 
     def may_commit(self, state: GroupVersions, group: jax.Array) -> jax.Array:
         """bool[]: whether a group has K pushes or more that are in no commit yet, all of them whole.

@@ -54,6 +54,11 @@ def commits_pending_units(before: Any, after: Any, event: Event) -> jax.Array:
     return (after.version == event.commit + 1) & (before.pending_units.sum(dtype=jnp.int32) == event.size)
 
 
+def commits_messages_in_order(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: as `commits_pending_units`, and no message of a worker in it is left out that it has sent before."""
+    return commits_pending_units(before, after, event) & (event.num_skipped_messages == 0)
+
+
 def commits_all_messages(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: as `commits_pending_units`, and every message that has arrived is in a commit."""
     return commits_pending_units(before, after, event) & (event.num_unused_messages == 0)

@@ -99,6 +99,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         begin = [
             begin_action("pull", _with_newest_as_next_read(_begin)),
             begin_action("go on", _with_newest_as_next_read(_begin_with_read_version)),
+            begin_action("go on, read after a commit", _with_newest_as_next_read(_begin_with_version_after_next_read)),
         ]
     else:
         begin = [begin_action("begin", _begin)]  # with the newest version, whether it has to be read or not
@@ -210,6 +211,17 @@ def _begin_with_read_version(state: Busy, worker: jax.Array) -> tuple[Busy, jax.
     newer_version = jnp.maximum(state.read[worker], state.next_read[worker])
     after = state._replace(read=state.read.at[worker].set(newer_version), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
+
+
+def _begin_with_version_after_next_read(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    """The state in which the worker begins a step with the version after `next_read`, and whether it is idle.
+
+    If it began the step before at the very moment of a commit, it may have read before this or after it; a record shows
+    that only when it begins again.
+    """
+    version = jnp.minimum(state.next_read[worker] + 1, state.version)
+    after = state._replace(read=state.read.at[worker].set(version), busy=state.busy.at[worker].set(1))
+    return after, (state.busy[worker] == 0) & (version >= state.read[worker])
 
 
 def _with_newest_as_next_read(

@@ -157,6 +157,7 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "group": committed.lowest_worker,
         "max_units_in_next_commit": max_units_in_next_commit,
         "num_unused_messages": _num_unused_messages(record, committed),
+        "num_skipped_messages": _num_skipped_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
         "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,  # a unit in it is late
         "commit_order": np.arange(num_commits, dtype=np.int32),
@@ -176,6 +177,20 @@ def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndar
     last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
     next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
     return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
+
+
+def _num_skipped_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
+    """int32[E]: the messages in no commit whose worker has a later one, the next of which is in this commit."""
+    is_skipped = np.isfinite(record.send_start) & np.isfinite(record.finish)  # [T, W]
+    is_skipped[committed.unit, committed.worker] = False
+    unit, worker = np.nonzero(is_skipped)
+    num_units = record.start.shape[0]
+    # The next committed unit of the same worker; they are ordered by worker and unit.
+    next_committed = np.searchsorted(committed.worker * np.int64(num_units) + committed.unit, worker * num_units + unit)
+    worker_of_next, commit_of_next = np.append(committed.worker, -1), np.append(committed.commit, -1)
+    is_same_worker = worker_of_next[next_committed] == worker
+    skipped_at = commit_of_next[next_committed[is_same_worker]]
+    return np.bincount(skipped_at, minlength=committed.lowest_worker.size).astype(np.int32)
 
 
 def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
