@@ -72,8 +72,8 @@ def accelerator(sizes: Sizes | None = None) -> list[Row]:
     """All of them, on the first device; one row that says so on a CPU, unless sizes are given."""
     if jax.default_backend() == "cpu" and sizes is None:
         return [Row(what="accelerator", value="none", target="", met=True, note="skipped: JAX sees CPUs only")]
-    chosen = sizes or Sizes()
-    rows = [*transformer_steps(chosen), *wavefronts(chosen), *largest_models(chosen)]
+    sizes_to_run = sizes or Sizes()
+    rows = [*transformer_steps(sizes_to_run), *wavefronts(sizes_to_run), *largest_models(sizes_to_run)]
     return rows if sizes else [*rows, *roofline(), *seeds(), test_suite()]
 
 
@@ -141,8 +141,8 @@ def training_step(sizes: Sizes, num_blocks: int | None) -> Step:
     shapes = params, jax.eval_shape(optimizer.init, params), batch, progress
     shardings = jax.tree.map(lambda _: jax.NamedSharding(mesh, jax.P()), shapes)
     shardings = (*shardings[:2], jax.NamedSharding(mesh, jax.P("workers")), shardings[3])
-    placed = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
-    return Step(step, sum(x.size for x in jax.tree.leaves(params)), placed)
+    placed_shapes = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
+    return Step(step, sum(x.size for x in jax.tree.leaves(params)), placed_shapes)
 
 
 def _repeated(step: Step) -> Callable[[], Any]:
@@ -152,8 +152,8 @@ def _repeated(step: Step) -> Callable[[], Any]:
     def value_of(shape: jax.ShapeDtypeStruct) -> jax.Array:
         """An array of this shape: tokens, or small numbers."""
         is_token = shape.dtype == jnp.int32
-        values = rng.integers(0, NUM_TOKENS, shape.shape) if is_token else 0.02 * rng.normal(size=shape.shape)
-        return jax.device_put(jnp.asarray(values, shape.dtype), shape.sharding)
+        entries = rng.integers(0, NUM_TOKENS, shape.shape) if is_token else 0.02 * rng.normal(size=shape.shape)
+        return jax.device_put(jnp.asarray(entries, shape.dtype), shape.sharding)
 
     params, state = jax.tree.map(value_of, step.shapes[0]), optax.tree.zeros_like(step.shapes[1])
     state = jax.tree.map(lambda x, shape: jax.device_put(x, shape.sharding), state, step.shapes[1])
@@ -197,18 +197,20 @@ def wavefronts(sizes: Sizes) -> list[Row]:
 
 def largest_models(sizes: Sizes) -> list[Row]:
     """The largest transformer whose step fits into the memory of one device by what the compiler says."""
-    rows, available = [], device_bytes()
+    rows, available_bytes = [], device_bytes()
     for name, num_blocks in (("uncoded", None), ("coded, L = 1", 1), ("coded, L = 2", 2)):
-        largest, num_bytes = 0, 0
+        largest_num_params, num_bytes = 0, 0
         for width in sizes.largest_widths:
             step = training_step(sizes._replace(width=width), num_blocks)
-            needed = step_bytes(step)
-            if needed > available:
+            needed_bytes = step_bytes(step)
+            if needed_bytes > available_bytes:
                 break
-            largest, num_bytes = step.num_params, needed
-        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {available / 2**30:.1f}"
-        value = f"{largest / 1e6:,.0f} million parameters"
-        rows.append(Row(what=f"largest transformer that fits, {name}", value=value, target="", met=True, note=note))
+            largest_num_params, num_bytes = step.num_params, needed_bytes
+        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {available_bytes / 2**30:.1f}"
+        value_text = f"{largest_num_params / 1e6:,.0f} million parameters"
+        rows.append(
+            Row(what=f"largest transformer that fits, {name}", value=value_text, target="", met=True, note=note)
+        )
     return rows
 
 
@@ -234,11 +236,11 @@ def test_suite() -> Row:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
     root = Path(__file__).parents[1]
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    finished = subprocess.run(
+    pytest_process = subprocess.run(
         ["env", *(f"{k}={v}" for k, v in environment.items()), *command], cwd=root, capture_output=True, text=True
     )
-    last_line = ["", *finished.stdout.strip().splitlines()][-1]
-    passed = finished.returncode == 0
+    last_line = ["", *pytest_process.stdout.strip().splitlines()][-1]
+    passed = pytest_process.returncode == 0
     return Row(what="the default tests", value="pass" if passed else "fail", target="pass", met=passed, note=last_line)
 
 

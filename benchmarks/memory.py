@@ -39,11 +39,11 @@ def _rows_of_this_process() -> list[Row]:
     return [*rows, _row(f"the same, and a run of its first {NUM_COMMITS:,} commits")]
 
 
-def _row(what: str) -> Row:
+def _row(workload: str) -> Row:
     """The peak of this process so far."""
     gibibytes = peak_mebibytes() / 2**10
     return Row(
-        what=f"peak memory: {what}", value=f"{gibibytes:.2f} GiB", target=f"<= {MAX_GIBIBYTES} GiB",
+        what=f"peak memory: {workload}", value=f"{gibibytes:.2f} GiB", target=f"<= {MAX_GIBIBYTES} GiB",
         met=gibibytes <= MAX_GIBIBYTES, note="",
     )  # fmt: skip
 

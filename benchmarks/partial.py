@@ -32,7 +32,7 @@ def reproduction() -> list[Row]:
         ]
 
 
-def _timed_row(what: str, prepare: Callable[[], Callable[[], Any]], target: float, *, peer: str = "") -> Row:
+def _timed_row(title: str, prepare: Callable[[], Callable[[], Any]], max_seconds: float, *, peer: str = "") -> Row:
     """The row of a whole simulation: seconds of a warm run, the median of seven, and of the first one in the note."""
     start_time = time.perf_counter()
     run_simulation = prepare()
@@ -43,9 +43,9 @@ def _timed_row(what: str, prepare: Callable[[], Callable[[], Any]], target: floa
         start_time = time.perf_counter()
         jax.block_until_ready(run_simulation())
         warm_seconds.append(time.perf_counter() - start_time)
-    median = statistics.median(warm_seconds)
+    median_seconds = statistics.median(warm_seconds)
     return Row(
-        what=what, value=f"{median:.2f} s", target=f"<= {target:g} s", met=median <= target,
+        what=title, value=f"{median_seconds:.2f} s", target=f"<= {max_seconds:g} s", met=median_seconds <= max_seconds,
         note=f"cold {cold_seconds:.1f} s; least {min(warm_seconds):.2f} s", peer=peer,
     )  # fmt: skip
 

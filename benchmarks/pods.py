@@ -90,9 +90,9 @@ def count(num_devices: int, num_blocks: int | None) -> Count:
     begin_time = time.perf_counter()
     compiled: Any = lowered.compile()
     compile_seconds = time.perf_counter() - begin_time
-    sent = sum(engine.bytes_sent(compiled).values())
+    num_bytes_sent = sum(engine.bytes_sent(compiled).values())
     return Count(
-        bytes_over_4d=sent / (BYTES_OF_FLOAT * NUM_PARAMS),
+        bytes_over_4d=num_bytes_sent / (BYTES_OF_FLOAT * NUM_PARAMS),
         flops=_account(compiled).get("flops", 0.0),
         temporary_bytes=compiled.memory_analysis().temp_size_in_bytes,
         compile_seconds=compile_seconds,
@@ -117,13 +117,15 @@ def predicted_cost(pod: Pod, load: int, coded: Count, uncoded: Count) -> float:
 def pod_rows() -> list[Row]:
     """Bytes, operations and memory a device on each mesh, and the predicted cost of a coded step."""
     rows = []
-    smallest: dict[int, Count] = {}
+    count_on_fewest_devices: dict[int, Count] = {}
     for num_devices in NUM_DEVICES:
         uncoded = count(num_devices, None)
         for num_blocks, load in LOADS.items():
             coded = count(num_devices, num_blocks)
-            first = smallest.setdefault(num_blocks, coded)
-            growth = max(coded.flops / first.flops, coded.temporary_bytes / first.temporary_bytes)
+            fewest_devices_count = count_on_fewest_devices.setdefault(num_blocks, coded)
+            growth = max(
+                coded.flops / fewest_devices_count.flops, coded.temporary_bytes / fewest_devices_count.temporary_bytes
+            )
             costs = ", ".join(f"{predicted_cost(pod, load, coded, uncoded):.2f} ({pod.name})" for pod in PODS)
             rows.append(
                 Row(
@@ -140,11 +142,11 @@ def pods() -> list[Row]:
     """The rows, from a process of its own with so many CPU devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={max(NUM_DEVICES)}"
     command = [sys.executable, "-m", "benchmarks.pods"]
-    printed = subprocess.run(
+    child_process = subprocess.run(
         command, check=True, capture_output=True, text=True,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
     )  # fmt: skip
-    return [Row(**row) for row in json.loads(printed.stdout)]
+    return [Row(**row) for row in json.loads(child_process.stdout)]
 
 
 if __name__ == "__main__":

@@ -48,17 +48,17 @@ def schedules() -> list[Row]:
     )
     small_durations = _durations(200, 100)
     host_durations = np.asarray(small_durations, np.float64)
-    ours, simpy_seconds = alternate(
+    schedule_seconds, simpy_seconds = alternate(
         lambda: schedule(small_durations, Network()), lambda: _simulate_ssp_in_simpy(host_durations, 3), repeats=5
     )
-    value = ratio(ours, simpy_seconds)
-    note = f"100 workers x 200 units: {1e3 * min(ours):.1f} ms, SimPy {min(simpy_seconds):.2f} s"
+    speedup = ratio(schedule_seconds, simpy_seconds)
+    note = f"100 workers x 200 units: {1e3 * min(schedule_seconds):.1f} ms, SimPy {min(simpy_seconds):.2f} s"
     rows.append(
         Row(
             what="schedule of SSP(3) over SimPy",
-            value=f"{value:.0f}",
+            value=f"{speedup:.0f}",
             target=">= 200",
-            met=value >= 200,
+            met=speedup >= 200,
             note=note,
             peer=f"SimPy {metadata.version('simpy')}",
         )
@@ -84,13 +84,13 @@ def _growth_row(
         durations = _durations(num_units, size)
         (seconds,) = alternate(partial(schedule, durations, Network()), repeats=3)
         microseconds_per_unit.append(1e6 * min(seconds) / (size * num_units))
-    text = ", ".join(
+    microseconds_text = ", ".join(
         f"{size:,}: {microseconds:.2f}" for size, microseconds in zip(sizes, microseconds_per_unit, strict=True)
     )
     growth = microseconds_per_unit[-1] / microseconds_per_unit[0]
     return Row(
         what=f"{name}: microseconds a unit, by workers",
-        value=text,
+        value=microseconds_text,
         target="near linear",
         met=growth <= 3,
         note=f"{num_units} units each",
@@ -103,14 +103,16 @@ def _simulate_ssp_in_simpy(durations: np.ndarray, staleness: int) -> int:
 
     num_units, num_workers = durations.shape
     environment, units_done = simpy.Environment(), [0] * num_workers
-    waiting: list[tuple[int, int, Any]] = []  # (unit, worker, the event that lets it go on), the lowest unit first
+    waiting_workers: list[
+        tuple[int, int, Any]
+    ] = []  # (unit, worker, the event that lets it go on), the lowest unit first
     commits: list[tuple[float, int, int]] = []
 
     def compute_units(worker: int) -> Any:
         for unit in range(num_units):
             if unit - min(units_done) > staleness:
                 may_go_on = environment.event()
-                heapq.heappush(waiting, (unit, worker, may_go_on))
+                heapq.heappush(waiting_workers, (unit, worker, may_go_on))
                 yield may_go_on
             yield environment.timeout(durations[unit, worker])
             commits.append((environment.now, worker, unit))
@@ -120,11 +122,11 @@ def _simulate_ssp_in_simpy(durations: np.ndarray, staleness: int) -> int:
                 release_waiting()
 
     def release_waiting() -> None:
-        while waiting:
-            lowest_unit, _, may_go_on = waiting[0]
+        while waiting_workers:
+            lowest_unit, _, may_go_on = waiting_workers[0]
             if lowest_unit - min(units_done) > staleness:
                 return
-            heapq.heappop(waiting)
+            heapq.heappop(waiting_workers)
             may_go_on.succeed()
 
     for worker in range(num_workers):
@@ -305,13 +307,13 @@ def python_loop() -> list[Row]:
         return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER).params
 
     run_seconds, loop_seconds = alternate(run_params, run_python_loop, repeats=5)
-    value = ratio(run_seconds, loop_seconds)
+    speedup = ratio(run_seconds, loop_seconds)
     return [
         Row(
             what="ASP run over a Python parameter-server loop",
-            value=f"{value:.1f}",
+            value=f"{speedup:.1f}",
             target=">= 10",
-            met=value >= 10,
+            met=speedup >= 10,
             note="same commits",
             peer="a parameter server in Python, with a jitted gradient",
         )
@@ -334,13 +336,13 @@ def seeds() -> list[Row]:
         run_under_vmap = partial(jax.jit(jax.vmap(run_of_seed)), durations_of_seeds, keys)
         run_in_loop = partial(_run_one_by_one, run_of_seed, durations_of_seeds, keys)
         vmap_seconds, loop_seconds = alternate(run_under_vmap, run_in_loop, repeats=3)
-        value = ratio(vmap_seconds, loop_seconds)
+        speedup = ratio(vmap_seconds, loop_seconds)
         rows.append(
             Row(
                 what=f"{name}: 32 seeds by vmap over a loop of runs",
-                value=f"{value:.1f}",
+                value=f"{speedup:.1f}",
                 target="> 1",
-                met=value > 1,
+                met=speedup > 1,
                 note="",
             )
         )

@@ -94,9 +94,9 @@ def _date_and_versions() -> dict[str, str]:
 
 def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The name of the processor, or of its architecture where the system does not say more."""
-    text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    names = re.findall(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return names[0].strip() if names else platform.processor() or platform.machine()
+    cpuinfo_text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model_names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo_text, re.MULTILINE)
+    return model_names[0].strip() if model_names else platform.processor() or platform.machine()
 
 
 def _file_name(machine: str) -> str:

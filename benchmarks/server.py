@@ -67,7 +67,7 @@ def throttle(worker: int, unit: int) -> float:
     return ROUND_SECONDS
 
 
-def quick(worker: int, unit: int) -> float:
+def throttle_of_killed_worker(worker: int, unit: int) -> float:
     """A unit of a worker that is killed."""
     del worker, unit
     return 0.02
@@ -78,14 +78,14 @@ def pusher(num_params: int, address: str, worker: int) -> int:
     setup = setup_of(num_params, NUM_PUSHERS)
     message_bytes = BYTES_OF_FLOAT * num_params
     connection = transport.connect(address, max_bytes=message_bytes)
-    zero_gradient, now, num_pushes = np.zeros(message_bytes, np.uint8), 0.0, 0
+    zero_gradient, moment, num_pushes = np.zeros(message_bytes, np.uint8), 0.0, 0
     hello = {"kind": "hello", "worker": worker, "incarnation": str(worker), "fingerprint": fingerprint(setup)}
     connection.send(Message(hello))
     connection.send(Message({"kind": "ready"}))
     with contextlib.suppress(Disconnected):
         while (order := connection.receive()).kind != "end":
             header = {"kind": "push", "turn": order.header["turn"], "loss": 0.0, "is_finite": True, "num_lost": 0}
-            header |= {"compute_start": now, "unit_ends": [now], "send_start": now}
+            header |= {"compute_start": moment, "unit_ends": [moment], "send_start": moment}
             connection.send(Message(header, zero_gradient))
             num_pushes += 1
     connection.close()
@@ -182,15 +182,15 @@ def pushes() -> list[Row]:
     """Pushes a second at the server, under ASP, against a bare Flight echo of the same bytes, in turn."""
     rows = []
     for num_params, count in SIZES.items():
-        push_rates, services, answer_rates, echo_rates = [], [], [], []
+        push_rates, seconds_of_services, answer_rates, echo_rates = [], [], [], []
         for _ in range(NUM_REPETITIONS):
             push_rate, service_seconds = pushes_per_second(num_params, count)
             push_rates.append(push_rate)
-            services.append(service_seconds)
+            seconds_of_services.append(service_seconds)
             answer_rates.append(answers_per_second(num_params, count))
             echo_rates.append(echoes_per_second(num_params, count))
         ratios = [push_rate / echo_rate for push_rate, echo_rate in zip(push_rates, echo_rates, strict=True)]
-        value, service_ms = statistics.median(ratios), 1000 * statistics.median(services)
+        median_ratio, service_ms = statistics.median(ratios), 1000 * statistics.median(seconds_of_services)
         note = (
             f"{min(ratios):.2f} to {max(ratios):.2f} in {NUM_REPETITIONS} repetitions; {_range(push_rates)} pushes/s, "
         )
@@ -199,9 +199,9 @@ def pushes() -> list[Row]:
         rows.append(
             Row(
                 what=f"pushes a second over a bare echo, {num_params:,} parameters",
-                value=f"{value:.2f}",
+                value=f"{median_ratio:.2f}",
                 target=">= 0.5",
-                met=value >= 0.5,
+                met=median_ratio >= 0.5,
                 note=note,
                 peer="a Flight server that answers each batch",
             )
@@ -261,13 +261,13 @@ def rounds() -> list[Row]:
     units_after_first = slice(1, len(round_seconds) + 1)  # a unit of each worker for each of these rounds
     compute_seconds = schedule.compute_end[units_after_first] - schedule.compute_start[units_after_first]
     slowest_seconds = compute_seconds.max(axis=1)
-    value = float(np.median(round_seconds / slowest_seconds))
+    median_ratio = float(np.median(round_seconds / slowest_seconds))
     round_ms, slowest_ms = 1000 * np.median(round_seconds), 1000 * np.median(slowest_seconds)
     note = f"round {round_ms:.1f} ms, slowest worker {slowest_ms:.1f} ms"
     return [
         Row(
-            what="BSP round on the real clock over its slowest worker", value=f"{value:.3f}", target="<= 1.1",
-            met=value <= 1.1, note=note,
+            what="BSP round on the real clock over its slowest worker", value=f"{median_ratio:.3f}", target="<= 1.1",
+            met=median_ratio <= 1.1, note=note,
         )
     ]  # fmt: skip
 
@@ -279,7 +279,7 @@ def killed_worker() -> list[Row]:
     kill_times: list[float] = []
     with (
         parameter_server.workers(
-            setup_of, server.address, range(4), arguments=arguments, throttle=quick, on_error=server.stop
+            setup_of, server.address, range(4), arguments=arguments, throttle=throttle_of_killed_worker, on_error=server.stop
         ) as children,
         _after_50_commits(server, lambda: children.send_signal(1, signal.SIGKILL), kill_times),
     ):
@@ -312,8 +312,10 @@ def _after_50_commits(server: Server, action: Any, action_times: list[float]) ->
 
 def memory() -> list[Row]:
     """The most memory that a server takes for a model of 10 million parameters, in models, in a process of its own."""
-    printed = subprocess.run([sys.executable, "-m", "benchmarks.server"], check=True, capture_output=True, text=True)
-    return [Row(**row) for row in json.loads(printed.stdout)]
+    child_process = subprocess.run(
+        [sys.executable, "-m", "benchmarks.server"], check=True, capture_output=True, text=True
+    )
+    return [Row(**row) for row in json.loads(child_process.stdout)]
 
 
 def _own_memory_row(num_params: int = 10_000_000) -> Row:

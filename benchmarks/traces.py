@@ -33,7 +33,9 @@ def traces() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "operations.parquet"
         parquet.write_table(operations(), path)
-        results = [{name: _measured_apart(name, path) for name in ("describe", "pandas")} for _ in range(_REPEATS)]
+        results = [
+            {name: _figures_of_child_process(name, path) for name in ("describe", "pandas")} for _ in range(_REPEATS)
+        ]
     return [
         _share_row("time", "seconds", "s", results),
         _share_row("processor time", "processor seconds", "s", results),
@@ -41,16 +43,18 @@ def traces() -> list[Row]:
     ]
 
 
-def _share_row(what: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Row:
+def _share_row(quantity: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Row:
     """The median over repetitions of one figure of describing over that of the group-by."""
-    ours, theirs = ([result[name][figure] for result in results] for name in ("describe", "pandas"))
-    share = statistics.median(describing / grouping for describing, grouping in zip(ours, theirs, strict=True))
+    describe_figures, pandas_figures = ([result[name][figure] for result in results] for name in ("describe", "pandas"))
+    share = statistics.median(
+        describing / grouping for describing, grouping in zip(describe_figures, pandas_figures, strict=True)
+    )
     return Row(
-        what=f"describing 10^7 operations over a group-by, {what}",
+        what=f"describing 10^7 operations over a group-by, {quantity}",
         value=f"{share:.2f}",
         target="<= 1",
         met=share <= 1,
-        note=f"{statistics.median(ours):.3g} {unit}; pandas {statistics.median(theirs):.3g} {unit}",
+        note=f"{statistics.median(describe_figures):.3g} {unit}; pandas {statistics.median(pandas_figures):.3g} {unit}",
         peer=f"pandas {results[0]['pandas']['version']}",
     )
 
@@ -79,7 +83,7 @@ def operations() -> pa.Table:
     )
 
 
-def _measured_apart(name: str, path: Path) -> dict[str, Any]:
+def _figures_of_child_process(name: str, path: Path) -> dict[str, Any]:
     """What one reading takes in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.traces", name, str(path)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -107,10 +111,10 @@ def group_by(path: str) -> str:
 def main() -> None:
     """Prints what one reading takes, as JSON, after one of a small file that has everything imported."""
     name, path = sys.argv[1:3]
-    read = {"describe": describe, "pandas": group_by}[name]
+    reading = {"describe": describe, "pandas": group_by}[name]
     _read_small_file(name)
     start_mebibytes, start_time, start_processor_time = peak_mebibytes(), time.perf_counter(), time.process_time()
-    version = read(path)
+    version = reading(path)
     result = {
         "seconds": time.perf_counter() - start_time,
         "processor seconds": time.process_time() - start_processor_time,

@@ -204,16 +204,18 @@ def _median_seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -
 
 
 def _write(
-    measurements: list[Measurement], models: list[str], facts: dict[str, Any], out: Path, progress: Progress
+    measurements: list[Measurement], models: list[str], run_facts: dict[str, Any], out: Path, progress: Progress
 ) -> None:
     """Writes the table, its numbers and the figure, and shows the table; `models`: names of the straggler models."""
     heads, rows = _heads(models), [_table_row(measurement) for measurement in measurements]
-    notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
-    analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)
+    notes = NOTES.format(
+        stragglers=run_facts["num_stragglers"], masks=run_facts["num_masks"], trials=run_facts["num_trials"]
+    )
+    analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), run_facts)
     records = [_parquet_record(measurement, models) for measurement in measurements]
     files.write_table(out / "codes.parquet", pa.Table.from_pylist(records))
     _figure(measurements, models, out / "codes.png")
-    progress.show(analysis.rich_table(f"Codes, {facts['num_stragglers']} stragglers", heads, rows))
+    progress.show(analysis.rich_table(f"Codes, {run_facts['num_stragglers']} stragglers", heads, rows))
 
 
 def _heads(models: list[str]) -> list[str]:
@@ -221,25 +223,25 @@ def _heads(models: list[str]) -> list[str]:
     return ["Code", "Load", "Sent", *errors, *models, "Plan (ms)", "Condition", "worst", "float32", "bfloat16"]
 
 
-def _table_row(measured: Measurement) -> list[str]:
+def _table_row(measurement: Measurement) -> list[str]:
     """The cells of a code, by `_heads`: its load, and the full gradients that a worker sends at most; relative errors.
 
     Mean and largest error; up to 1e-3 it is rounding, and the code exact. Then for each straggler model the mean time
     to an exact sum and the share of rounds that never get there, the milliseconds of one plan, the condition numbers,
     typical and worst, and the largest errors with float32 and with bfloat16 messages.
     """
-    milliseconds = 1000 * measured.plan_seconds
+    milliseconds = 1000 * measurement.plan_seconds
     return [
-        measured.code,
-        f"{measured.load:.3g}",
-        f"{measured.sent:.3g}",
-        *(f"{error:.2g}" if error > 1e-3 else "exact" for error in (measured.mean_error, measured.worst_error)),
-        *(_time_text(mean_time, never) for mean_time, never in zip(measured.times, measured.never, strict=True)),
+        measurement.code,
+        f"{measurement.load:.3g}",
+        f"{measurement.sent:.3g}",
+        *(f"{error:.2g}" if error > 1e-3 else "exact" for error in (measurement.mean_error, measurement.worst_error)),
+        *(_time_text(mean_time, never) for mean_time, never in zip(measurement.times, measurement.never, strict=True)),
         f"{milliseconds:.2g}",
-        f"{measured.typical_condition:.3g}",
-        f"{measured.worst_condition:.3g}",
-        f"{measured.float32_error:.1g}",
-        f"{measured.bfloat16_error:.1g}",
+        f"{measurement.typical_condition:.3g}",
+        f"{measurement.worst_condition:.3g}",
+        f"{measurement.float32_error:.1g}",
+        f"{measurement.bfloat16_error:.1g}",
     ]
 
 
@@ -250,16 +252,19 @@ def _time_text(mean_time: float, share_never: float) -> str:
     return f"{mean_time:.2f}" + (f" ({100 * share_never:.0f} %)" if share_never else "")
 
 
-def _parquet_record(measured: Measurement, models: list[str]) -> dict[str, Any]:
+def _parquet_record(measurement: Measurement, models: list[str]) -> dict[str, Any]:
     """The row of a code in the table of results: its numbers, and its times under each straggler model.
 
     A time is the mean over rounds that can be decoded (NaN: none can); beside it stand its standard error, and the
     share of rounds that cannot ("never").
     """
-    record = {name: value for name, value in measured._asdict().items() if not isinstance(value, np.ndarray)}
+    record = {name: value for name, value in measurement._asdict().items() if not isinstance(value, np.ndarray)}
     for i, model in enumerate(models):
-        record |= {f"{model} time": float(measured.times[i]), f"{model} standard error": float(measured.time_errors[i])}
-        record |= {f"{model} never": float(measured.never[i])}
+        record |= {
+            f"{model} time": float(measurement.times[i]),
+            f"{model} standard error": float(measurement.time_errors[i]),
+        }
+        record |= {f"{model} never": float(measurement.never[i])}
     return record
 
 

@@ -204,27 +204,27 @@ def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
 
 
 def _write(
-    rows: list[Row], digits: np.ndarray, error_curves: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
+    rows: list[Row], digits: np.ndarray, error_curves: dict[str, np.ndarray], run_facts: dict[str, Any], out: Path,
     progress: Progress,
 ) -> None:  # fmt: skip
     """Writes the page with both tables, their numbers and the figures, and shows the tables.
 
     `error_curves`: name -> float[digits], the errors of interpolation with `digits int[digits]`.
     """
-    code_rows = [_cells(row, facts["safe"]) for row in rows]
+    code_rows = [_cells(row, run_facts["safe"]) for row in rows]
     curve_rows = [
         [name, *(f"{error:.1g}" for error in errors_of_curve)] for name, errors_of_curve in error_curves.items()
     ]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
-    notes = NOTES.format(masks=facts["max_masks"], many=MANY_WORKERS, least=MIN_MASKS, safe=facts["safe"])
-    page = ["# Conditioning", "", analysis.markdown_table(HEADS, code_rows, num_key_columns=4), "", notes]
-    page += ["# Interpolation", "", analysis.markdown_table(lagrange_heads, curve_rows), ""]
-    analysis.write_page(out, "\n".join(page), facts)
+    notes = NOTES.format(masks=run_facts["max_masks"], many=MANY_WORKERS, least=MIN_MASKS, safe=run_facts["safe"])
+    page_lines = ["# Conditioning", "", analysis.markdown_table(HEADS, code_rows, num_key_columns=4), "", notes]
+    page_lines += ["# Interpolation", "", analysis.markdown_table(lagrange_heads, curve_rows), ""]
+    analysis.write_page(out, "\n".join(page_lines), run_facts)
     files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
     files.write_table(out / "interpolation.parquet", {"digits": digits, **error_curves})
     _draw_codes(rows, out / "conditioning.png")
     _draw_interpolation(digits, error_curves, out / "interpolation.png")
-    progress.show(table(rows, safe=facts["safe"]))
+    progress.show(table(rows, safe=run_facts["safe"]))
     progress.show(analysis.rich_table("Interpolation", lagrange_heads, curve_rows))
 
 

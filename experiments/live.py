@@ -299,8 +299,8 @@ def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
     if processes.is_first():
         files.write_text(out / "operative.gin", config.operative())
         files.write_text(out / "live.json", json.dumps(rows, indent=2) + "\n")
-        page = f"# Live deadlines\n\nMedian of {rows[0]['num_rounds']} rounds.\n\n"
-        files.write_text(out / "summary.md", page + markdown_table(HEADS, _cells(rows), num_key_columns=2) + "\n")
+        page_head = f"# Live deadlines\n\nMedian of {rows[0]['num_rounds']} rounds.\n\n"
+        files.write_text(out / "summary.md", page_head + markdown_table(HEADS, _cells(rows), num_key_columns=2) + "\n")
     progress.show(table(rows))
 
 
@@ -360,8 +360,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=start.__doc__, epilog="Other arguments are those of gcjax run.")
     parser.add_argument("--num-processes", type=int, default=4, metavar="N")
     parser.add_argument("--config", default="configs/live.gin", metavar="CONFIG")
-    options, others = parser.parse_known_args()
-    return start([options.config, *others], options.num_processes)
+    options, run_arguments = parser.parse_known_args()
+    return start([options.config, *run_arguments], options.num_processes)
 
 
 if __name__ == "__main__":

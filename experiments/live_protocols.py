@@ -157,17 +157,17 @@ def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
 
     Started alone, it starts all of them. One of several processes starts its own, and starts it again if it is killed.
     """
-    apart = processes.current_place()  # None if started alone
-    if apart is None:
+    place_of_process = processes.current_place()  # None if started alone
+    if place_of_process is None:
         address, token = _free_address(), secrets.token_hex()
         workers_to_start: list[int] = list(range(num_workers))
     else:
-        address, token = apart.rendezvous.address, apart.secret
-        workers_to_start = _workers_of_process(apart.rendezvous, num_workers)
+        address, token = place_of_process.rendezvous.address, place_of_process.secret
+        workers_to_start = _workers_of_process(place_of_process.rendezvous, num_workers)
     shared_arguments = {"text": config.text(), "address": address, "token": token, "patience": patience}
     arguments = {worker: {**shared_arguments, "worker": worker} for worker in workers_to_start}
-    listen_address = address if apart is None else apart.listen
-    is_server = apart is None or processes.is_first()
+    listen_address = address if place_of_process is None else place_of_process.listen
+    is_server = place_of_process is None or processes.is_first()
     server_place = Place(-1, listen_address, token, patience) if is_server else None  # -1: no worker
     _has_failed.clear()
     with parameter_server.processes(live_members.member, arguments, restart=True, on_error=_stop_servers) as children:
@@ -211,15 +211,17 @@ def _served(
     In each scenario the scheme `options.calibrated_by` comes first: by what its run has measured the others, and that
     run itself, are predicted.
     """
-    measured = None
+    measured_in_calibrating_run = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
         run = _serve_case(case, place, options)
         if case.scheme_name == options.calibrated_by:
-            measured = Measured(parameter_server.calibration(run), parameter_server.measured_absences(run))
-            records.calibrate(case.scenario_name, measured.calibration)
+            measured_in_calibrating_run = Measured(
+                parameter_server.calibration(run), parameter_server.measured_absences(run)
+            )
+            records.calibrate(case.scenario_name, measured_in_calibrating_run.calibration)
         records.add(case.label, run)
-        row = {**measured_row(case, run, options), **predicted_row(case, run, measured, options)}
+        row = {**measured_row(case, run, options), **predicted_row(case, run, measured_in_calibrating_run, options)}
         cells_of_row = _cells([row])[0]
         progress.show("; ".join(cells_of_row))
         yield row

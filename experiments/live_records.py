@@ -61,9 +61,11 @@ def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
     scenarios = dict.fromkeys(row["scenario"] for row in rows)
     sentences = [_first_scheme_sentence(scenario, rows, target) for scenario in scenarios]
     rows_with_verdict = [row for row in rows if row["promise"] != "-"]
-    broken = [f"{row['scheme']}, {row['scenario']}" for row in rows_with_verdict if row["promise"] != "kept"]
+    runs_with_broken_promise = [
+        f"{row['scheme']}, {row['scenario']}" for row in rows_with_verdict if row["promise"] != "kept"
+    ]
     kept_text = f"kept in all {len(rows_with_verdict)} runs of which it is known"
-    promise_text = f"broken: {'; '.join(broken)}" if broken else kept_text
+    promise_text = f"broken: {'; '.join(runs_with_broken_promise)}" if runs_with_broken_promise else kept_text
     chance_sentence = "Each is one run, which does not tell small differences from chance."
     return " ".join([*sentences, chance_sentence, f"Promises are {promise_text}."])
 
@@ -71,10 +73,12 @@ def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
 def _first_scheme_sentence(scenario: str, rows: Sequence[Mapping[str, Any]], target: str) -> str:
     """Who reached the target first in a scenario, and who came second, by `reach`: seconds, inf if not reached."""
     rows_of_scenario = [row for row in rows if row["scenario"] == scenario]
-    first, *others = sorted(rows_of_scenario, key=lambda row: row["reach"])
-    if not math.isfinite(first["reach"]):
+    first_row, *later_rows = sorted(rows_of_scenario, key=lambda row: row["reach"])
+    if not math.isfinite(first_row["reach"]):
         return f"With {scenario}, no scheme reached {target}."
     second_text = ""
-    if others and math.isfinite(others[0]["reach"]):
-        second_text = f", before {others[0]['scheme']} ({others[0]['reach']:.2f} s)"
-    return f"With {scenario}, {first['scheme']} reached {target} first, after {first['reach']:.2f} s{second_text}."
+    if later_rows and math.isfinite(later_rows[0]["reach"]):
+        second_text = f", before {later_rows[0]['scheme']} ({later_rows[0]['reach']:.2f} s)"
+    return (
+        f"With {scenario}, {first_row['scheme']} reached {target} first, after {first_row['reach']:.2f} s{second_text}."
+    )

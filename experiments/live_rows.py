@@ -98,13 +98,15 @@ def predicted_row(case: Case, run: LiveRun, measured: Measured | None, options: 
 
 def _simulated(setup: parameter_server.Setup, measured: Measured, num_units: int) -> engine.Run:
     """The run of a setup in which things take as long as was measured; `num_units`: of each worker."""
-    numbers, away = measured.calibration, measured.absences
+    calibration, absences = measured.calibration, measured.absences
     arguments = setup.task, setup.protocol, setup.optimizer
     if setup.protocol.loss_feedback is not None:  # what it does depends on the loss
-        durations = parameter_server.sampled_durations(numbers, setup.rng_key, num_units)
-        return engine.run(*arguments, durations, rng_key=setup.rng_key, network=numbers.network, eval_every=EVAL_EVERY)
-    schedule = parameter_server.predicted_schedule(setup.protocol, numbers, setup.rng_key, num_units, away)
-    memberships = () if away is None else away.memberships(schedule)
+        durations = parameter_server.sampled_durations(calibration, setup.rng_key, num_units)
+        return engine.run(
+            *arguments, durations, rng_key=setup.rng_key, network=calibration.network, eval_every=EVAL_EVERY
+        )
+    schedule = parameter_server.predicted_schedule(setup.protocol, calibration, setup.rng_key, num_units, absences)
+    memberships = () if absences is None else absences.memberships(schedule)
     return engine.replay(*arguments, schedule, rng_key=setup.rng_key, memberships=memberships, eval_every=EVAL_EVERY)
 
 
@@ -123,8 +125,8 @@ def is_predicted(case: Case, run: LiveRun, measured: Measured) -> bool:
 
 def _seconds_to_target(run: engine.Run, target: analysis.Target) -> float:
     """Seconds to the target; inf if it was not reached."""
-    times, values = np.asarray(run.trajectory.time), np.asarray(run.trajectory.metrics[target.metric])
-    return analysis.time_to_target(times, values, target.value, higher_is_better=target.higher_is_better)
+    times, metric_values = np.asarray(run.trajectory.time), np.asarray(run.trajectory.metrics[target.metric])
+    return analysis.time_to_target(times, metric_values, target.value, higher_is_better=target.higher_is_better)
 
 
 def _relative_difference(params: Any, reference: Any) -> float:

@@ -44,9 +44,11 @@ class Claim(NamedTuple):
             return "nobody reached the target with every seed"
         if not self.others:
             return f"{self.first} wins"
-        names = [f"{name} ({table_cells.mean_spread_cell(seconds, 1)})" for name, seconds in self.others.items()]
-        named, rest = names[:MAX_NAMED], len(names) - MAX_NAMED
-        return f"indistinguishable from {', '.join(named)}" + (f" and {rest} others" if rest > 0 else "")
+        scheme_texts = [f"{name} ({table_cells.mean_spread_cell(seconds, 1)})" for name, seconds in self.others.items()]
+        named_texts, num_unnamed = scheme_texts[:MAX_NAMED], len(scheme_texts) - MAX_NAMED
+        return f"indistinguishable from {', '.join(named_texts)}" + (
+            f" and {num_unnamed} others" if num_unnamed > 0 else ""
+        )
 
 
 def claim(rows: Columns, regime: str, network: str) -> Claim:
@@ -58,14 +60,20 @@ def claim(rows: Columns, regime: str, network: str) -> Claim:
       network: what messages cost.
     """
     condition = f"{regime}, {network}"
-    seconds_of = {name: seed_values(rows, name, condition, "reach") for name in dict.fromkeys(rows["scheme"].tolist())}
-    reached = {name: seconds for name, seconds in seconds_of.items() if np.isfinite(seconds).all()}
-    if not reached:
-        return Claim(regime, network, None, np.zeros(0), {})
-    in_order = sorted(reached, key=lambda name: float(reached[name].mean()))
-    first, *rest = in_order
-    others = {name: reached[name] for name in rest if indistinguishable(reached[first], reached[name])}
-    return Claim(regime, network, first, reached[first], others)
+    seconds_of_scheme = {
+        name: seed_values(rows, name, condition, "reach") for name in dict.fromkeys(rows["scheme"].tolist())
+    }
+    finite_seconds = {name: seconds for name, seconds in seconds_of_scheme.items() if np.isfinite(seconds).all()}
+    if not finite_seconds:
+        return Claim(regime, network, first=None, seconds=np.zeros(0), others={})
+    fastest_first = sorted(finite_seconds, key=lambda name: float(finite_seconds[name].mean()))
+    first_scheme, *later_schemes = fastest_first
+    indistinguishable_schemes = {
+        name: finite_seconds[name]
+        for name in later_schemes
+        if indistinguishable(finite_seconds[first_scheme], finite_seconds[name])
+    }
+    return Claim(regime, network, first_scheme, finite_seconds[first_scheme], indistinguishable_schemes)
 
 
 def indistinguishable(faster: np.ndarray, slower: np.ndarray) -> bool:

@@ -72,11 +72,11 @@ def page(tuned: TunedSchemes, words: Words, claims: str) -> str:
     rows = tuned.rows
     schemes = list(dict.fromkeys(rows["scheme"].tolist()))
     times = analysis.markdown_table(("Scheme", *words.conditions), list(_times_table(rows, schemes, words.conditions)))
-    chosen = analysis.markdown_table(("Scheme", *words.networks), list(chosen_table(tuned, words.networks)))
+    choices = analysis.markdown_table(("Scheme", *words.networks), list(chosen_table(tuned, words.networks)))
     costs = analysis.markdown_table(COST_HEADS, list(_costs_table(rows, schemes)))
-    parts = ["# Which scheme wins where", "", claims, "## Seconds to the target", "", times, "", words.notes()]
-    parts += ["## What was chosen", "", chosen, "", TUNING_NOTES, "## What they cost", "", costs, ""]
-    return "\n".join(parts)
+    page_lines = ["# Which scheme wins where", "", claims, "## Seconds to the target", "", times, "", words.notes()]
+    page_lines += ["## What was chosen", "", choices, "", TUNING_NOTES, "## What they cost", "", costs, ""]
+    return "\n".join(page_lines)
 
 
 def mean_times(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> np.ndarray:
@@ -100,9 +100,9 @@ def _chosen_text(rows: Columns, trials: Columns, network: str) -> str:
     row = next(i for i, condition in enumerate(rows["condition"]) if condition.endswith(f", {network}"))
     variant, rate = str(rows["variant"][row]), float(rows["rate"][row])
     rates = trials["rate"][trials["variant"] == variant]
-    own_number = variant.removeprefix(scheme_of(variant)).removeprefix(",").strip()
-    edge = "edge" if rates.min() < rates.max() and rate in (rates.min(), rates.max()) else ""
-    return ", ".join(filter(None, (own_number, f"{rate:.2g}", edge)))
+    variant_number = variant.removeprefix(scheme_of(variant)).removeprefix(",").strip()
+    edge_mark = "edge" if rates.min() < rates.max() and rate in (rates.min(), rates.max()) else ""
+    return ", ".join(filter(None, (variant_number, f"{rate:.2g}", edge_mark)))
 
 
 def _times_table(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -121,10 +121,10 @@ def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
     times, fastest_times = (seed_values(rows, name, condition, "reach") for name in (scheme, fastest))
     if not np.isfinite(times).all():
         return "never" if seed_values(rows, scheme, condition, "stalled").all() else "-"
-    text = table_cells.mean_spread_cell(times, 1)
+    mean_text = table_cells.mean_spread_cell(times, 1)
     if scheme == fastest:
-        return f"**{text}**"
-    return text + (" *" if indistinguishable(fastest_times, times) else "")
+        return f"**{mean_text}**"
+    return mean_text + (" *" if indistinguishable(fastest_times, times) else "")
 
 
 def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -133,14 +133,14 @@ def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, .
     The last two: by workers, and by servers of groups.
     """
     for scheme in schemes:
-        of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
-        shares = (table_cells.percent_cell(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
-        staleness = table_cells.staleness_cell(of_scheme["mean_staleness"], of_scheme["max_staleness"])
-        sent = (
-            table_cells.three_digits_cell(float(np.mean(of_scheme[numbers] / of_scheme["end"])))
+        rows_of_scheme = analysis.select_rows(rows, rows["scheme"] == scheme)
+        shares = (table_cells.percent_cell(rows_of_scheme[name]) for name in ("computing", "communicating", "waiting"))
+        staleness = table_cells.staleness_cell(rows_of_scheme["mean_staleness"], rows_of_scheme["max_staleness"])
+        numbers_cells = (
+            table_cells.three_digits_cell(float(np.mean(rows_of_scheme[numbers] / rows_of_scheme["end"])))
             for numbers in ("numbers", "server_numbers")
         )
-        yield (scheme, *shares, staleness, *sent)
+        yield (scheme, *shares, staleness, *numbers_cells)
 
 
 def figure(rows: Columns, regimes: Sequence[str], networks: Sequence[str], path: Path) -> None:

@@ -61,9 +61,9 @@ def protocol_map(
         name, or there is no target or only one seed, or a trace is none.
     """
     _validate.integer("num_seeds", study.num_seeds, minimum=2)
-    for name, given in {"schemes": schemes, "networks": networks}.items():
-        if not given:
-            raise ValueError(f"{name} must name one at least; got {given!r}.")
+    for name, named_entries in {"schemes": schemes, "networks": networks}.items():
+        if not named_entries:
+            raise ValueError(f"{name} must name one at least; got {named_entries!r}.")
     goal = study.goal
     all_regimes = _all_regimes(regimes, traces or {})
     conditions = {
@@ -88,8 +88,8 @@ def _all_regimes(regimes: Mapping[str, StragglerModel], traces: Mapping[str, str
             "regimes or traces must name one at least; got neither. Name a file of measured times, as in "
             "protocol_map.traces = {'job': 'FILE'}, or a straggler model in protocol_map.regimes."
         )
-    if both := sorted(set(traces) & set(regimes)):
-        raise ValueError(f"a trace and a regime must have different names; got {both[0]!r} for both.")
+    if common_names := sorted(set(traces) & set(regimes)):
+        raise ValueError(f"a trace and a regime must have different names; got {common_names[0]!r} for both.")
     models = dict(regimes)
     for name, path in traces.items():
         trace = read_trace(path)

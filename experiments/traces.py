@@ -94,17 +94,19 @@ def traces(
     rows, choices, coverages = [], [], []
     for name, path in paths.items():
         seconds, _ = step_seconds(read_trace(path))  # float64[T, W], gaps filled
-        schemes = _named(seconds[: len(seconds) // 2], names)
-        whole = advice.advise(seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress)
-        half = halves(seconds, schemes, num_bootstraps=num_bootstraps, seed=seed)
-        files.write_text(out / f"{analysis.file_name(name)}.md", f"# {name}\n\n{whole}\n")
-        rows += [{"trace": name, **row} for row in scheme_rows(whole, half)]
-        choices.append((name, *_choice_cells(half)))
-        coverages.append((name, *_coverage_cells(half)))
+        schemes = _schemes_of_names(seconds[: len(seconds) // 2], names)
+        whole_advice = advice.advise(
+            seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress
+        )
+        advice_of_halves = halves(seconds, schemes, num_bootstraps=num_bootstraps, seed=seed)
+        files.write_text(out / f"{analysis.file_name(name)}.md", f"# {name}\n\n{whole_advice}\n")
+        rows += [{"trace": name, **row} for row in scheme_rows(whole_advice, advice_of_halves)]
+        choices.append((name, *_choice_cells(advice_of_halves)))
+        coverages.append((name, *_coverage_cells(advice_of_halves)))
     synthetic_rows, shape = [], (num_traces, num_steps, num_workers)
     for name, model in (synthetic or {}).items():
-        covered = synthetic_coverage(model, shape, synthetic_names, num_bootstraps=num_bootstraps, seed=seed)
-        synthetic_rows.append((name, f"{100 * np.mean(covered):.0f} %", str(num_traces)))
+        is_covered = synthetic_coverage(model, shape, synthetic_names, num_bootstraps=num_bootstraps, seed=seed)
+        synthetic_rows.append((name, f"{100 * np.mean(is_covered):.0f} %", str(num_traces)))
     if processes.is_first():
         _write(out, rows, choices, coverages, synthetic_rows, {"seed": seed, "num_bootstraps": num_bootstraps})
     return rows
@@ -116,22 +118,27 @@ def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: in
     The maximum-likelihood mean of an exponential distribution is that of the times. All have blocks as long as those of
     the first half.
     """
-    first, second = _split(seconds)
-    model = exponential(mean=float(first.mean()))
-    drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
-    return Half(*_advised((first, second, drawn), schemes, num_bootstraps, seed))
+    first_half, second_half = _trace_halves(seconds)
+    model = exponential(mean=float(first_half.mean()))
+    drawn_seconds = np.asarray(sample_durations(model, jax.random.key(seed), *first_half.shape), np.float64)
+    return Half(*_advice_on_each((first_half, second_half, drawn_seconds), schemes, num_bootstraps, seed))
 
 
-def _split(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _trace_halves(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The first half of a trace `float64[T, W]`, and as many steps after it."""
     num_steps = len(seconds) // 2
     return seconds[:num_steps], seconds[num_steps : 2 * num_steps]
 
 
-def _advised(parts: Sequence[np.ndarray], schemes: Sequence[Scheme], num_bootstraps: int, seed: int) -> list[Advice]:
+def _advice_on_each(
+    traces_to_advise_on: Sequence[np.ndarray], schemes: Sequence[Scheme], num_bootstraps: int, seed: int
+) -> list[Advice]:
     """The advice on each part, of times `float64[T, W]`; all have blocks as long as those of the first one."""
-    options: dict[str, Any] = {"num_bootstraps": num_bootstraps, "block_steps": default_block_steps(parts[0])}
-    return [advice.advise(part, schemes=schemes, seed=seed, **options) for part in parts]
+    advice_options: dict[str, Any] = {
+        "num_bootstraps": num_bootstraps,
+        "block_steps": default_block_steps(traces_to_advise_on[0]),
+    }
+    return [advice.advise(seconds, schemes=schemes, seed=seed, **advice_options) for seconds in traces_to_advise_on]
 
 
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
@@ -141,10 +148,10 @@ def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choi
     exact gradient.
     """
     candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
-    seconds = {row.scheme.label: row.seconds.value for row in judged_on.schemes}
-    best = min(seconds[row.scheme.label] for row in candidates)
-    chosen = candidates[0].scheme.label  # the fastest comes first
-    return Choice(chosen, seconds[chosen] / best - 1)
+    seconds_of_scheme = {row.scheme.label: row.seconds.value for row in judged_on.schemes}
+    least_seconds = min(seconds_of_scheme[row.scheme.label] for row in candidates)
+    chosen_label = candidates[0].scheme.label  # the fastest comes first
+    return Choice(chosen_label, seconds_of_scheme[chosen_label] / least_seconds - 1)
 
 
 def won_back(advised: Advice) -> dict[str, float]:
@@ -163,8 +170,8 @@ def coverage(advised: Advice, shares: Mapping[str, float]) -> list[bool]:
 
 def model_error(half: Half) -> float:
     """How far the shares won back that the model foretells are from those of the second half: mean over schemes."""
-    foretold, second = won_back(half.model), won_back(half.second)
-    return float(np.mean([abs(foretold[name] - second[name]) for name in second]))
+    model_shares, second_half_shares = won_back(half.model), won_back(half.second)
+    return float(np.mean([abs(model_shares[name] - second_half_shares[name]) for name in second_half_shares]))
 
 
 def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
@@ -176,36 +183,46 @@ def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
     rows = []
     for row in whole.schemes:
         name = row.scheme.label
-        figures = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
-        parts = {f"won_back_{key}": share[name] for key, share in zip(Half._fields, shares, strict=True)}
-        rows.append({"scheme": name, "exactness": row.exactness, "seconds": row.seconds.value, **figures, **parts})
+        whole_shares = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
+        part_shares = {
+            f"won_back_{key}": share_of_scheme[name] for key, share_of_scheme in zip(Half._fields, shares, strict=True)
+        }
+        rows.append(
+            {
+                "scheme": name,
+                "exactness": row.exactness,
+                "seconds": row.seconds.value,
+                **whole_shares,
+                **part_shares,
+            }
+        )
     return rows
 
 
-def _named(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
+def _schemes_of_names(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
     """The default schemes for a trace, or those of these names."""
     schemes, _ = advice.default_schemes(seconds, names=names)
     return schemes
 
 
-def _choice_cells(half: Half) -> list[str]:
+def _choice_cells(advice_of_halves: Half) -> list[str]:
     """The cells by `CHOICE_HEADS` but for the trace: schemes chosen on the first half and by the model, and regrets.
 
     Of each chosen of all and of those with the same gradient; all judged on the second half. The last one is in points.
     """
     cells = []
-    for chosen_on in (half.first, half.model):
+    for choosing_advice in (advice_of_halves.first, advice_of_halves.model):
         for same_gradient in (False, True):
-            chosen = choice(chosen_on, half.second, same_gradient=same_gradient)
+            chosen = choice(choosing_advice, advice_of_halves.second, same_gradient=same_gradient)
             cells += [chosen.scheme, f"{percent_text(chosen.regret)} %"]
-    return [*cells, f"{100 * model_error(half):.0f}"]
+    return [*cells, f"{100 * model_error(advice_of_halves):.0f}"]
 
 
-def _coverage_cells(half: Half) -> list[str]:
+def _coverage_cells(advice_of_halves: Half) -> list[str]:
     """How many of the intervals of the first half cover the second half's value; and what stragglers cost in both."""
-    covered = coverage(half.first, won_back(half.second))
-    costs = (f"{percent_text(advised.cost.value)} %" for advised in (half.first, half.second))
-    return [f"{sum(covered)} of {len(covered)}", *costs]
+    is_covered = coverage(advice_of_halves.first, won_back(advice_of_halves.second))
+    costs = (f"{percent_text(advised.cost.value)} %" for advised in (advice_of_halves.first, advice_of_halves.second))
+    return [f"{sum(is_covered)} of {len(is_covered)}", *costs]
 
 
 def synthetic_coverage(
@@ -221,21 +238,23 @@ def synthetic_coverage(
       seed: of traces and bootstraps.
     """
     num_traces, num_steps, num_workers = shape
-    covered = []
+    is_covered = []
     for index, key in enumerate(jax.random.split(jax.random.key(seed), num_traces)):
         seconds = np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64)
-        parts = _split(seconds)
-        advised, judge = _advised(parts, _named(parts[0], names), num_bootstraps, seed + index)
-        covered += coverage(advised, won_back(judge))
-    return covered
+        trace_halves = _trace_halves(seconds)
+        first_advice, second_advice = _advice_on_each(
+            trace_halves, _schemes_of_names(trace_halves[0], names), num_bootstraps, seed + index
+        )
+        is_covered += coverage(first_advice, won_back(second_advice))
+    return is_covered
 
 
 def _write(
     out: Path, rows: list[dict[str, Any]], choices: Sequence[Any], coverages: Sequence[Any], synthetic: Sequence[Any],
-    facts: dict[str, Any],
+    run_facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Writes the page with a table of each sort of which there are cells, and the `rows`, to the folder `out`."""
-    parts = ["# Advice, judged by the second half", "", NOTES]
+    page_lines = ["# Advice, judged by the second half", "", NOTES]
     tables = {
         "Choices": (CHOICE_HEADS, choices),
         "Intervals": (COVERAGE_HEADS, coverages),
@@ -243,7 +262,7 @@ def _write(
     }
     for title, (heads, cells) in tables.items():
         if cells:
-            parts += [f"## {title}", "", analysis.markdown_table(heads, cells), ""]
-    analysis.write_page(out, "\n".join(parts), facts)
+            page_lines += [f"## {title}", "", analysis.markdown_table(heads, cells), ""]
+    analysis.write_page(out, "\n".join(page_lines), run_facts)
     if rows:
         files.write_table(out / "results.parquet", {name: np.array([row[name] for row in rows]) for name in rows[0]})

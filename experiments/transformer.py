@@ -41,9 +41,11 @@ def transformer(
     for step in range(num_steps):
         chunks = _random_chunks(text_bytes, code.assignment.num_chunks, np.random.default_rng((seed, step)))
         batch = engine.shard_chunks(chunks, code, mesh)
-        params, state, value, info = training_step(params, state, batch, chunks_done_in_time[step])
-        losses.append(float(value))
-        progress.update("training", (step + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
+        params, state, mean_loss, coding_info = training_step(params, state, batch, chunks_done_in_time[step])
+        losses.append(float(mean_loss))
+        progress.update(
+            "training", (step + 1) / num_steps, f"loss {mean_loss:.2f}, residual {coding_info.residual:.2f}"
+        )
     outcome = f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end"
     if processes.is_first():
         with files.atomic_write(out / "losses.csv") as losses_file:
@@ -64,9 +66,9 @@ def _random_chunks(text_bytes: np.ndarray, num_chunks: int, rng: np.random.Gener
 def _training_step(
     net: Transformer, code: codes.GradientCode, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
 ) -> Callable[..., tuple]:
-    """A compiled function `(params, state, batch, done int[W]) -> (params, state, loss, info)`.
+    """A compiled function `(params, state, batch, chunks_done int[W]) -> (params, state, loss, coding_info)`.
 
-    `done`: the chunks that each worker has finished in time; `state`: the optimizer's; `info`: how it was decoded.
+    `chunks_done`: by each worker in time; `state`: the optimizer's; `coding_info`: how it is decoded.
     """
 
     def loss(params: dict, chunk: jax.Array) -> jax.Array:  # of each example of a chunk int[B, 65]
@@ -76,9 +78,9 @@ def _training_step(
     coded_value_and_grad = engine.coded_value_and_grad(loss, code, mesh)
 
     @jax.jit
-    def step(params: dict, state: optax.OptState, batch: jax.Array, done: jax.Array) -> tuple:
-        value, gradient, info = coded_value_and_grad(params, batch, done)
+    def step(params: dict, state: optax.OptState, batch: jax.Array, chunks_done: jax.Array) -> tuple:
+        mean_loss, gradient, coding_info = coded_value_and_grad(params, batch, chunks_done)
         updates, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state, value, info
+        return optax.apply_updates(params, updates), state, mean_loss, coding_info
 
     return step

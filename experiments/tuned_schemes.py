@@ -147,11 +147,11 @@ def check_setting(setting: Setting, schemes: Iterable[str]) -> None:
 def one_metric(metrics: Callable[..., dict[str, jax.Array]], name: str) -> Callable[..., dict[str, jax.Array]]:
     """The metrics of a task without all but one: evaluations are a good part of the time of short runs."""
 
-    def only(params: Any, data: Any) -> dict[str, jax.Array]:
+    def single_metric(params: Any, data: Any) -> dict[str, jax.Array]:
         """That metric."""
         return {name: metrics(params, data)[name]}
 
-    return only
+    return single_metric
 
 
 def _stored_or_run(
@@ -163,22 +163,27 @@ def _stored_or_run(
     """
     file = out / analysis.CHECKPOINTS / f"{analysis.file_name(scheme)}.json"
     identity = run_identity(config.text(), scheme=scheme, given=(setting.study.task.data, inputs))
-    stored = finished_rows.stored_row(file, identity)
-    if stored is not None:
-        return _from_lists(stored)
+    stored_lists = finished_rows.stored_row(file, identity)
+    if stored_lists is not None:
+        return _from_lists(stored_lists)
     trial_rows = _trial_rows(scheme, variants, setting, inputs.trials, out, progress)
     choices = {group: choice(trial_rows, group) for group in map(tuple, setting.groups)}
     rows = _reported_rows(scheme, variants, choices, setting, inputs.reported, out, progress)
-    tuned = TunedSchemes(rows, trial_rows)
-    as_lists = {key: {name: column.tolist() for name, column in part.items()} for key, part in tuned._asdict().items()}
-    finished_rows.write_row(file, as_lists, identity)
-    return _from_lists(as_lists)  # as a run gets them that goes on after this scheme
+    new_rows = TunedSchemes(rows, trial_rows)
+    columns_as_lists = {
+        key: {name: column.tolist() for name, column in columns.items()} for key, columns in new_rows._asdict().items()
+    }
+    finished_rows.write_row(file, columns_as_lists, identity)
+    return _from_lists(columns_as_lists)  # as a run gets them that goes on after this scheme
 
 
-def _from_lists(as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSchemes:
+def _from_lists(columns_as_lists: Mapping[str, Mapping[str, Sequence[Any]]]) -> TunedSchemes:
     """The rows from their columns as lists, as they are kept: integers and floats have 64 bits."""
-    parts = {part: {name: np.array(column) for name, column in columns.items()} for part, columns in as_lists.items()}
-    return TunedSchemes(**parts)
+    tables_of_fields = {
+        field: {name: np.array(column) for name, column in columns.items()}
+        for field, columns in columns_as_lists.items()
+    }
+    return TunedSchemes(**tables_of_fields)
 
 
 def choice(trials: Columns, conditions: Sequence[str]) -> Trial:
@@ -203,9 +208,14 @@ def _trial_rows(
     study_of_trials, tables = setting.tuning.study(setting.study), []
     for i, (name, protocol) in enumerate(variants.items()):
         plan = _plan(study_of_trials, name, protocol, setting, inputs)
-        part = progress.portion(0.7 * i / len(variants), 0.7 * (i + 1) / len(variants))
+        progress_of_variant = progress.portion(0.7 * i / len(variants), 0.7 * (i + 1) / len(variants))
         tables.append(
-            _rows(scheme, study.trial_plan(plan, rates.tolist()), out / analysis.CHECKPOINTS / "trials", part)
+            _variant_rows(
+                scheme,
+                study.trial_plan(plan, rates.tolist()),
+                out / analysis.CHECKPOINTS / "trials",
+                progress_of_variant,
+            )
         )
     return analysis.concatenate_tables(tables)
 
@@ -220,17 +230,17 @@ def _reported_rows(
     """
     tables = []
     # (variant, condition) -> rate, of the variant that was chosen for the condition.
-    rate_of = {(trial.scheme, name): trial.rate for group, trial in choices.items() for name in group}
+    chosen_rate = {(trial.scheme, name): trial.rate for group, trial in choices.items() for name in group}
     chosen_variants = list(dict.fromkeys(trial.scheme for trial in choices.values()))
     portions = np.linspace(0.7, 1.0, len(chosen_variants) + 1).tolist()  # of the scheme, from one variant to the next
     for name, portion_bounds in zip(chosen_variants, pairwise(portions), strict=True):
         plan = _plan(setting.study, name, variants[name], setting, inputs)
-        runs = np.array([run for run, label in enumerate(plan.labels["condition"]) if (name, label) in rate_of])
+        runs = np.array([run for run, label in enumerate(plan.labels["condition"]) if (name, label) in chosen_rate])
         plan = study.select_runs(plan, runs)
-        rates = np.array([rate_of[name, label] for label in plan.labels["condition"]])
+        rates = np.array([chosen_rate[name, label] for label in plan.labels["condition"]])
         plan = plan._replace(labels={**plan.labels, "rate": rates}, rates=rates)
-        part = progress.portion(*portion_bounds)
-        tables.append(_rows(scheme, plan, out / analysis.CHECKPOINTS / "reported", part))
+        progress_of_variant = progress.portion(*portion_bounds)
+        tables.append(_variant_rows(scheme, plan, out / analysis.CHECKPOINTS / "reported", progress_of_variant))
     return analysis.concatenate_tables(tables)
 
 
@@ -239,7 +249,7 @@ def _plan(study_of_runs: Study, name: str, protocol: Protocol, setting: Setting,
     return study.plan(study_of_runs.of_schemes([name]), {name: protocol}, setting.conditions, inputs=inputs)
 
 
-def _rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:
+def _variant_rows(scheme: str, plan: Plan, out: Path, progress: Progress) -> Columns:
     """The final rows of a plan of one variant, which get the name of the scheme, and the variant beside it."""
     rows = study.final_rows(study.run(plan, out=out, progress=progress))
     return {**rows, "variant": rows["scheme"], "scheme": np.full(len(rows["scheme"]), scheme)}

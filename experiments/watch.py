@@ -211,25 +211,31 @@ def windows_with_names(folder: Path) -> list[set[int]]:
     call_times = np.load(folder / "calls.0.npy")  # float64[steps], seconds since the epoch
     # float64[processes, steps]: seconds that the threads of a process have waited up to the call of a step.
     waited_until = np.stack([np.load(folder / f"waits.{worker}.npy") for worker in range(NUM_PROCESSES)])
-    named, named_persistent, not_said, persistent_not_said = set(), set(), set(), set()
+    named_windows, persistent_windows, unconfirmed_windows, persistent_unconfirmed_windows = set(), set(), set(), set()
     for step, report in reports_by_step(folder).items():
         last_call, window = min(step + 1, len(call_times) - 1), (step - 1) // WINDOW
         first_call = max(last_call - WINDOW, 0)
-        waited = waited_until[:, last_call] - waited_until[:, first_call]  # [processes], in the last WINDOW steps
-        median_waited = np.sort(waited)[(NUM_PROCESSES - 1) // 2]
+        # [processes], in the last WINDOW steps.
+        waited_seconds = waited_until[:, last_call] - waited_until[:, first_call]
+        median_waited_seconds = np.sort(waited_seconds)[(NUM_PROCESSES - 1) // 2]
         seconds_of_window = call_times[last_call] - call_times[first_call]
         for verdict in report.slow:
             # `cost` is a share of the time; half of it is asked for.
-            does_linux_say_so = waited[verdict.worker] - median_waited >= 0.5 * verdict.cost * seconds_of_window
-            named.add(window)
+            does_linux_say_so = (
+                waited_seconds[verdict.worker] - median_waited_seconds >= 0.5 * verdict.cost * seconds_of_window
+            )
+            named_windows.add(window)
             if verdict.is_persistent:
-                named_persistent.add(window)
+                persistent_windows.add(window)
             if not does_linux_say_so:
-                not_said.add(window)
+                unconfirmed_windows.add(window)
             if verdict.is_persistent and not does_linux_say_so:
-                persistent_not_said.add(window)
+                persistent_unconfirmed_windows.add(window)
     first_window = {0}
-    return [windows - first_window for windows in (named, named_persistent, not_said, persistent_not_said)]
+    return [
+        windows - first_window
+        for windows in (named_windows, persistent_windows, unconfirmed_windows, persistent_unconfirmed_windows)
+    ]
 
 
 def quiet_row(kind: str, folder: Path, num_windows: int, num_products: int) -> list[str]:

@@ -88,8 +88,8 @@ def train(kind: str, num_steps: int, sleep_seconds: float, num_products: int, fo
     np.save(folder / f"calls.{jax.process_index()}.npy", call_times)
     np.save(folder / f"waits.{jax.process_index()}.npy", _interpolated(waited_until))
     if processes.is_first():
-        told = [[report.step, [verdict.worker for verdict in report.slow]] for report in reports]
-        (folder / "told.json").write_text(json.dumps(told))
+        slow_workers_of_steps = [[report.step, [verdict.worker for verdict in report.slow]] for report in reports]
+        (folder / "told.json").write_text(json.dumps(slow_workers_of_steps))
 
 
 def _interpolated(values: np.ndarray) -> np.ndarray:

@@ -96,9 +96,9 @@ def worker_busy_claims(
     if processes.is_first():
         lines = [_method_line(rows, name, method, goal.metric) for name in settings for method in schemes]
         notes = NOTES.format(metric=goal.metric, target=goal.value, seeds=study.num_seeds)
-        analysis.write_page(out, _page(claims, lines, notes), study.facts())
+        analysis.write_page(out, _summary_page(claims, lines, notes), study.facts())
         files.write_table(out / "results.parquet", rows)
-        _figure(rows, list(settings), out / "time.png")
+        _draw_times(rows, list(settings), out / "time.png")
         analysis.drop_checkpoints(out)
         progress.show(claims_table(claims))
         progress.show(methods_table(lines))
@@ -120,8 +120,8 @@ def _claims(rows: Columns, setting: str, methods: Sequence[str], others: Sequenc
         claims.append(_claim_of_least_share(setting, f"time that {method} saves", saved_shares, 0.60, "up to 60 %"))
     claims.append(_claim_on_shares_of_others(rows, setting, others))
     for method in methods:
-        shares, what = seed_values(rows, method, setting, "computing"), f"computing share of {method}"
-        claims.append(_claim_of_least_share(setting, what, shares, 0.91, "91 % (with overlap)"))
+        shares, quantity = seed_values(rows, method, setting, "computing"), f"computing share of {method}"
+        claims.append(_claim_of_least_share(setting, quantity, shares, 0.91, "91 % (with overlap)"))
     return claims
 
 
@@ -139,21 +139,23 @@ def _claim_on_shares_of_others(rows: Columns, setting: str, others: Sequence[str
     )
 
 
-def _claim_of_least_share(setting: str, what: str, shares: np.ndarray, claimed: float, claim_text: str) -> Claim:
-    """The claim that the mean over S seeds of a share, float[S] up to 1, is at least `claimed`.
+def _claim_of_least_share(
+    setting: str, quantity: str, shares: np.ndarray, claimed_share: float, claim_text: str
+) -> Claim:
+    """The claim that the mean over S seeds of a share, float[S] up to 1, is at least `claimed_share`.
 
     It does not hold if a share is not finite: then the target was not reached.
     """
     if not np.isfinite(shares).all():
-        return Claim(setting=setting, what=what, claim=claim_text, ours="target not reached", spread="", holds="no")
+        return Claim(setting=setting, what=quantity, claim=claim_text, ours="target not reached", spread="", holds="no")
     mean_percent = 100 * shares.mean()
     return Claim(
         setting=setting,
-        what=what,
+        what=quantity,
         claim=claim_text,
         ours=f"{mean_percent:.0f} %",
         spread=f"± {100 * shares.std(ddof=1):.1f}",
-        holds="yes" if mean_percent >= 100 * claimed else "no",
+        holds="yes" if mean_percent >= 100 * claimed_share else "no",
     )
 
 
@@ -177,12 +179,12 @@ def _method_line(rows: Columns, setting: str, method: str, metric: str) -> Line:
     )
 
 
-def _page(claims: Sequence[Claim], lines: Sequence[Line], notes: str) -> str:
+def _summary_page(claims: Sequence[Claim], lines: Sequence[Line], notes: str) -> str:
     """The summary in Markdown: both tables and the notes."""
     claims_text = analysis.markdown_table(CLAIM_HEADS, claims, num_key_columns=2, left_heads=["Claim"])
-    parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", claims_text, ""]
-    parts += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, num_key_columns=2), "", notes]
-    return "\n".join(parts)
+    page_lines = ["# Worker-busy synchronous parallel", "", "## Claims", "", claims_text, ""]
+    page_lines += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, num_key_columns=2), "", notes]
+    return "\n".join(page_lines)
 
 
 def claims_table(claims: Sequence[Claim]) -> RichTable:
@@ -195,7 +197,7 @@ def methods_table(lines: Sequence[Line]) -> RichTable:
     return analysis.rich_table("All methods", LINE_HEADS, lines, num_key_columns=2)
 
 
-def _figure(rows: Columns, settings: Sequence[str], path: Path) -> None:
+def _draw_times(rows: Columns, settings: Sequence[str], path: Path) -> None:
     """Draws the mean seconds of each method to the target in each setting, with their spread over seeds.
 
     There is no bar where a seed did not get there.

@@ -98,8 +98,8 @@ def adaptive_codes(
         records += [_record(name, list(codes), times, number, w, num_rounds) for number, w in enumerate(windows)]
     rows = [[record[head] for head in HEADS] for record in records]
     notes = NOTES.format(rounds=num_rounds, seeds=num_seeds)
-    page = ["# Codes that change", "", analysis.markdown_table(HEADS, rows), "", notes]
-    analysis.write_page(out, "\n".join(page), {"num_rounds": num_rounds, "num_seeds": num_seeds, "seed": seed})
+    page_lines = ["# Codes that change", "", analysis.markdown_table(HEADS, rows), "", notes]
+    analysis.write_page(out, "\n".join(page_lines), {"num_rounds": num_rounds, "num_seeds": num_seeds, "seed": seed})
     files.write_table(out / "adaptive.parquet", pa.Table.from_pylist(records))
     progress.show(analysis.rich_table("Codes that change", HEADS, rows))
     return records
@@ -129,24 +129,24 @@ def _times(codes: dict[str, GradientCode], units: jax.Array, network: Network, w
 
     `units`: float[S, rounds, K, W] seconds of chunks; `windows`: rounds by which the next code is chosen.
     """
-    ends = []  # of each code: float64[S, rounds] seconds, when rounds end
+    round_ends = []  # of each code: float64[S, rounds] seconds, when rounds end
     for code in codes.values():
-        own_units = units[:, :, : code.assignment.load].reshape(units.shape[0], -1, units.shape[3])  # [S, units, W]
-        schedules = _schedules(protocols.coded(code), own_units, network)
-        ends.append(np.asarray(schedules.time, np.float64))
-    seconds = np.diff(np.stack(ends), prepend=0.0, axis=2)  # [codes, S, rounds], what each round took
-    adaptive, changes = [], []
+        units_of_code = units[:, :, : code.assignment.load].reshape(units.shape[0], -1, units.shape[3])  # [S, units, W]
+        schedules = _schedules(protocols.coded(code), units_of_code, network)
+        round_ends.append(np.asarray(schedules.time, np.float64))
+    round_seconds = np.diff(np.stack(round_ends), prepend=0.0, axis=2)  # [codes, S, rounds], what each round took
+    adaptive_seconds, change_counts = [], []
     for window in windows:
         protocol = protocols.adaptive_coded(codes, window=window)
         schedules = _schedules(protocol, units.reshape(units.shape[0], -1, units.shape[3]), network)
-        adaptive.append(np.asarray(schedules.time, np.float64)[:, -1])
-        used = np.asarray(protocols.used_candidate(schedules))  # int[S, rounds], which code
-        changes.append((np.diff(used, axis=1) != 0).sum(axis=1).astype(np.float64))
+        adaptive_seconds.append(np.asarray(schedules.time, np.float64)[:, -1])
+        code_of_round = np.asarray(protocols.used_candidate(schedules))  # int[S, rounds], which code
+        change_counts.append((np.diff(code_of_round, axis=1) != 0).sum(axis=1).astype(np.float64))
     return Times(
-        fixed=seconds.sum(axis=2),
-        best_rounds=seconds.min(axis=0).sum(axis=1),
-        adaptive=np.stack(adaptive),
-        changes=np.stack(changes),
+        fixed=round_seconds.sum(axis=2),
+        best_rounds=round_seconds.min(axis=0).sum(axis=1),
+        adaptive=np.stack(adaptive_seconds),
+        changes=np.stack(change_counts),
     )
 
 
@@ -156,27 +156,27 @@ def _schedules(protocol: protocols.Protocol, durations: jax.Array, network: Netw
 
 
 def _record(
-    stragglers: str, names: list[str], times: Times, number: int, window: int, num_rounds: int
+    stragglers: str, names: list[str], times: Times, window_index: int, window: int, num_rounds: int
 ) -> dict[str, Any]:
-    """The row of the table for one kind of stragglers and window (in rounds), number `number` of the windows, from 0.
+    """The row of the table for one kind of stragglers and window (in rounds), at `window_index`.
 
     `names` are those of the codes. Ratios are to the seconds of the code that is best in hindsight, seed by seed.
     """
-    best = times.fixed.min(axis=0)  # float64[S] seconds of all rounds
-    ratio = times.adaptive[number] / best  # [S]
+    best_seconds = times.fixed.min(axis=0)  # float64[S] seconds of all rounds
+    ratios = times.adaptive[window_index] / best_seconds  # [S]
     most_often_best = int(np.bincount(times.fixed.argmin(axis=0)).argmax())
     slowest = int(times.fixed.mean(axis=1).argmax())  # `fixed` is [codes, S]
-    values = (
+    cells = (
         stragglers,
         str(window),
         names[most_often_best],
-        f"{best.mean() / num_rounds:.3f}",
-        f"{ratio.mean():.3f}",
-        f"{ratio.std(ddof=1):.3f}",
-        f"{ratio.max():.3f}",
-        f"{times.changes[number].mean():.1f}",
+        f"{best_seconds.mean() / num_rounds:.3f}",
+        f"{ratios.mean():.3f}",
+        f"{ratios.std(ddof=1):.3f}",
+        f"{ratios.max():.3f}",
+        f"{times.changes[window_index].mean():.1f}",
         names[slowest],
-        f"{(times.fixed[slowest] / best).mean():.2f}",
-        f"{(times.best_rounds / best).mean():.3f}",
+        f"{(times.fixed[slowest] / best_seconds).mean():.2f}",
+        f"{(times.best_rounds / best_seconds).mean():.3f}",
     )
-    return dict(zip(HEADS, values, strict=True))
+    return dict(zip(HEADS, cells, strict=True))

@@ -67,9 +67,9 @@ def table(claims: Sequence[Claim]) -> RichTable:
 
 def markdown(claims: Sequence[Claim]) -> str:
     """The table, and below it where a claim does not hold."""
-    missed = [f"- {c.text}: {c.explanation}." for c in claims if not c.holds]
-    if missed:
-        words = [f"{len(missed)} of {len(claims)} claims do not hold in this setting:", "", *missed]
+    missed_lines = [f"- {c.text}: {c.explanation}." for c in claims if not c.holds]
+    if missed_lines:
+        verdict_lines = [f"{len(missed_lines)} of {len(claims)} claims do not hold in this setting:", "", *missed_lines]
     else:
-        words = ["All of these claims hold in this setting."]
-    return "\n".join([analysis.markdown_table(HEADS, lines(claims)), "", *words])
+        verdict_lines = ["All of these claims hold in this setting."]
+    return "\n".join([analysis.markdown_table(HEADS, lines(claims)), "", *verdict_lines])

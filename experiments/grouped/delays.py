@@ -75,7 +75,9 @@ def group_delays(
     _validate.number("factor", factor, minimum=1.0)
     _validate.number("points", points)
     cases = [Case("none", 0.0, ())]
-    cases += [Case(name, float(delay), tuple(who)) for delay in delays if delay for name, who in delayed.items()]
+    cases += [
+        Case(name, float(delay), tuple(workers)) for delay in delays if delay for name, workers in delayed.items()
+    ]
     protocols = _fixed_groups(rules, study.num_workers, num_groups)
     # 0 groups: progressive grouping chooses how many. It is named after the first rule.
     schemes = [*protocols] if progressive is None else [*protocols, Scheme(next(iter(rules)), 0)]
@@ -85,13 +87,13 @@ def group_delays(
     fixed_share = len(protocols) / len(schemes)
     outcomes, evaluations = train(protocols, progress=progress.portion(0, fixed_share))
     if progressive is not None:
-        chosen = {schemes[-1]: progressive(no_delay=float(outcomes[0].time.mean()) / num_rounds)}
-        more_outcomes, more_evaluations = train(chosen, progress=progress.portion(fixed_share, 1))
+        progressive_protocol = {schemes[-1]: progressive(no_delay=float(outcomes[0].time.mean()) / num_rounds)}
+        more_outcomes, more_evaluations = train(progressive_protocol, progress=progress.portion(fixed_share, 1))
         outcomes, evaluations = outcomes + more_outcomes, analysis.concatenate_tables([evaluations, more_evaluations])
-    facts: dict[str, Any] = {**study.facts(), "num_rounds": num_rounds, "factor": factor, "points": points}
-    facts["seconds"] = round(time.perf_counter() - start_time, 3)
+    run_facts: dict[str, Any] = {**study.facts(), "num_rounds": num_rounds, "factor": factor, "points": points}
+    run_facts["seconds"] = round(time.perf_counter() - start_time, 3)
     if processes.is_first():
-        _write(outcomes, evaluations, facts, out, progress)
+        _write(outcomes, evaluations, run_facts, out, progress)
         analysis.drop_checkpoints(out)
     return outcomes
 
@@ -117,8 +119,10 @@ def _train(
     Returns:
       An outcome for each scheme and case, and a row for every evaluation.
     """
-    truncated = {scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()}
-    study_plan = plan(study.of_schemes(truncated), truncated, conditions)
+    truncated_protocols = {
+        scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()
+    }
+    study_plan = plan(study.of_schemes(truncated_protocols), truncated_protocols, conditions)
     for name, schedule in study_plan.schedules.items():
         training.check_work(name, schedule, num_units, num_sampled=study.num_units)
     results = run(study_plan, out=out, progress=progress)
@@ -132,9 +136,9 @@ def _check(
     """Raises a `ValueError` for counts, delays, rules, nodes or a network that the experiment cannot run."""
     _validate.integer("num_rounds", num_rounds, minimum=1)
     _validate.number("delays", delays, finite=True)
-    for name, values in {"rules": rules, "delayed": delayed, "delays": delays}.items():
-        if not len(values):
-            raise ValueError(f"{name} must not be empty; got {values!r}.")
+    for name, entries in {"rules": rules, "delayed": delayed, "delays": delays}.items():
+        if not len(entries):
+            raise ValueError(f"{name} must not be empty; got {entries!r}.")
     if 1 not in num_groups:
         raise ValueError(f"num_groups must have 1 in it, what all is relative to; got {list(num_groups)}.")
     if study.seconds is not None:
@@ -148,15 +152,17 @@ def _check(
     _validate.choice("accuracy", "accuracy", metric_names(study.task))
 
 
-def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
+def _write(
+    outcomes: list[Outcome], evaluations: Columns, run_facts: dict[str, Any], out: Path, progress: Progress
+) -> None:
     """Writes the evaluations, the page of claims and the figure to the folder `out`, and shows the claims.
 
-    `facts` has the limits of the claims, `factor` and `points`, besides what `run.json` says.
+    `run_facts` has the limits of the claims, `factor` and `points`, besides what `run.json` says.
     """
     relative_outcomes = report.relative(outcomes)
-    claims = report.claims(relative_outcomes, facts["factor"], facts["points"])
+    claims = report.claims(relative_outcomes, run_facts["factor"], run_facts["points"])
     files.write_table(out / "results.parquet", evaluations)
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
-    analysis.write_page(out, report.markdown(relative_outcomes, claims, facts), {**facts, "summary": summary})
-    figures.groups(relative_outcomes, facts["factor"], facts["points"], out / "groups.png")
+    analysis.write_page(out, report.markdown(relative_outcomes, claims, run_facts), {**run_facts, "summary": summary})
+    figures.groups(relative_outcomes, run_facts["factor"], run_facts["points"], out / "groups.png")
     progress.show(table(claims))

@@ -45,17 +45,19 @@ def hybrid_groups(
     results = comparison(out=out, progress=progress)
     for name in (hybrid, synchronous, *others):
         _validate.choice("a scheme that is compared", name, results.schemes)
-    all_claims = [_faster(results, hybrid, synchronous), _as_accurate(results, hybrid, synchronous, points)]
-    own_claims = [_faster(results, hybrid, other) for other in others]
-    own_claims += [_less_waiting(results, hybrid, other) for other in (synchronous, *others)]
-    all_claims += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in own_claims]
+    all_claims = [_time_claim(results, hybrid, synchronous), _accuracy_claim(results, hybrid, synchronous, points)]
+    claims_asked_by_us = [_time_claim(results, hybrid, other) for other in others]
+    claims_asked_by_us += [_waiting_claim(results, hybrid, other) for other in (synchronous, *others)]
+    all_claims += [
+        claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in claims_asked_by_us
+    ]
     if processes.is_first():
         files.write_text(out / "claims.md", f"# Claims\n\n{claims.markdown(all_claims)}\n\n{NOTES}")
         progress.show(claims.table(all_claims))
     return all_claims
 
 
-def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
+def _time_claim(results: analysis.Results, hybrid: str, other: str) -> Claim:
     """The claim that the hybrid needs less time to the target than another scheme, seed by seed.
 
     If one of them has not always got there, it holds if the hybrid has with more seeds.
@@ -63,17 +65,17 @@ def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
     # float[S] seconds each; inf if the target was not reached.
     times, other_times = (analysis.reach_times(results, name) for name in (hybrid, other))
     target = results.facts["target"]
-    text = f"Less time to {target['metric']} {target['value']:g} than {other}"
+    claim_text = f"Less time to {target['metric']} {target['value']:g} than {other}"
     num_reached, num_other_reached = np.isfinite(times).sum(), np.isfinite(other_times).sum()
     have_all_reached = num_reached == num_other_reached == times.size
     if not have_all_reached:
-        ours = f"reached by {num_reached} and {num_other_reached} of {times.size} seeds"
+        reached_text = f"reached by {num_reached} and {num_other_reached} of {times.size} seeds"
         holds = bool(num_reached > num_other_reached)
-        return Claim(text=text, ours=ours, spread="-", holds=holds, explanation=ours)
-    return claims.at_most(text, times / other_times, limit=1.0, unit="times the time")
+        return Claim(text=claim_text, ours=reached_text, spread="-", holds=holds, explanation=reached_text)
+    return claims.at_most(claim_text, times / other_times, limit=1.0, unit="times the time")
 
 
-def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: float) -> Claim:
+def _accuracy_claim(results: analysis.Results, hybrid: str, other: str, points: float) -> Claim:
     """The claim that the hybrid loses at most `points` percentage points of the target's metric against another.
 
     The metric is a share, at the end of the runs. If the hybrid gains in the mean, the claim says how much.
@@ -81,24 +83,26 @@ def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: flo
     metric = results.facts["target"]["metric"]
     final_values, other_final_values = (_final_values(results, scheme, metric) for scheme in (hybrid, other))
     sign = 1 if results.facts["target"]["higher_is_better"] else -1
-    text = f"Correctness kept: at most {points:g} points of {metric} less in the end than {other}"
+    claim_text = f"Correctness kept: at most {points:g} points of {metric} less in the end than {other}"
     points_less = 100 * sign * (other_final_values - final_values)
-    claim = claims.at_most(text, points_less, limit=points, unit="points less")
+    claim = claims.at_most(claim_text, points_less, limit=points, unit="points less")
     if points_less.mean() >= 0:
         return claim
     return claim._replace(ours=f"{claims.rounded(-points_less.mean())} points more")
 
 
-def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
+def _waiting_claim(results: analysis.Results, hybrid: str, other: str) -> Claim:
     """The claim that the hybrid's workers wait for no larger share of the time than those of another scheme."""
-    waiting, other_waiting = (_final_values(results, scheme, "waiting") for scheme in (hybrid, other))
+    waiting_shares, other_waiting_shares = (_final_values(results, scheme, "waiting") for scheme in (hybrid, other))
     # Rounding can leave less than nothing.
-    percents = " against ".join(f"{100 * max(0.0, shares.mean()):.0f} %" for shares in (waiting, other_waiting))
+    percents = " against ".join(
+        f"{100 * max(0.0, shares.mean()):.0f} %" for shares in (waiting_shares, other_waiting_shares)
+    )
     return Claim(
         text=f"No more waiting than {other}",
         ours=percents,
-        spread=claims.spread(100 * (waiting - other_waiting), 1),
-        holds=bool(waiting.mean() <= other_waiting.mean()),
+        spread=claims.spread(100 * (waiting_shares - other_waiting_shares), 1),
+        holds=bool(waiting_shares.mean() <= other_waiting_shares.mean()),
         explanation=percents,
     )
 

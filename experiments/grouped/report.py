@@ -67,9 +67,11 @@ def claims(results: Sequence[Relative], factor: float, points: float) -> list[Cl
     results_by_words = {"progressive grouping": progressive, "every number of groups": fixed}
     for words, results_of_words in results_by_words.items():
         if results_of_words:
-            worst = max(results_of_words, key=lambda r: r.points_lost.mean())
+            worst_result = max(results_of_words, key=lambda r: r.points_lost.mean())
             text = f"Accuracy lost against no delay at most {points:g} points: {words}, every delay"
-            claims.append(claim.at_most(text, worst.points_lost, points, f"points ({_setting_in_words(worst)})"))
+            claims.append(
+                claim.at_most(text, worst_result.points_lost, points, f"points ({_setting_in_words(worst_result)})")
+            )
     claims.append(_claim_that_accuracy_limits_groups(fixed, points))
     for rule in dict.fromkeys(r.outcome.scheme.rule for r in fixed):
         claims += _claims_on_few_stragglers([r for r in fixed if r.outcome.scheme.rule == rule], factor, points)
@@ -89,14 +91,14 @@ def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float)
     It holds if the largest number of groups loses more than `points` percentage points, with some rule and delay.
     """
     most_groups = max(r.num_groups for r in fixed)
-    worst = max((r for r in fixed if r.num_groups == most_groups), key=lambda r: r.points_lost.mean())
-    worst_mean = worst.points_lost.mean()
+    worst_result = max((r for r in fixed if r.num_groups == most_groups), key=lambda r: r.points_lost.mean())
+    worst_mean_loss = worst_result.points_lost.mean()
     return Claim(
         text=f"The permitted loss of accuracy, {points:g} points, limits the number of groups",
-        ours=f"{worst_mean:.2f} points with {most_groups} groups",
-        spread=claim.spread(worst.points_lost, 2),
-        holds=bool(worst_mean > points),
-        explanation=f"even {most_groups} groups lose no more than is permitted, {worst_mean:.2f} points",
+        ours=f"{worst_mean_loss:.2f} points with {most_groups} groups",
+        spread=claim.spread(worst_result.points_lost, 2),
+        holds=bool(worst_mean_loss > points),
+        explanation=f"even {most_groups} groups lose no more than is permitted, {worst_mean_loss:.2f} points",
     )
 
 
@@ -108,19 +110,25 @@ def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: 
     """
     claims = []
     for case in dict.fromkeys(r.outcome.case for r in fixed if len(r.outcome.case.workers) > 1):
-        in_case = [r for r in fixed if r.outcome.case == case]
-        one_straggler = [r for r in fixed if len(r.outcome.case.workers) == 1 and r.outcome.case.delay == case.delay]
-        text = f"Few stragglers have little effect: {_delay_in_words(case)}, {in_case[0].outcome.scheme.rule}"
-        enough_for_one = smallest_number_of_groups(one_straggler, factor, points)
-        if enough_for_one is not None:
-            result = next(r for r in in_case if r.num_groups == enough_for_one)
-            text_for_one = f"{text}, {enough_for_one} groups, enough for one straggler"
-            claims.append(_claim_within_both_limits(text_for_one, result, factor, points))
-        enough = smallest_number_of_groups(in_case, factor, points)
-        fastest = min(in_case, key=lambda r: r.relative_time.mean())
-        best = fastest if enough is None else next(r for r in in_case if r.num_groups == enough)
-        text_for_best = f"{text}, the best number of groups, {best.num_groups}"
-        claims.append(_claim_within_both_limits(text_for_best, best, factor, points))
+        results_of_case = [r for r in fixed if r.outcome.case == case]
+        results_of_one_straggler = [
+            r for r in fixed if len(r.outcome.case.workers) == 1 and r.outcome.case.delay == case.delay
+        ]
+        text = f"Few stragglers have little effect: {_delay_in_words(case)}, {results_of_case[0].outcome.scheme.rule}"
+        num_groups_for_one = smallest_number_of_groups(results_of_one_straggler, factor, points)
+        if num_groups_for_one is not None:
+            result_for_one = next(r for r in results_of_case if r.num_groups == num_groups_for_one)
+            text_for_one = f"{text}, {num_groups_for_one} groups, enough for one straggler"
+            claims.append(_claim_within_both_limits(text_for_one, result_for_one, factor, points))
+        num_groups_needed = smallest_number_of_groups(results_of_case, factor, points)
+        fastest_result = min(results_of_case, key=lambda r: r.relative_time.mean())
+        best_result = (
+            fastest_result
+            if num_groups_needed is None
+            else next(r for r in results_of_case if r.num_groups == num_groups_needed)
+        )
+        text_for_best = f"{text}, the best number of groups, {best_result.num_groups}"
+        claims.append(_claim_within_both_limits(text_for_best, best_result, factor, points))
     return claims
 
 
@@ -135,8 +143,8 @@ def _claim_within_both_limits(text: str, result: Relative, factor: float, points
 
 def smallest_number_of_groups(results: Sequence[Relative], factor: float, points: float) -> int | None:
     """The smallest number of groups with which the means are within the limits; None if there is none."""
-    is_within_limits = [r.num_groups for r in results if r.is_within_limits(factor, points)]
-    return min(is_within_limits) if is_within_limits else None
+    numbers_within_limits = [r.num_groups for r in results if r.is_within_limits(factor, points)]
+    return min(numbers_within_limits) if numbers_within_limits else None
 
 
 def markdown(results: Sequence[Relative], claims: Sequence[Claim], facts: dict[str, Any]) -> str:
@@ -164,17 +172,21 @@ def _smallest_table(fixed: Sequence[Relative], factor: float, points: float) -> 
     limits = f"some number within {factor:g} times and {points:g} points"
     lines = []
     for rule, case in dict.fromkeys((r.outcome.scheme.rule, r.outcome.case) for r in fixed):
-        in_case = [r for r in fixed if (r.outcome.scheme.rule, r.outcome.case) == (rule, case)]
-        smallest = smallest_number_of_groups(in_case, factor, points)
-        num_seeds = in_case[0].relative_time.size
+        results_of_case = [r for r in fixed if (r.outcome.scheme.rule, r.outcome.case) == (rule, case)]
+        smallest_number = smallest_number_of_groups(results_of_case, factor, points)
+        num_seeds = results_of_case[0].relative_time.size
         smallest_of_seeds = [
-            smallest_number_of_groups(_results_of_seed(in_case, seed), factor, points) for seed in range(num_seeds)
+            smallest_number_of_groups(_results_of_seed(results_of_case, seed), factor, points)
+            for seed in range(num_seeds)
         ]
-        result = next((r for r in in_case if r.num_groups == smallest), None)
+        smallest_result = next((r for r in results_of_case if r.num_groups == smallest_number), None)
         mean_cells = ["-", "-"]
-        if result is not None:
-            mean_cells = [f"{result.relative_time.mean():.2f}", claim.rounded(result.points_lost.mean())]
-        smallest_text = "none" if smallest is None else str(smallest)
+        if smallest_result is not None:
+            mean_cells = [
+                f"{smallest_result.relative_time.mean():.2f}",
+                claim.rounded(smallest_result.points_lost.mean()),
+            ]
+        smallest_text = "none" if smallest_number is None else str(smallest_number)
         seeds_text = _numbers_of_seeds_text(smallest_of_seeds)
         lines.append([*_delay_cells(case), rule, limits, smallest_text, seeds_text, *mean_cells])
     return analysis.markdown_table(heads, lines)
@@ -182,16 +194,19 @@ def _smallest_table(fixed: Sequence[Relative], factor: float, points: float) -> 
 
 def _numbers_of_seeds_text(numbers: Sequence[int | None]) -> str:
     """The range of the numbers of groups that seeds come to, and how many come to none."""
-    known = sorted({number for number in numbers if number is not None})
-    if not known:
+    numbers_found = sorted({number for number in numbers if number is not None})
+    if not numbers_found:
         return "none"
-    range_text = f"{known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]}"
+    range_text = f"{numbers_found[0]} to {numbers_found[-1]}" if len(numbers_found) > 1 else f"{numbers_found[0]}"
     return range_text + (f" (none for {numbers.count(None)} seeds)" if None in numbers else "")
 
 
 def _results_of_seed(results: Sequence[Relative], seed: int) -> list[Relative]:
-    own = slice(seed, seed + 1)
-    return [r._replace(relative_time=r.relative_time[own], points_lost=r.points_lost[own]) for r in results]
+    entry_of_seed = slice(seed, seed + 1)
+    return [
+        r._replace(relative_time=r.relative_time[entry_of_seed], points_lost=r.points_lost[entry_of_seed])
+        for r in results
+    ]
 
 
 _LIMIT_HEADS = (

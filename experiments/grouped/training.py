@@ -154,9 +154,9 @@ def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: S
             "delayed": np.array([case.delayed for case in case_of_row], object),
             "delay": np.array([case.delay for case in case_of_row], object),
         }
-        left_out = ("scheme", "condition", "numbers", "server_numbers")
-        kept = {name: column for name, column in columns.items() if name not in left_out}
-        tables.append({**setting_columns, **kept})
+        left_out_columns = ("scheme", "condition", "numbers", "server_numbers")
+        evaluation_columns = {name: column for name, column in columns.items() if name not in left_out_columns}
+        tables.append({**setting_columns, **evaluation_columns})
     return analysis.concatenate_tables(tables)
 
 

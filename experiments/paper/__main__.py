@@ -52,11 +52,11 @@ def _ensure(name: str, options: argparse.Namespace, mode: str) -> None:
         (runs if name in runs.RUNS else computed).ensure(name, options.runs, mode)
 
 
-def _named_file(text: str) -> tuple[str, str]:
+def _named_file(argument: str) -> tuple[str, str]:
     """The name of a job and its file, from JOB=FILE."""
-    job, separator, file = text.partition("=")
+    job, separator, file = argument.partition("=")
     if not (job and separator and Path(file).is_file()):
-        raise argparse.ArgumentTypeError(f"must be JOB=FILE with a file that is there; got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be JOB=FILE with a file that is there; got {argument!r}")
     return job, file
 
 

@@ -70,10 +70,13 @@ def specifications(result: Result) -> tuple[Macros, Tables]:
     }
     heads = ["Specification", "Alone", "Together", "Verdict"]
     lines = [[rf"\texttt{{{tex.escape(row['name'])}}}", *_spec_cells(row)] for row in rows]
-    lines_of_left_half = -(-len(lines) // 2)
-    left_half, right_half = lines[:lines_of_left_half], lines[lines_of_left_half:]
+    num_lines_of_left_half = -(-len(lines) // 2)
+    left_lines, right_lines = lines[:num_lines_of_left_half], lines[num_lines_of_left_half:]
     empty_line = [""] * len(heads)
-    lines = [[*left, *right] for left, right in zip_longest(left_half, right_half, fillvalue=empty_line)]
+    lines = [
+        [*left_cells, *right_cells]
+        for left_cells, right_cells in zip_longest(left_lines, right_lines, fillvalue=empty_line)
+    ]
     return macros, {"specifications": tex.tabular("@{}lrrl@{\\qquad}lrrl@{}", heads * 2, lines)}
 
 

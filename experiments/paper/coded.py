@@ -29,7 +29,7 @@ def codes(folder: Path) -> tuple[Macros, Tables]:
 
     A time is the mean until the sum can be decoded exactly; NaN if it never can.
     """
-    rows, facts = code_rows(folder), json.loads((folder / "run.json").read_text())
+    rows, run_facts = code_rows(folder), json.loads((folder / "run.json").read_text())
     row_of_code = {row["code"]: row for row in rows}
     times_of_code = {code: [row[f"{model} time"] for model in STRAGGLER_MODELS] for code, row in row_of_code.items()}
     is_never_decoded = [bool(np.isnan(times).all()) for times in times_of_code.values()]
@@ -37,10 +37,10 @@ def codes(folder: Path) -> tuple[Macros, Tables]:
     exponential_time = {code: f"{times[0]:.2f}" for code, times in times_of_code.items()}
     macros = {
         "CodesWorkers": binding(ROOT / "configs/codes.gin", "n"),
-        "CodesStragglers": fixed(facts["num_stragglers"]),
+        "CodesStragglers": fixed(run_facts["num_stragglers"]),
         "CodesLoad": binding(ROOT / "configs/codes.gin", "load"),
-        "CodesTrials": fixed(facts["num_trials"]),
-        "CodesMasks": fixed(facts["num_masks"]),
+        "CodesTrials": fixed(run_facts["num_trials"]),
+        "CodesMasks": fixed(run_facts["num_masks"]),
         "CodesCount": fixed(len(rows)),
         "CodesUncodedTime": exponential_time["uncoded"],
         "CodesPartialTime": exponential_time["partial, L=1"],
@@ -88,7 +88,7 @@ def difference(row: dict[str, Any]) -> float:
 
 def approximate(folder: Path) -> tuple[Macros, Tables]:
     """The macros and tables of the error against the deadline, beside what was published."""
-    rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
+    rows, run_facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     config = ROOT / "configs/partial_stragglers/approximate.gin"
     # Not exact in both.
     rows_with_errors = [row for row in rows if row["published"] or row["ours"] > MAX_ROUNDING_ERROR]
@@ -98,9 +98,9 @@ def approximate(folder: Path) -> tuple[Macros, Tables]:
     macros = {
         "RepWorkers": binding(config, "g1/random_regular.num_workers"),
         "RepLoad": binding(config, "random_regular.load"),
-        "RepFailed": fixed(facts["num_failed"]),
-        "RepTrials": fixed(facts["num_trials"]),
-        "RepGraphs": fixed(facts["num_graphs"]),
+        "RepFailed": fixed(run_facts["num_failed"]),
+        "RepTrials": fixed(run_facts["num_trials"]),
+        "RepGraphs": fixed(run_facts["num_graphs"]),
         "RepCompared": fixed(len(rows_with_errors)),
         "RepLargestZ": fixed(max(absolute_zs), 1),
         "RepLateDeadline": fixed(latest_row["deadline"]),
@@ -139,12 +139,14 @@ def _number_text(value: float | None) -> str:
 
 def exact(folder: Path) -> tuple[Macros, Tables]:
     """The macros and tables of completion times, beside what was published, and of random orders."""
-    rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
+    rows, run_facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
     # For L = 1: best of how many draws -> float[orders], the mean completion time of each.
-    times_of_draws = {order["draws"]: np.array(order["means"]) for order in facts["orders"] if order["num_blocks"] == 1}
+    times_of_draws = {
+        order["draws"]: np.array(order["means"]) for order in run_facts["orders"] if order["num_blocks"] == 1
+    }
     most_draws = max(times_of_draws)
     time_of_setting = {
-        (row["setting"], row["scheme"]): row["ours"] for row in facts["summary"] if row["num_blocks"] == 1
+        (row["setting"], row["scheme"]): row["ours"] for row in run_facts["summary"] if row["num_blocks"] == 1
     }
     time_of_scheme = {row["scheme"]: row["over_graphs"] for row in rows}
     macros = {

@@ -62,14 +62,14 @@ def ensure(name: str, runs: Path, mode: str) -> Path:
     Returns:
       The file: `provenance`, as of a run, and `result`.
     """
-    path = runs / mode / f"{name}.result.json"
-    if path.exists():
-        return path
+    result_file = runs / mode / f"{name}.result.json"
+    if result_file.exists():
+        return result_file
     command = f"python -m experiments.paper --only {name}" + (" --quick" if mode == "quick" else "")
     compute = getattr(COMPUTED[name], mode)
-    with provenance.record(command, mode) as facts:
+    with provenance.record(command, mode) as provenance_of_result:
         result = compute()
-    facts["seed"] = 1 if name == "validation" else 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, json.dumps({"provenance": facts, "result": result}, indent=2) + "\n")
-    return path
+    provenance_of_result["seed"] = 1 if name == "validation" else 0
+    result_file.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(result_file, json.dumps({"provenance": provenance_of_result, "result": result}, indent=2) + "\n")
+    return result_file

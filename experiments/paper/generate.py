@@ -20,7 +20,7 @@ from experiments.paper import (
 )
 from gcjax import files
 
-OF_RUNS = {
+GROUPS_FROM_RUNS = {
     "quickstart": trained.quickstart,
     "codes": coded.codes,
     "approximate": coded.approximate,
@@ -31,7 +31,7 @@ OF_RUNS = {
     "scheme_map": scheme_map.scheme_map,
     "live": live.live,
 }
-OF_COMPUTED = {
+GROUPS_FROM_COMPUTATIONS = {
     "identities": checked.identities,
     "wavefronts": checked.wavefronts,
     "specifications": checked.specifications,
@@ -41,7 +41,7 @@ OF_COMPUTED = {
     "schedule_speed": checked.schedule_speed,
     "validation_speed": checked.validation_speed,
 }
-OF_MEASURED = {"traces": traces.traces}
+GROUPS_FROM_TRACES = {"traces": traces.traces}
 """What needs files that are not in the repository: without them it stays as it is, whatever the mode."""
 _FIGURES = {
     "loss": (figures.loss, "quickstart"),
@@ -63,33 +63,40 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
       folder: of the runs.
       mode: full or quick.
       out: the folder to write.
-      only: names of `OF_RUNS`, `OF_COMPUTED` and `OF_MEASURED`; all of the first two by default.
+      only: names of `GROUPS_FROM_RUNS`, `GROUPS_FROM_COMPUTATIONS` and `GROUPS_FROM_TRACES`; all of
+        the first two by default.
       docs: the folder of the documentation, whose table of the live runs is written, too; None for none.
 
     Raises:
       ValueError: if the others are not there, or are of the other mode.
     """
     out.mkdir(parents=True, exist_ok=True)
-    new = list(only or [*OF_RUNS, *OF_COMPUTED])
-    page = kept(out, new, mode)
-    sources = page["sources"] | _sources(folder, mode, new)
-    tables: dict[str, str] = {}
-    for name in new:
-        page["groups"][name], own = _numbers(name, folder, mode)
-        for table, text in own.items():
-            files.write_text(out / f"table_{table}.tex", f"% {_head(sources[name])}\n{text}")
-            tables[f"table_{table}.tex"] = name
-    _write_numbers(out / "numbers.tex", page["groups"], sources, mode)
-    drawn = _draw(folder, mode, out, new, timelines={*OF_RUNS, *OF_COMPUTED} <= set(new))
-    products = page["files"] | tables | drawn | {"numbers.tex": "all"}
-    said = {"mode": mode, "sources": sources, "files": products}
-    files.write_text(out / "provenance.json", json.dumps(said, indent=2, sort_keys=True) + "\n")
-    if docs is not None and "live" in new:
+    groups_to_write = list(only or [*GROUPS_FROM_RUNS, *GROUPS_FROM_COMPUTATIONS])
+    kept_results = _kept_results(out, groups_to_write, mode)
+    sources = kept_results["sources"] | _sources(folder, mode, groups_to_write)
+    source_of_table: dict[str, str] = {}
+    for name in groups_to_write:
+        kept_results["groups"][name], tables_of_group = _numbers(name, folder, mode)
+        for table, table_text in tables_of_group.items():
+            files.write_text(out / f"table_{table}.tex", f"% {_provenance_comment(sources[name])}\n{table_text}")
+            source_of_table[f"table_{table}.tex"] = name
+    _write_numbers(out / "numbers.tex", kept_results["groups"], sources, mode)
+    source_of_figure = _draw(
+        folder,
+        mode,
+        out,
+        groups_to_write,
+        timelines={*GROUPS_FROM_RUNS, *GROUPS_FROM_COMPUTATIONS} <= set(groups_to_write),
+    )
+    source_of_file = kept_results["files"] | source_of_table | source_of_figure | {"numbers.tex": "all"}
+    provenance_of_all = {"mode": mode, "sources": sources, "files": source_of_file}
+    files.write_text(out / "provenance.json", json.dumps(provenance_of_all, indent=2, sort_keys=True) + "\n")
+    if docs is not None and "live" in groups_to_write:
         live_tables.write_page(runs.folder_of("live", folder, mode), sources["live"], docs)
 
 
-def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
-    """What stays of the generated files: `sources`, `files`, and `groups` of macros, each without those of `new`.
+def _kept_results(out: Path, groups_to_write: Collection[str], mode: str) -> dict[str, Any]:
+    """What stays of the generated files: `sources`, `files`, and `groups` of macros, without `groups_to_write`.
 
     `sources` and `groups` are by experiment, `files` by name, each with what it comes from.
 
@@ -97,38 +104,50 @@ def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
       ValueError: if it is not there, or is of the other mode.
     """
     path = out / "provenance.json"
-    said: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
-    others = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new]
-    missing = others if said["mode"] != mode else [name for name in others if name not in said["sources"]]
-    if missing:
+    old_provenance: dict[str, Any] = (
+        json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
+    )
+    kept_groups = [name for name in (*GROUPS_FROM_RUNS, *GROUPS_FROM_COMPUTATIONS) if name not in groups_to_write]
+    missing_groups = (
+        kept_groups
+        if old_provenance["mode"] != mode
+        else [name for name in kept_groups if name not in old_provenance["sources"]]
+    )
+    if missing_groups:
         raise ValueError(
-            f"what is not written anew must be there, of {mode} runs; {out} has none of {', '.join(missing)}. Name "
-            "these after --only, too, or leave --only away."
+            f"what is not written anew must be there, of {mode} runs; {out} has none of {', '.join(missing_groups)}. "
+            "Name these after --only, too, or leave --only away."
         )
-    others += [name for name in OF_MEASURED if name not in new and name in said["sources"]]
-    groups = macros.groups_of((out / "numbers.tex").read_text()) if others else {}
+    kept_groups += [
+        name for name in GROUPS_FROM_TRACES if name not in groups_to_write and name in old_provenance["sources"]
+    ]
+    groups = macros.groups_of((out / "numbers.tex").read_text()) if kept_groups else {}
     return {
-        "sources": {name: said["sources"][name] for name in others},
-        "files": {name: source for name, source in said["files"].items() if source not in new},
-        "groups": {name: groups[name] for name in others},
+        "sources": {name: old_provenance["sources"][name] for name in kept_groups},
+        "files": {name: source for name, source in old_provenance["files"].items() if source not in groups_to_write},
+        "groups": {name: groups[name] for name in kept_groups},
     }
 
 
 def _numbers(name: str, folder: Path, mode: str) -> tuple[macros.Macros, trained.Tables]:
     """The macros and tables of an experiment, from its run or its result in `folder`."""
-    if name in OF_RUNS:
-        return OF_RUNS[name](runs.folder_of(name, folder, mode))
+    if name in GROUPS_FROM_RUNS:
+        return GROUPS_FROM_RUNS[name](runs.folder_of(name, folder, mode))
     path = folder / mode / f"{name}.result.json"
-    return (OF_COMPUTED | OF_MEASURED)[name](json.loads(path.read_text())["result"])
+    return (GROUPS_FROM_COMPUTATIONS | GROUPS_FROM_TRACES)[name](json.loads(path.read_text())["result"])
 
 
 def _write_numbers(path: Path, groups: dict[str, macros.Macros], sources: dict[str, dict[str, Any]], mode: str) -> None:
     """Writes all macros, those on the setup and on the schemes first, which are counted now."""
-    ordered = {"setup": _setup(sources, mode), "schemes": checked.registered()}
-    ordered |= {name: groups[name] for name in (*OF_RUNS, *OF_COMPUTED, *OF_MEASURED) if name in groups}
-    heads = {"setup": f"{mode} mode", "schemes": f"{mode} mode, commit {provenance.commit()}"}
-    heads |= {name: _head(sources[name]) for name in groups}
-    files.write_text(path, macros.text_of(ordered, heads))
+    groups_in_order = {"setup": _setup(sources, mode), "schemes": checked.registered()}
+    groups_in_order |= {
+        name: groups[name]
+        for name in (*GROUPS_FROM_RUNS, *GROUPS_FROM_COMPUTATIONS, *GROUPS_FROM_TRACES)
+        if name in groups
+    }
+    source_comments = {"setup": f"{mode} mode", "schemes": f"{mode} mode, commit {provenance.commit()}"}
+    source_comments |= {name: _provenance_comment(sources[name]) for name in groups}
+    files.write_text(path, macros.text_of(groups_in_order, source_comments))
 
 
 def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -136,42 +155,47 @@ def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[
 
     It stands beside the folder of a run, and in the file of what was computed.
     """
-    said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
+    provenance_of_group = {
+        name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in GROUPS_FROM_RUNS
+    }
     for name in names:
-        if name not in OF_RUNS:
-            said[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
-    return {name: {k: v for k, v in facts.items() if k not in _HIDDEN} for name, facts in said.items()}
+        if name not in GROUPS_FROM_RUNS:
+            provenance_of_group[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
+    return {
+        name: {k: v for k, v in group_provenance.items() if k not in _HIDDEN}
+        for name, group_provenance in provenance_of_group.items()
+    }
 
 
-def _head(facts: dict[str, Any]) -> str:
-    """Where results come from, in a line: command, seed, versions, moment and machine of their provenance `facts`."""
-    versions = facts["versions"]
+def _provenance_comment(source: dict[str, Any]) -> str:
+    """Where results come from, in a line: command, seed, versions, moment and machine of their provenance `source`."""
+    versions = source["versions"]
     return (
-        f"{facts['mode']} mode; {facts['command']}; seed {facts['seed']}; gcjax {versions['gcjax']}, commit "
-        f"{facts['commit']}; jax {versions['jax']}; Python {versions['python']}; {facts['date']}; "
-        f"{facts['cores']} cores, {facts['processor']}"
+        f"{source['mode']} mode; {source['command']}; seed {source['seed']}; gcjax {versions['gcjax']}, commit "
+        f"{source['commit']}; jax {versions['jax']}; Python {versions['python']}; {source['date']}; "
+        f"{source['cores']} cores, {source['processor']}"
     )
 
 
 def _setup(sources: dict[str, dict[str, Any]], mode: str) -> macros.Macros:
     """Versions, machine, dates, and the mark of quick mode."""
-    commits = sorted({str(facts["commit"]) for facts in sources.values()})
-    seconds = sum(facts["processor_seconds"] for facts in sources.values())
-    loads = [load for facts in sources.values() for load in facts["load_average"]]
-    dates = sorted(str(facts["date"])[:10] for facts in sources.values())
-    quick = (
+    commits = sorted({str(source["commit"]) for source in sources.values()})
+    processor_seconds = sum(source["processor_seconds"] for source in sources.values())
+    loads = [load for source in sources.values() for load in source["load_average"]]
+    dates = sorted(str(source["date"])[:10] for source in sources.values())
+    quick_banner = (
         r"\begin{center}\fbox{Quick mode: the numbers are of small runs, for trying the manuscript out.}\end{center}"
     )
     return {
-        "GenBanner": quick if mode == "quick" else "",
-        "GenVersion": _each(facts["versions"]["gcjax"] for facts in sources.values()),
+        "GenBanner": quick_banner if mode == "quick" else "",
+        "GenVersion": _each(source["versions"]["gcjax"] for source in sources.values()),
         "GenCommit": ", ".join(rf"\texttt{{{commit}}}" for commit in commits),
-        "GenJax": _each(facts["versions"]["jax"] for facts in sources.values()),
-        "GenPython": _each(facts["versions"]["python"] for facts in sources.values()),
+        "GenJax": _each(source["versions"]["jax"] for source in sources.values()),
+        "GenPython": _each(source["versions"]["python"] for source in sources.values()),
         "GenDate": " to ".join(dict.fromkeys((dates[0], dates[-1]))),
-        "GenProcessor": _each(facts["processor"] for facts in sources.values()),
-        "GenCores": _each(facts["cores"] for facts in sources.values()),
-        "GenMinutes": macros.fixed(seconds / 60),
+        "GenProcessor": _each(source["processor"] for source in sources.values()),
+        "GenCores": _each(source["cores"] for source in sources.values()),
+        "GenMinutes": macros.fixed(processor_seconds / 60),
         "GenLowLoad": f"{min(loads):.1f}",
         "GenHighLoad": f"{max(loads):.1f}",
     }
@@ -184,13 +208,13 @@ def _each(values: Iterable[Any]) -> str:
 
 def _draw(folder: Path, mode: str, out: Path, names: Collection[str], *, timelines: bool) -> dict[str, Any]:
     """Draws the figures of experiments, and the timelines, which are of none; returns file -> where it comes from."""
-    drawn: dict[str, Any] = {}
+    source_of_figure: dict[str, Any] = {}
     for name, (draw, run) in _FIGURES.items():
         if run in names:
             draw(runs.folder_of(run, folder, mode), out / f"figure_{name}.pdf")
-            drawn[f"figure_{name}.pdf"] = run
+            source_of_figure[f"figure_{name}.pdf"] = run
     if timelines:
         figures.timelines(out / "figure_timelines.pdf")
-        own = {"command": "python -m experiments.paper", "seed": 5, "commit": provenance.commit()}
-        drawn["figure_timelines.pdf"] = own
-    return drawn
+        source_of_timelines = {"command": "python -m experiments.paper", "seed": 5, "commit": provenance.commit()}
+        source_of_figure["figure_timelines.pdf"] = source_of_timelines
+    return source_of_figure

@@ -58,7 +58,7 @@ def commits(schedule: Schedule) -> list[tuple[float, list[tuple[int, ...]]]]:
     fields = (schedule.worker, schedule.unit, schedule.version, schedule.work)
     contributions = np.stack([np.asarray(field) for field in fields], -1)  # int[E, C, 4]
     contributions_of_commit = [
-        sorted(tuple(map(int, (worker, *others))) for worker, *others in commit if worker >= 0)
+        sorted(tuple(map(int, (worker, *unit_version_work))) for worker, *unit_version_work in commit if worker >= 0)
         for commit in contributions
     ]
     commit_times = np.asarray(schedule.time)
@@ -106,7 +106,7 @@ def identities(*, num_workers: int, num_units: int, num_draws: int) -> dict[str,
                 difference(schedule_one(durations, Network()), schedule_other(durations, Network()))
                 for durations in draws
             ]
-            num_held = sum(each < 1e-9 for each in differences)
+            num_held = sum(difference_of_draw < 1e-9 for difference_of_draw in differences)
             rows.append({"name": name, "draws": num_draws, "held": num_held, "largest": max(differences)})
     return {"workers": num_workers, "units": num_units, "rows": rows}
 

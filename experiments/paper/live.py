@@ -21,7 +21,7 @@ from experiments.paper.trained import Tables
 
 def live(folder: Path) -> tuple[Macros, Tables]:
     """The macros and the table of every scheme in every scenario on the real clock."""
-    rows, facts, config = run_rows(folder), json.loads((folder / "run.json").read_text()), folder / "operative.gin"
+    rows, run_facts, config = run_rows(folder), json.loads((folder / "run.json").read_text()), folder / "operative.gin"
     loads = [row["load"] for row in rows]
     macros = {
         "LiveRuns": fixed(len(rows)),
@@ -32,20 +32,20 @@ def live(folder: Path) -> tuple[Macros, Tables]:
         "LivePace": fixed(1000 * float(binding(config, "live_protocols.pace"))),
         "LiveStop": fixed(float(binding(config, "live_protocols.stop_seconds"))),
         "LiveSlowFactor": fixed(SCENARIOS["one slow"].slowdown),
-        "LiveTarget": percent(facts["target"]),
-        "LiveCores": fixed(facts["cores"]),
+        "LiveTarget": percent(run_facts["target"]),
+        "LiveCores": fixed(run_facts["cores"]),
         "LiveLowLoad": f"{min(loads):.1f}",
         "LiveHighLoad": f"{max(loads):.1f}",
-        "LiveCalibrating": tex.escape(_calibrating(folder)),
+        "LiveCalibrating": tex.escape(_calibrating_scheme(folder)),
         **_promise_macros(rows),
         **_replay_macros(rows),
-        **_prediction_macros(rows, _calibrating(folder)),
-        **_target_macros(rows, _calibrating(folder)),
+        **_prediction_macros(rows, _calibrating_scheme(folder)),
+        **_target_macros(rows, _calibrating_scheme(folder)),
     }
     return macros, {"live": live_tables.tex_table(rows)}
 
 
-def _calibrating(folder: Path) -> str:
+def _calibrating_scheme(folder: Path) -> str:
     """The scheme from whose runs the others' times are predicted."""
     return binding(folder / "operative.gin", "live_protocols.calibrated_by")
 
@@ -72,31 +72,33 @@ def _replay_macros(rows: list[Row]) -> Macros:
 
 def _largest_replay_difference(rows: list[Row]) -> str:
     """The largest difference, with one digit, or a dash if there are no runs."""
-    largest = max((row["replay_difference"] for row in rows), default=math.nan)
-    return or_none(lambda value: significant(value, 1), largest)
+    largest_difference = max((row["replay_difference"] for row in rows), default=math.nan)
+    return or_none(lambda difference: significant(difference, 1), largest_difference)
 
 
-def _prediction_macros(rows: list[Row], calibrating: str) -> Macros:
+def _prediction_macros(rows: list[Row], calibrating_scheme: str) -> Macros:
     """How far the predicted times of commits are from the measured ones: means over the commits of a run.
 
-    `calibrating`: the scheme by whose runs things were measured, which is not predicted from others. `error_mean` is a
+    `calibrating_scheme`: by whose runs things were measured, and which is not predicted from others. `error_mean` is a
     share of the measured times, negative if they are predicted too early; NaN where nothing was predicted.
     """
-    predicted = [row for row in rows if math.isfinite(row["error_mean"])]
-    others = [row for row in predicted if row["scheme"] != calibrating]
-    own_errors = [abs(row["error_mean"]) for row in predicted if row["scheme"] == calibrating]
-    worst = max(others, key=lambda row: abs(row["error_mean"]), default=None)
-    hardest_scheme, scheme_error = _largest_median(others, "scheme")
-    hardest_scenario, scenario_error = _largest_median(others, "scenario")
+    predicted_rows = [row for row in rows if math.isfinite(row["error_mean"])]
+    rows_of_other_schemes = [row for row in predicted_rows if row["scheme"] != calibrating_scheme]
+    errors_of_calibrating_scheme = [
+        abs(row["error_mean"]) for row in predicted_rows if row["scheme"] == calibrating_scheme
+    ]
+    worst_row = max(rows_of_other_schemes, key=lambda row: abs(row["error_mean"]), default=None)
+    hardest_scheme, scheme_error = _largest_median(rows_of_other_schemes, "scheme")
+    hardest_scenario, scenario_error = _largest_median(rows_of_other_schemes, "scenario")
     return {
-        "LivePredicted": fixed(len(others)),
-        "LiveLeftPredicted": fixed(sum(row["num_left"] > 0 for row in others)),
-        "LiveOwnError": _percent_or_none(max(own_errors, default=math.nan)),
-        "LiveMedianError": _percent_or_none(_median(abs(row["error_mean"]) for row in others)),
-        "LiveEarly": fixed(sum(row["error_mean"] < 0 for row in others)),
-        "LiveWorstError": NONE if worst is None else fixed(100 * worst["error_mean"], 1),
-        "LiveWorstScheme": NONE if worst is None else tex.escape(worst["scheme"]),
-        "LiveWorstScenario": NONE if worst is None else tex.escape(worst["scenario"]),
+        "LivePredicted": fixed(len(rows_of_other_schemes)),
+        "LiveLeftPredicted": fixed(sum(row["num_left"] > 0 for row in rows_of_other_schemes)),
+        "LiveOwnError": _percent_or_none(max(errors_of_calibrating_scheme, default=math.nan)),
+        "LiveMedianError": _percent_or_none(_median(abs(row["error_mean"]) for row in rows_of_other_schemes)),
+        "LiveEarly": fixed(sum(row["error_mean"] < 0 for row in rows_of_other_schemes)),
+        "LiveWorstError": NONE if worst_row is None else fixed(100 * worst_row["error_mean"], 1),
+        "LiveWorstScheme": NONE if worst_row is None else tex.escape(worst_row["scheme"]),
+        "LiveWorstScenario": NONE if worst_row is None else tex.escape(worst_row["scenario"]),
         "LiveHardestScheme": tex.escape(hardest_scheme),
         "LiveHardestError": _percent_or_none(scheme_error),
         "LiveHardestScenario": tex.escape(hardest_scenario),
@@ -117,24 +119,28 @@ def _largest_median(rows: list[Row], column: str) -> tuple[str, float]:
     return hardest, median_of_name.get(hardest, math.nan)
 
 
-def _target_macros(rows: list[Row], calibrating: str) -> Macros:
+def _target_macros(rows: list[Row], calibrating_scheme: str) -> Macros:
     """Times to the target: how many got there, who was first, and whether the predicted order is the measured one.
 
-    `reach` and `predicted` are seconds, measured and predicted; inf if not reached, NaN if not predicted. `calibrating`
-    is the scheme that is not predicted from others. Pairs are of one scenario.
+    `reach` and `predicted` are seconds, measured and predicted; inf if not reached, NaN if not predicted.
+    `calibrating_scheme` is not predicted from others. Pairs are of one scenario.
     """
-    reached = [row for row in rows if math.isfinite(row["reach"])]
-    others = [row for row in reached if row["scheme"] != calibrating and math.isfinite(row["predicted"])]
-    errors = [abs(row["predicted"] / row["reach"] - 1) for row in others]
-    pairs = [(a, b) for a, b in combinations(others, 2) if a["scenario"] == b["scenario"] and a["reach"] != b["reach"]]
+    reached_rows = [row for row in rows if math.isfinite(row["reach"])]
+    compared_rows = [
+        row for row in reached_rows if row["scheme"] != calibrating_scheme and math.isfinite(row["predicted"])
+    ]
+    errors = [abs(row["predicted"] / row["reach"] - 1) for row in compared_rows]
+    pairs = [
+        (a, b) for a, b in combinations(compared_rows, 2) if a["scenario"] == b["scenario"] and a["reach"] != b["reach"]
+    ]
     num_in_order = sum((a["reach"] < b["reach"]) == (a["predicted"] < b["predicted"]) for a, b in pairs)
-    slowest_first = sorted(reached, key=lambda row: -row["reach"])
+    slowest_first = sorted(reached_rows, key=lambda row: -row["reach"])
     fastest_of_scenario = {row["scenario"]: row for row in slowest_first}  # the last one of a scenario stays
     fastest_rows = [fastest_of_scenario[name] for name in names(rows, "scenario") if name in fastest_of_scenario]
     fastest_texts = [rf"{tex.escape(row['scheme'])} ({row['scenario']}, {row['reach']:.2f}~s)" for row in fastest_rows]
     return {
-        "LiveReached": fixed(len(reached)),
-        "LiveCompared": fixed(len(others)),
+        "LiveReached": fixed(len(reached_rows)),
+        "LiveCompared": fixed(len(compared_rows)),
         "LiveReachMedian": _percent_or_none(_median(errors)),
         "LiveReachWorst": _percent_or_none(max(errors, default=math.nan)),
         "LivePairs": fixed(len(pairs)),
@@ -151,4 +157,4 @@ def _median(values: Iterable[float]) -> float:
 
 def _percent_or_none(share: float) -> str:
     """A share in percent with a decimal, or a dash."""
-    return or_none(lambda value: percent(value, 1), share)
+    return or_none(lambda finite_share: percent(finite_share, 1), share)

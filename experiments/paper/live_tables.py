@@ -47,10 +47,13 @@ def tex_table(rows: list[Row]) -> str:
     for scenario in names(rows, "scenario"):
         title_line = [rf"\emph{{{tex.escape(scenario)}}}", *empty_line[1:]]
         blocks.append([title_line, *(_cells(row) for row in rows if row["scenario"] == scenario)])
-    blocks_of_left_half = -(-len(blocks) // 2)
-    left_lines = list(chain.from_iterable(blocks[:blocks_of_left_half]))
-    right_lines = list(chain.from_iterable(blocks[blocks_of_left_half:]))
-    lines = [[*left, *right] for left, right in zip_longest(left_lines, right_lines, fillvalue=empty_line)]
+    num_blocks_of_left_half = -(-len(blocks) // 2)
+    left_lines = list(chain.from_iterable(blocks[:num_blocks_of_left_half]))
+    right_lines = list(chain.from_iterable(blocks[num_blocks_of_left_half:]))
+    lines = [
+        [*left_cells, *right_cells]
+        for left_cells, right_cells in zip_longest(left_lines, right_lines, fillvalue=empty_line)
+    ]
     return tex.tabular(f"@{{}}{COLUMNS}@{{\\quad}}{COLUMNS}@{{}}", HEADS * 2, lines)
 
 
@@ -68,12 +71,12 @@ def _cells(row: Row) -> list[str]:
     return [tex.escape(row["scheme"]), fixed(row["num_commits"]), *time_cells, error_cell, kept_cell, short_difference]
 
 
-def page_table(folder: Path, facts: dict[str, Any]) -> str:
+def page_table(folder: Path, provenance: dict[str, Any]) -> str:
     """The same runs for the documentation: a row a scheme, a column a scenario; where they come from is below.
 
     Args:
       folder: of the run.
-      facts: its provenance.
+      provenance: its provenance.
     """
     rows = run_rows(folder)
     row_of_run = {(row["scheme"], row["scenario"]): row for row in rows}
@@ -84,8 +87,8 @@ def page_table(folder: Path, facts: dict[str, Any]) -> str:
     ]
     loads = [row["load"] for row in rows]
     source = (
-        f"Measured on {facts['date'][:10]} on {facts['cores']} cores ({facts['processor']}), gcjax "
-        f"{facts['versions']['gcjax']} at {facts['commit']}, JAX {facts['versions']['jax']}; "
+        f"Measured on {provenance['date'][:10]} on {provenance['cores']} cores ({provenance['processor']}), gcjax "
+        f"{provenance['versions']['gcjax']} at {provenance['commit']}, JAX {provenance['versions']['jax']}; "
         f"{min(loads):.1f} to {max(loads):.1f} processes wanted a core. One run each."
     )
     return f"{tables.markdown_table(['scheme', *scenarios], lines)}\n\n{source}"
@@ -95,24 +98,26 @@ def _page_cell(row: Row | None) -> str:
     """Measured and predicted seconds to the target, a dash for each that is not there; "-" if there is no such run."""
     if row is None:
         return "-"
-    measured, predicted = (f"{row[name]:.2f}" if math.isfinite(row[name]) else "-" for name in ("reach", "predicted"))
-    return f"{measured} ({predicted})"
+    measured_text, predicted_text = (
+        f"{row[name]:.2f}" if math.isfinite(row[name]) else "-" for name in ("reach", "predicted")
+    )
+    return f"{measured_text} ({predicted_text})"
 
 
-def write_page(folder: Path, facts: dict[str, Any], docs: Path) -> None:
+def write_page(folder: Path, provenance: dict[str, Any], docs: Path) -> None:
     """Puts the table into the page, in place of what stands between its marks.
 
     Args:
       folder: of the run.
-      facts: its provenance.
+      provenance: its provenance.
       docs: the folder of the documentation.
 
     Raises:
       ValueError: if the page has no such marks.
     """
-    page = (docs / PAGE).read_text()
-    table = page_table(folder, facts)
-    page_with_table, num_blocks = _BLOCK.subn(lambda block: f"{block['begin']}{table}\n", page)
+    page_text = (docs / PAGE).read_text()
+    table = page_table(folder, provenance)
+    page_with_table, num_blocks = _BLOCK.subn(lambda block: f"{block['begin']}{table}\n", page_text)
     if num_blocks != 1:
         raise ValueError(
             f"{PAGE} must have '<!-- table live: COMMAND -->' and '<!-- end live -->' once; it has them {num_blocks} "

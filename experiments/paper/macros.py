@@ -60,10 +60,10 @@ def groups_of(text: str) -> dict[str, Macros]:
     """Experiment -> its macros, of the text of a file that `text_of` wrote."""
     groups: dict[str, Macros] = {}
     for line in text.splitlines():
-        if head := re.match(r"% (?P<group>\w+): ", line):
-            macros_of_group = groups[head["group"]] = {}
-        elif macro := re.fullmatch(r"\\newcommand\{\\(?P<name>[A-Za-z]+)\}\{(?P<text>.*)\}", line):
-            macros_of_group[macro["name"]] = macro["text"]
+        if head_match := re.match(r"% (?P<group>\w+): ", line):
+            macros_of_group = groups[head_match["group"]] = {}
+        elif macro_match := re.fullmatch(r"\\newcommand\{\\(?P<name>[A-Za-z]+)\}\{(?P<text>.*)\}", line):
+            macros_of_group[macro_match["name"]] = macro_match["text"]
     return groups
 
 
@@ -78,11 +78,11 @@ def binding(config: Path, name: str) -> str:
     Raises:
       ValueError: if there is no such line.
     """
-    text = config.read_text()
-    line = re.search(rf"^{re.escape(name)} = (?P<value>[^#\n]+)", text, re.MULTILINE)
-    if line:
-        return line["value"].strip().strip("'")
-    first_include = re.search(r"^include '(?P<file>.+)'", text, re.MULTILINE)
-    if first_include:
-        return binding(ROOT / first_include["file"], name)
+    config_text = config.read_text()
+    binding_match = re.search(rf"^{re.escape(name)} = (?P<value>[^#\n]+)", config_text, re.MULTILINE)
+    if binding_match:
+        return binding_match["value"].strip().strip("'")
+    include_match = re.search(r"^include '(?P<file>.+)'", config_text, re.MULTILINE)
+    if include_match:
+        return binding(ROOT / include_match["file"], name)
     raise ValueError(f"the config must set {name}; {config} does not.")

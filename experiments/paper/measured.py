@@ -61,26 +61,28 @@ def ensure(name: str, paths: Mapping[str, str], runs: Path, mode: str) -> Path:
     Returns:
       The file: `provenance`, as of a run, with the names and digests of the files, and `result`.
     """
-    path = runs / mode / f"{name}.result.json"
+    result_file = runs / mode / f"{name}.result.json"
     command = _command(name, paths, mode)
     digests = {job: hashlib.sha256(Path(file).read_bytes()).hexdigest() for job, file in paths.items()}
-    if path.exists():
-        old = json.loads(path.read_text())["provenance"]
-        if (old["command"], old["files"]) == (command, digests):
-            return path
-    with provenance.record(command, mode) as facts:
+    if result_file.exists():
+        old_provenance = json.loads(result_file.read_text())["provenance"]
+        if (old_provenance["command"], old_provenance["files"]) == (command, digests):
+            return result_file
+    with provenance.record(command, mode) as provenance_of_result:
         result = results(paths, SIZES[mode])
-    facts |= {"seed": SEED, "files": digests}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_text(path, json.dumps({"provenance": facts, "result": result}, indent=2) + "\n")
-    return path
+    provenance_of_result |= {"seed": SEED, "files": digests}
+    result_file.parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(result_file, json.dumps({"provenance": provenance_of_result, "result": result}, indent=2) + "\n")
+    return result_file
 
 
 def _command(name: str, paths: Mapping[str, str], mode: str) -> str:
     """The command, with files without their folders."""
-    words = [f"{job}={Path(file).name}" for job, file in paths.items()]
-    quick = ["--quick"] if mode == "quick" else []
-    return shlex.join(["python", "-m", "experiments.paper", "--only", name, "--write", *quick, "--traces", *words])
+    job_files = [f"{job}={Path(file).name}" for job, file in paths.items()]
+    quick_option = ["--quick"] if mode == "quick" else []
+    return shlex.join(
+        ["python", "-m", "experiments.paper", "--only", name, "--write", *quick_option, "--traces", *job_files]
+    )
 
 
 def results(paths: Mapping[str, str], size: Size) -> Facts:
@@ -88,13 +90,13 @@ def results(paths: Mapping[str, str], size: Size) -> Facts:
 
     Each is computed in a process of its own.
     """
-    spawning = multiprocessing.get_context("spawn")  # JAX has threads
-    with ProcessPoolExecutor(len(paths) + 2, mp_context=spawning) as pool:
-        jobs = [pool.submit(of_file, job, file, size) for job, file in paths.items()]
-        synthetic = {name: pool.submit(of_stationary, name, size) for name in ("independent", "spells")}
+    spawn_context = multiprocessing.get_context("spawn")  # JAX has threads
+    with ProcessPoolExecutor(len(paths) + 2, mp_context=spawn_context) as pool:
+        job_futures = [pool.submit(of_file, job, file, size) for job, file in paths.items()]
+        synthetic_futures = {name: pool.submit(of_stationary, name, size) for name in ("independent", "spells")}
     return {
-        "jobs": [job.result() for job in jobs],
-        "synthetic": {name: covered.result() for name, covered in synthetic.items()},
+        "jobs": [job.result() for job in job_futures],
+        "synthetic": {name: coverage_future.result() for name, coverage_future in synthetic_futures.items()},
         "synthetic_traces": size.synthetic[0],
         "synthetic_steps": size.synthetic[1] // 2,  # of a half, which is what is advised on
         "num_bootstraps": size.num_bootstraps,
@@ -107,10 +109,10 @@ def of_stationary(name: str, size: Size) -> tuple[int, int]:
         "independent": shifted_exponential(shift=1.0, mean=0.3),
         "spells": markov(base=1.0, slowdown=3.0, probability=0.1, persistence=0.9),
     }
-    covered = traces.synthetic_coverage(
+    is_covered = traces.synthetic_coverage(
         models[name], size.synthetic, SYNTHETIC_SCHEMES, num_bootstraps=size.num_bootstraps, seed=SEED
     )
-    return sum(covered), len(covered)
+    return sum(is_covered), len(is_covered)
 
 
 def of_file(job: str, file: str, size: Size) -> Facts:
@@ -123,24 +125,25 @@ def of_job(job: str, trace: Trace, size: Size) -> Facts:
     seconds, _ = step_seconds(trace)  # float64[T, W], gaps filled
     num_steps, num_workers = seconds.shape
     schemes, _ = advice.default_schemes(seconds[: num_steps // 2], names=size.schemes)
-    half = traces.halves(seconds, schemes, num_bootstraps=size.num_bootstraps, seed=SEED)
-    covered = traces.coverage(half.first, traces.won_back(half.second))
+    advice_of_halves = traces.halves(seconds, schemes, num_bootstraps=size.num_bootstraps, seed=SEED)
+    is_covered = traces.coverage(advice_of_halves.first, traces.won_back(advice_of_halves.second))
     return {
         "job": job,
         "steps": num_steps,
         "workers": num_workers,
-        **_described(trace),
-        **_fitted(trace),
+        **_description_facts(trace),
+        **_fit_facts(trace),
         "schemes": len(schemes),
         "block_steps": default_block_steps(seconds[: num_steps // 2]),
-        "costs": {name: advised.cost._asdict() for name, advised in half._asdict().items()},
-        "chosen": _choices(half),
-        "model_error": traces.model_error(half),
-        "covered": [sum(covered), len(covered)],  # schemes whose interval has the value of the second half, of how many
+        "costs": {name: advised.cost._asdict() for name, advised in advice_of_halves._asdict().items()},
+        "chosen": _choices(advice_of_halves),
+        "model_error": traces.model_error(advice_of_halves),
+        # Schemes whose interval has the value of the second half, of how many.
+        "covered": [sum(is_covered), len(is_covered)],
     }
 
 
-def _described(trace: Trace) -> Facts:
+def _description_facts(trace: Trace) -> Facts:
     """The figures of `gcjax trace describe`: what sort of slowness, slowdown, probabilities, shares of lost time."""
     description = describe(trace)
     statistics, slowdown, parts = description.statistics, description.slowdown, description.decomposition
@@ -160,7 +163,7 @@ def _described(trace: Trace) -> Facts:
     }
 
 
-def _fitted(trace: Trace) -> Facts:
+def _fit_facts(trace: Trace) -> Facts:
     """The ranking of `gcjax trace fit`: models, the best first, by how much that is better, in nats a step and worker.
 
     `held_out`: the steps by which they are ranked.
@@ -168,21 +171,21 @@ def _fitted(trace: Trace) -> Facts:
     fits = fit(trace, num_simulated_models=0, seed=SEED)
     ranking = [
         {
-            "model": one.name,
-            "behind": one.score_behind_best.mean if one.score_behind_best else 0.0,
-            "is_behind": one.is_surely_behind,
+            "model": model_fit.name,
+            "behind": model_fit.score_behind_best.mean if model_fit.score_behind_best else 0.0,
+            "is_behind": model_fit.is_surely_behind,
         }
-        for one in fits.duration_fits
+        for model_fit in fits.duration_fits
     ]
     return {"ranking": ranking, "held_out": fits.num_held_out_steps}
 
 
-def _choices(half: traces.Half) -> Facts:
+def _choices(advice_of_halves: traces.Half) -> Facts:
     """What is chosen on the first half and by the model, among all schemes and among those of the same gradient."""
-    chosen_on = {"trace": half.first, "model": half.model}
-    kinds = {"all": False, "same": True}
+    advice_of_source = {"trace": advice_of_halves.first, "model": advice_of_halves.model}
+    same_gradient_of_kind = {"all": False, "same": True}
     return {
-        f"{source}_{kind}": traces.choice(advised, half.second, same_gradient=same)._asdict()
-        for source, advised in chosen_on.items()
-        for kind, same in kinds.items()
+        f"{source}_{kind}": traces.choice(advised, advice_of_halves.second, same_gradient=same_gradient)._asdict()
+        for source, advised in advice_of_source.items()
+        for kind, same_gradient in same_gradient_of_kind.items()
     }

@@ -24,12 +24,12 @@ LARGE = {"eight workers": ("ssp", ("--num-workers", "8", "--staleness", "1"))}
 
 def specifications() -> dict[str, Any]:
     """Each specification on a small instance: states of a worker alone and of all together, verdict, counterexample."""
-    rows = [_checked(name, arguments) for name, arguments in CHECKED.items()]
-    large = {label: _checked(name, arguments) for label, (name, arguments) in LARGE.items()}
+    rows = [_specification_row(name, arguments) for name, arguments in CHECKED.items()]
+    large = {label: _specification_row(name, arguments) for label, (name, arguments) in LARGE.items()}
     return {"rows": rows, "large": large}
 
 
-def _checked(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
+def _specification_row(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
     """What came out for one specification; `arguments`: its parameters as on the command line.
 
     `alone` is the most states of a component, `product` the states of all together, `steps` those of the
@@ -125,7 +125,7 @@ def _first_contribution(schedule: Schedule, commit: int) -> int:
     return int(np.argmax(schedule.worker[commit] >= 0))
 
 
-def _newer_version(schedule: Schedule, commit: int) -> Schedule:
+def _with_newer_version(schedule: Schedule, commit: int) -> Schedule:
     """The schedule, damaged: the first contribution of a commit claims to have read a version one newer than it did."""
     contribution = _first_contribution(schedule, commit)
     first_unit, worker = schedule.unit[commit, contribution], schedule.worker[commit, contribution]
@@ -135,7 +135,7 @@ def _newer_version(schedule: Schedule, commit: int) -> Schedule:
     return schedule._replace(read=version_read)
 
 
-def _missing(schedule: Schedule, commit: int) -> Schedule:
+def _without_first_contribution(schedule: Schedule, commit: int) -> Schedule:
     """The schedule, damaged: a commit has lost its first contribution, in whose place is padding, worker -1."""
     contribution = _first_contribution(schedule, commit)
     worker, work = schedule.worker.copy(), schedule.work.copy()
@@ -143,14 +143,14 @@ def _missing(schedule: Schedule, commit: int) -> Schedule:
     return schedule._replace(worker=worker, work=work)
 
 
-def _early(schedule: Schedule, commit: int) -> Schedule:
+def _with_earlier_time(schedule: Schedule, commit: int) -> Schedule:
     """The schedule, damaged: a commit is dated halfway back to the one before it."""
     times = schedule.time.copy()
     times[commit] = (times[commit] + times[commit - 1]) / 2
     return schedule._replace(time=times)
 
 
-def _swapped(schedule: Schedule, commit: int) -> Schedule:
+def _with_swapped_contributions(schedule: Schedule, commit: int) -> Schedule:
     """The schedule, damaged: a commit and the one before it have each other's contributions."""
     neighbours, swapped_neighbours = [commit - 1, commit], [commit, commit - 1]
     contribution_fields = {name: getattr(schedule, name).copy() for name in ("worker", "unit", "work")}
@@ -159,5 +159,10 @@ def _swapped(schedule: Schedule, commit: int) -> Schedule:
     return schedule._replace(**contribution_fields)
 
 
-DAMAGE = {"newer version": _newer_version, "missing": _missing, "early": _early, "swapped": _swapped}
+DAMAGE = {
+    "newer version": _with_newer_version,
+    "missing": _without_first_contribution,
+    "early": _with_earlier_time,
+    "swapped": _with_swapped_contributions,
+}
 """Sort of damage -> a function that damages a record at a commit."""

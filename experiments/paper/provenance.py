@@ -58,14 +58,14 @@ def record(command: str, mode: str) -> Iterator[dict[str, Any]]:
       command: that computes it.
       mode: full or quick.
     """
-    facts: dict[str, Any] = {"command": command, "mode": mode}
+    provenance: dict[str, Any] = {"command": command, "mode": mode}
     start_time, start_load, start_processor_seconds = time.perf_counter(), _load_average(), _processor_seconds()
-    yield facts
-    facts["date"] = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    facts["wall_seconds"] = round(time.perf_counter() - start_time, 1)
-    facts["processor_seconds"] = round(_processor_seconds() - start_processor_seconds, 1)
-    facts["load_average"] = [round(start_load, 2), round(_load_average(), 2)]
-    facts |= machine()
+    yield provenance
+    provenance["date"] = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
+    provenance["wall_seconds"] = round(time.perf_counter() - start_time, 1)
+    provenance["processor_seconds"] = round(_processor_seconds() - start_processor_seconds, 1)
+    provenance["load_average"] = [round(start_load, 2), round(_load_average(), 2)]
+    provenance |= machine()
 
 
 def _load_average() -> float:
@@ -75,5 +75,8 @@ def _load_average() -> float:
 
 def _processor_seconds() -> float:
     """Processor time of this process and of its finished children."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [
+        resource.getrusage(processes_of_usage)
+        for processes_of_usage in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

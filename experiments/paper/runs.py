@@ -84,15 +84,17 @@ def ensure(name: str, runs: Path, mode: str) -> Path:
     bindings = run.quick if mode == "quick" else ()
     options = [word for binding in bindings for word in ("--set", binding)]
     command = ["gcjax", "run", f"configs/{run.config}", *options]
-    facts_file = out.with_suffix(".json")
-    if facts_file.exists() and json.loads(facts_file.read_text())["command"] == shlex.join(command):
+    provenance_file = out.with_suffix(".json")
+    if provenance_file.exists() and json.loads(provenance_file.read_text())["command"] == shlex.join(command):
         return out
-    is_of_other_command = (out / "run.json").exists() and not analysis.is_resumable(out)  # or cut off before its facts
+    is_of_other_command = (out / "run.json").exists() and not analysis.is_resumable(out)  # or without provenance yet
     if is_of_other_command:
         shutil.rmtree(out)
-    with provenance.record(shlex.join(command), mode) as facts:
+    with provenance.record(shlex.join(command), mode) as provenance_of_run:
         python_command = [sys.executable, "-m", *command, "--out", str(out.absolute()), "--resume"]
         subprocess.run(python_command, cwd=provenance.ROOT, check=True)
-    facts["seed"] = json.loads((out / "run.json").read_text()).get("seed", 0)  # of a study, the first of its seeds
-    files.write_text(facts_file, json.dumps(facts, indent=2) + "\n")
+    provenance_of_run["seed"] = json.loads((out / "run.json").read_text()).get(
+        "seed", 0
+    )  # of a study, the first of its seeds
+    files.write_text(provenance_file, json.dumps(provenance_of_run, indent=2) + "\n")
     return out

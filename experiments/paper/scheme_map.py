@@ -63,7 +63,7 @@ def scheme_map(folder: Path) -> tuple[Macros, Tables]:
     Messages are dear at the last cost, and cheap at all others. BSP's seconds are also over those of the first scheme
     at the cheap ones; where nobody got there there is no first.
     """
-    run, facts = read(folder), json.loads((folder / "run.json").read_text())
+    run, run_facts = read(folder), json.loads((folder / "run.json").read_text())
     cheap_networks, dear_network = run.networks[:-1], run.networks[-1]
     cheap_claims = [each for network in cheap_networks for each in run.of_network(network)]
     bsp_ratios = [
@@ -77,11 +77,11 @@ def scheme_map(folder: Path) -> tuple[Macros, Tables]:
     ]
     macros = {
         "MapSchemes": fixed(len(run.schemes())),
-        "MapTrials": fixed(facts["tuning"]["num_trials"]),
+        "MapTrials": fixed(run_facts["tuning"]["num_trials"]),
         "MapConditions": fixed(len(run.claims)),
-        "MapSeeds": fixed(facts["num_seeds"]),
-        "MapWorkers": fixed(facts["num_workers"]),
-        "MapTarget": percent(facts["target"]),
+        "MapSeeds": fixed(run_facts["num_seeds"]),
+        "MapWorkers": fixed(run_facts["num_workers"]),
+        "MapTarget": percent(run_facts["target"]),
         "MapSeconds": fixed(float(binding(folder / "operative.gin", "study.seconds"))),
         "MapFewestTied": fixed(min(len(each.others) for each in cheap_claims)),
         "MapMostTied": fixed(max(len(each.others) for each in cheap_claims)),
@@ -103,8 +103,8 @@ def scheme_map(folder: Path) -> tuple[Macros, Tables]:
 def _seconds_range(name: str, seconds: list[float]) -> Macros:
     """The least and the largest of these seconds, as two macros; a dash for what is not finite."""
     return {
-        f"{name}{end}": fixed(value) if np.isfinite(value) else "--"
-        for end, value in (("Low", min(seconds)), ("High", max(seconds)))
+        f"{name}{end}": fixed(bound_seconds) if np.isfinite(bound_seconds) else "--"
+        for end, bound_seconds in (("Low", min(seconds)), ("High", max(seconds)))
     }
 
 
@@ -115,8 +115,16 @@ def _cells(each: Claim) -> list[str]:
     """
     if each.first is None:
         return [tex.escape(each.regime), tex.escape(each.network), "--", "--", "--"]
-    named = [f"{tex.escape(name)} ({seconds.mean():.0f})" for name, seconds in list(each.others.items())[:MAX_NAMED]]
-    num_more = len(each.others) - len(named)
-    beside = ", ".join(named) + (f", {num_more} more" if num_more else "")
+    named_texts = [
+        f"{tex.escape(name)} ({seconds.mean():.0f})" for name, seconds in list(each.others.items())[:MAX_NAMED]
+    ]
+    num_unnamed = len(each.others) - len(named_texts)
+    others_text = ", ".join(named_texts) + (f", {num_unnamed} more" if num_unnamed else "")
     seconds_text = rf"{each.seconds.mean():.1f} $\pm$ {each.seconds.std(ddof=1):.1f}"
-    return [tex.escape(each.regime), tex.escape(each.network), tex.escape(each.first), seconds_text, beside or "nobody"]
+    return [
+        tex.escape(each.regime),
+        tex.escape(each.network),
+        tex.escape(each.first),
+        seconds_text,
+        others_text or "nobody",
+    ]

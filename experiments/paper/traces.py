@@ -21,27 +21,29 @@ def traces(result: Facts) -> tuple[Macros, Tables]:
         "TraceBootstraps": fixed(result["num_bootstraps"]),
         "TraceLevel": percent(LEVEL),
         "TraceSlowRatio": f"{SLOW_RATIO:.1f}",
-        **_ranked(jobs),
-        **_chosen(jobs),
-        **_covered(jobs),
-        **_synthetic(result),
+        **_ranking_macros(jobs),
+        **_choice_macros(jobs),
+        **_coverage_macros(jobs),
+        **_synthetic_macros(result),
     }
     return macros, {"traces": _table(jobs)}
 
 
-def _ranked(jobs: list[Facts]) -> Macros:
+def _ranking_macros(jobs: list[Facts]) -> Macros:
     """Which models foretell the held-out steps: the exponential one, and those with memory against their twins.
 
     `ranking` is of models, the best first; `behind`: by how much the best is better, in nats a step and worker.
     """
-    behind = [{one["model"]: one["behind"] for one in job["ranking"]} for job in jobs]
-    exponential = [ranking["exponential"] for ranking in behind]
-    gains = [_gain_of_memory(ranking) for ranking in behind]
+    nats_behind_of_models = [
+        {ranked_model["model"]: ranked_model["behind"] for ranked_model in job["ranking"]} for job in jobs
+    ]
+    exponential_nats_behind = [nats_behind["exponential"] for nats_behind in nats_behind_of_models]
+    gains = [_gain_of_memory(nats_behind) for nats_behind in nats_behind_of_models]
     return {
-        "TraceModels": fixed(max(map(len, behind))),
+        "TraceModels": fixed(max(map(len, nats_behind_of_models))),
         "TraceMemoryFirst": fixed(sum(_has_memory(job["ranking"][0]["model"]) for job in jobs)),
-        "TraceExpLeast": f"{min(exponential):.1f}",
-        "TraceExpMost": f"{max(exponential):.1f}",
+        "TraceExpLeast": f"{min(exponential_nats_behind):.1f}",
+        "TraceExpMost": f"{max(exponential_nats_behind):.1f}",
         "TraceMemoryLeast": fixed(min(gains), 2),
         "TraceMemoryMost": fixed(max(gains), 2),
     }
@@ -52,50 +54,50 @@ def _has_memory(model: str) -> bool:
     return "markov" in model and "no memory" not in model
 
 
-def _gain_of_memory(behind: dict[str, float]) -> float:
+def _gain_of_memory(nats_behind: dict[str, float]) -> float:
     """By how much the best Markov model is better than the same one without memory, in nats a step and worker."""
-    best = min((model for model in behind if _has_memory(model)), key=lambda model: behind[model])
-    return behind[f"{best}, no memory"] - behind[best]
+    best_model = min((model for model in nats_behind if _has_memory(model)), key=lambda model: nats_behind[model])
+    return nats_behind[f"{best_model}, no memory"] - nats_behind[best_model]
 
 
-def _chosen(jobs: list[Facts]) -> Macros:
+def _choice_macros(jobs: list[Facts]) -> Macros:
     """The largest regrets of what was chosen on the first half and by the model, and the model's errors, over jobs.
 
     Chosen of all schemes and of those with the same gradient; a regret, an error and a cost are shares.
     """
     regrets = {key: [job["chosen"][key]["regret"] for job in jobs] for key in jobs[0]["chosen"]}
-    errors = [job["model_error"] for job in jobs]
+    model_errors = [job["model_error"] for job in jobs]
     return {
         "TraceRegretSame": percent(max(regrets["trace_same"]), 1),
         "TraceRegretAll": percent(max(regrets["trace_all"]), 1),
         "TraceModelRegretSame": percent(max(regrets["model_same"]), 1),
         "TraceModelRegretAll": percent(max(regrets["model_all"]), 1),
-        "TraceErrorLeast": percent(min(errors)),
-        "TraceErrorMost": percent(max(errors)),
+        "TraceErrorLeast": percent(min(model_errors)),
+        "TraceErrorMost": percent(max(model_errors)),
         "TraceModelCostLeast": percent(min(job["costs"]["model"]["value"] for job in jobs)),
         "TraceModelCostMost": percent(max(job["costs"]["model"]["value"] for job in jobs)),
     }
 
 
-def _covered(jobs: list[Facts]) -> Macros:
+def _coverage_macros(jobs: list[Facts]) -> Macros:
     """In how many jobs and schemes the interval of a trace's first half has the value of its second.
 
     `covered` of a job is [schemes of which it is so, schemes].
     """
-    counts = [job["covered"] for job in jobs]
+    covered_and_schemes = [job["covered"] for job in jobs]
     is_cost_covered = [
         job["costs"]["first"]["low"] <= job["costs"]["second"]["value"] <= job["costs"]["first"]["high"] for job in jobs
     ]
     return {
-        "TraceCovered": fixed(sum(covered for covered, _ in counts)),
-        "TraceCoverable": fixed(sum(number for _, number in counts)),
+        "TraceCovered": fixed(sum(num_covered for num_covered, _ in covered_and_schemes)),
+        "TraceCoverable": fixed(sum(num_schemes for _, num_schemes in covered_and_schemes)),
         "TraceCostCovered": fixed(sum(is_cost_covered)),
     }
 
 
-def _synthetic(result: Facts) -> Macros:
+def _synthetic_macros(result: Facts) -> Macros:
     """How large a share of the intervals covers the second half, on traces of two stationary models."""
-    shares = {name: covered / number for name, (covered, number) in result["synthetic"].items()}
+    shares = {name: num_covered / num_intervals for name, (num_covered, num_intervals) in result["synthetic"].items()}
     return {
         "TraceDrawn": fixed(result["synthetic_traces"]),
         "TraceDrawnSteps": fixed(result["synthetic_steps"]),
@@ -110,7 +112,7 @@ def _table(jobs: list[Facts]) -> str:
         ["Steps, workers", *(f"{fixed(job['steps'])}, {job['workers']}" for job in jobs)],
         ["Slowdown $S$", *(f"{job['slowdown']:.2f}" for job in jobs)],
         [r"$P(\mathrm{slow})$, $P(\mathrm{slow}\mid\mathrm{slow})$", *map(_probabilities, jobs)],
-        [r"Lost: persistent, shared, passing (\%)", *map(_parts, jobs)],
+        [r"Lost: persistent, shared, passing (\%)", *map(_lost_time_shares, jobs)],
         ["Best model on held-out steps", *(tex.escape(_model(job)) for job in jobs)],
         [r"Cost of stragglers, both halves (\%)", *map(_costs, jobs)],
         [r"Interval of the first half (\%)", *(_interval(job["costs"]["first"]) for job in jobs)],
@@ -122,7 +124,7 @@ def _table(jobs: list[Facts]) -> str:
         ["Its error of shares won back (points)", *(percent(job["model_error"]) for job in jobs)],
         [
             "Second half in the interval, schemes",
-            *(f"{covered} of {of}" for covered, of in (j["covered"] for j in jobs)),
+            *(f"{num_covered} of {num_schemes}" for num_covered, num_schemes in (j["covered"] for j in jobs)),
         ],
     ]
     return tex.tabular(f"@{{}}l{'r' * len(jobs)}@{{}}", ["", *(tex.escape(job["job"]) for job in jobs)], rows)
@@ -130,23 +132,23 @@ def _table(jobs: list[Facts]) -> str:
 
 def _probabilities(job: Facts) -> str:
     """Of being slow, and of being so again."""
-    return f"{job['slow']:.2f}, {_or_dash(job['slow_again'])}"
+    return f"{job['slow']:.2f}, {_probability_or_dash(job['slow_again'])}"
 
 
-def _or_dash(value: float) -> str:
+def _probability_or_dash(probability: float) -> str:
     """A number, or a dash where nobody was slow."""
-    return "--" if value != value else f"{value:.2f}"
+    return "--" if probability != probability else f"{probability:.2f}"
 
 
-def _parts(job: Facts) -> str:
+def _lost_time_shares(job: Facts) -> str:
     """The shares of the lost time."""
     return ", ".join(percent(job[name]) for name in ("persistent", "shared", "passing"))
 
 
 def _model(job: Facts) -> str:
     """The model of the first rank, in short, and how many others cannot be told from it."""
-    others = sum(not one["is_behind"] for one in job["ranking"][1:])
-    return _short_name(job["ranking"][0]["model"]) + (f" (+{others})" if others else "")
+    num_indistinguishable = sum(not ranked_model["is_behind"] for ranked_model in job["ranking"][1:])
+    return _short_name(job["ranking"][0]["model"]) + (f" (+{num_indistinguishable})" if num_indistinguishable else "")
 
 
 def _short_name(model: str) -> str:

@@ -25,31 +25,31 @@ def quickstart(folder: Path) -> tuple[Macros, Tables]:
         "DemoWorkers": fixed(int(results.facts["num_workers"])),
         "DemoSeeds": fixed(len(reach_times["ASP"])),
         "DemoTarget": percent(results.facts["target"]["value"]),
-        "DemoSlowPercent": percent(float(_demo("markov.probability"))),
-        "DemoSlowFactor": fixed(float(_demo("markov.slowdown"))),
-        "DemoFailures": _demo("failed_count.max_count"),
-        "DemoBackward": _demo("num_stragglers"),
+        "DemoSlowPercent": percent(float(_demo_binding("markov.probability"))),
+        "DemoSlowFactor": fixed(float(_demo_binding("markov.slowdown"))),
+        "DemoFailures": _demo_binding("failed_count.max_count"),
+        "DemoBackward": _demo_binding("num_stragglers"),
         "DemoCrcReached": fixed(int(np.isfinite(reach_times["CRC"]).sum())),
-        "DemoBatch": _demo("digits.batch_size"),
-        "DemoRate": _demo("sgd.learning_rate"),
+        "DemoBatch": _demo_binding("digits.batch_size"),
+        "DemoRate": _demo_binding("sgd.learning_rate"),
     }
     for name, scheme in {"Asp": "ASP", "PartialOne": "partial L=1", "PartialTwo": "partial L=2", "Frc": "FRC"}.items():
         macros[f"Demo{name}Time"] = fixed(float(reach_times[scheme].mean()))
-    best_schemes_first = sorted(reach_times, key=lambda scheme: _order(reach_times[scheme]))
+    best_schemes_first = sorted(reach_times, key=lambda scheme: _reach_order(reach_times[scheme]))
     lines = [_demo_cells(results, scheme, reach_times[scheme]) for scheme in best_schemes_first]
     heads = ["Scheme", "Time (s)", "Reached", r"Computing (\%)", r"Waiting (\%)", "Chunks", r"Sent ($10^3$)"]
     return macros, {"demo": tex.tabular("@{}lrrrrrr@{}", heads, lines)}
 
 
-def _demo(name: str) -> str:
+def _demo_binding(name: str) -> str:
     """What the config of the demo says."""
     return binding(ROOT / "configs" / "quickstart.gin", name)
 
 
-def _order(reach: np.ndarray) -> tuple[int, float]:
-    """Sorts schemes: first those that reached the target most often, of these the fastest; `reach float[S]`, or inf."""
-    ended = reach[np.isfinite(reach)]
-    return -ended.size, float(ended.mean()) if ended.size else 0.0
+def _reach_order(reach_times: np.ndarray) -> tuple[int, float]:
+    """Sorts schemes: first those that most often reached the target, then the fastest; `reach_times float[S]`."""
+    finite_times = reach_times[np.isfinite(reach_times)]
+    return -finite_times.size, float(finite_times.mean()) if finite_times.size else 0.0
 
 
 def _demo_cells(results: analysis.Results, scheme: str, reach_times: np.ndarray) -> list[str]:
@@ -69,10 +69,18 @@ def _demo_cells(results: analysis.Results, scheme: str, reach_times: np.ndarray)
         for seed, reach_time in zip(seeds, reach_times, strict=True)
         if np.isfinite(reach_time) or not has_any_reached
     ]
-    chunks, sent = (np.mean([seed[cost][i] for seed, i in last_evaluations]) for cost in ("chunks", "numbers"))
-    cost_cells = [f"{chunks:.0f}", f"{sent / 1000:.0f}"]
+    mean_chunks, mean_numbers_sent = (
+        np.mean([seed[cost][i] for seed, i in last_evaluations]) for cost in ("chunks", "numbers")
+    )
+    cost_cells = [f"{mean_chunks:.0f}", f"{mean_numbers_sent / 1000:.0f}"]
     reached_text = f"{finite_times.size} of {reach_times.size}"
-    return [tex.escape(scheme), time_text, reached_text, *(f"{value:.0f}" for value in time_percents), *cost_cells]
+    return [
+        tex.escape(scheme),
+        time_text,
+        reached_text,
+        *(f"{time_percent:.0f}" for time_percent in time_percents),
+        *cost_cells,
+    ]
 
 
 def _evaluation_at(seed: Columns, reach_time: float) -> int:
@@ -90,13 +98,13 @@ def worker_busy(folder: Path) -> tuple[Macros, Tables]:
     rows = table_columns(folder / "results.parquet")
     methods, settings = list(dict.fromkeys(rows["scheme"])), list(dict.fromkeys(rows["condition"]))
     worker_busy_methods = [m for m in methods if m.startswith("WBSP")]
-    others = [m for m in methods if m not in worker_busy_methods]
+    other_methods = [m for m in methods if m not in worker_busy_methods]
     reach = {(m, s): seed_values(rows, m, s, "reach") for m in methods for s in settings}
     computing = {(m, s): seed_values(rows, m, s, "computing").mean() for m in methods for s in settings}
-    fastest_other = {s: np.min([reach[other, s] for other in others], axis=0) for s in settings}
-    saved = {(m, s): 1 - reach[m, s] / fastest_other[s] for m in worker_busy_methods for s in settings}
+    fastest_other_seconds = {s: np.min([reach[other, s] for other in other_methods], axis=0) for s in settings}
+    saved_shares = {(m, s): 1 - reach[m, s] / fastest_other_seconds[s] for m in worker_busy_methods for s in settings}
     saved_against_bsp = [1 - reach[m, s].mean() / reach["BSP", s].mean() for m in worker_busy_methods for s in settings]
-    mean_savings = [savings.mean() for savings in saved.values()]
+    mean_savings = [savings.mean() for savings in saved_shares.values()]
     plain_computing = [computing["WBSP", s] for s in settings]
     asp_staleness = [seed_values(rows, "ASP", s, "mean_staleness").mean() for s in settings]
     macros = {
@@ -125,7 +133,7 @@ def worker_busy(folder: Path) -> tuple[Macros, Tables]:
     }
     lines = [
         [tex.escape(m), *(rf"{reach[m, s].mean():.0f} $\pm$ {reach[m, s].std(ddof=1):.0f}" for s in settings),
-         *(_percent_saved_text(saved[m, s]) if m in worker_busy_methods else "" for s in settings)]
+         *(_percent_saved_text(saved_shares[m, s]) if m in worker_busy_methods else "" for s in settings)]
         for m in methods
     ]  # fmt: skip
     group_heads = [
@@ -158,15 +166,19 @@ class End(NamedTuple):
 
 def _ends_of_cases(folder: Path) -> dict[GroupCase, End]:
     """Case -> time (seconds) and accuracy at the last evaluation of each seed."""
-    rows = table_columns(folder / "results.parquet")
+    evaluations = table_columns(folder / "results.parquet")
     ends: dict[GroupCase, End] = {}
-    for case in map(GroupCase._make, zip(rows["groups"].tolist(), rows["delayed"], rows["delay"], strict=True)):
+    for case in map(
+        GroupCase._make, zip(evaluations["groups"].tolist(), evaluations["delayed"], evaluations["delay"], strict=True)
+    ):
         if case in ends:
             continue
-        is_of_case = np.logical_and.reduce([rows[name] == value for name, value in case._asdict().items()])
-        masks_of_seeds = [is_of_case & (rows["seed"] == seed) for seed in np.unique(rows["seed"])]
-        last_time = np.array([rows["time"][mask][-1] for mask in masks_of_seeds])
-        last_accuracy = np.array([rows["accuracy"][mask][-1] for mask in masks_of_seeds])
+        is_of_case = np.logical_and.reduce(
+            [evaluations[name] == value_of_case for name, value_of_case in case._asdict().items()]
+        )
+        masks_of_seeds = [is_of_case & (evaluations["seed"] == seed) for seed in np.unique(evaluations["seed"])]
+        last_time = np.array([evaluations["time"][mask][-1] for mask in masks_of_seeds])
+        last_accuracy = np.array([evaluations["accuracy"][mask][-1] for mask in masks_of_seeds])
         ends[case] = End(last_time, last_accuracy)
     return ends
 

@@ -63,21 +63,26 @@ def approximate(
     deadlines, start_time = tuple(map(float, deadlines)), time.perf_counter()
     samples: report.Samples = {}
     estimates: report.Samples = {}
-    others: report.Others = {}
+    samples_of_further_graphs: report.Others = {}
     draws = partial(graphs.all_graphs, stragglers=stragglers, num_trials=num_trials, seed=seed, progress=progress)
     with jax.enable_x64(True):
         for graph in draws(assignments, redraw or {}, num_graphs):
             finish = simulate.with_failures(graph.trials, num_failed)
             solve, estimate = prepared(graph.assignment, deadlines, blocks, num_draws, graph.order_key, graph.row_key)
-            report.add(samples, others, graph.setting, solve(finish))
+            report.add(samples, samples_of_further_graphs, graph.setting, solve(finish))
             if graph.number == 0:
                 report.add(estimates, {}, graph.setting, estimate(finish))
-    rows = report.rows(samples, deadlines, published.error if compare_published else None, others)
-    facts: dict[str, Any] = {"seed": seed, "num_graphs": num_graphs, "num_trials": num_trials, "num_failed": num_failed}
-    facts |= {"deadlines": list(deadlines), "seconds": round(time.perf_counter() - start_time, 3)}
+    rows = report.rows(samples, deadlines, published.error if compare_published else None, samples_of_further_graphs)
+    run_facts: dict[str, Any] = {
+        "seed": seed,
+        "num_graphs": num_graphs,
+        "num_trials": num_trials,
+        "num_failed": num_failed,
+    }
+    run_facts |= {"deadlines": list(deadlines), "seconds": round(time.perf_counter() - start_time, 3)}
     figures.error_against_deadline(samples, estimates, deadlines, out / "error.png")
-    raw = report.columns(samples, deadlines, estimate=estimates)
-    report.write(out, raw, rows, "Mean error at each deadline", facts, progress)
+    result_columns = report.columns(samples, deadlines, estimate=estimates)
+    report.write(out, result_columns, rows, "Mean error at each deadline", run_facts, progress)
     return rows
 
 

@@ -97,13 +97,18 @@ def arrival_decoder(
         counts = _valid_counts(assignment, order, counts)
         code_on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
         sizes = _sizes(counts, assignment.num_workers, is_invertible=gram_condition <= MAX_CONDITION)
-        arrivals_of_blocks = [
-            _decode_program()(code_on_device, sizes, order[first : first + _BLOCK], counts[first : first + _BLOCK])
-            for first in range(0, len(counts), _BLOCK)
+        arrivals_of_trial_blocks = [
+            _decode_program()(
+                code_on_device,
+                sizes,
+                order[first_trial : first_trial + _BLOCK],
+                counts[first_trial : first_trial + _BLOCK],
+            )
+            for first_trial in range(0, len(counts), _BLOCK)
         ]
         return Arrivals(
-            weights=np.concatenate([arrivals.weights for arrivals in arrivals_of_blocks], axis=1),
-            residual=np.concatenate([arrivals.residual for arrivals in arrivals_of_blocks]),
+            weights=np.concatenate([arrivals.weights for arrivals in arrivals_of_trial_blocks], axis=1),
+            residual=np.concatenate([arrivals.residual for arrivals in arrivals_of_trial_blocks]),
         )
 
     return decode
@@ -149,12 +154,14 @@ def _code_and_condition(assignment: Assignment, coefficients: np.ndarray) -> tup
     eigenvalues = eigenvalues.clip(0) + RIDGE * eigenvalues.max()
     gram = (eigenvectors * eigenvalues) @ eigenvectors.T
     inverse_gram = (eigenvectors / eigenvalues) @ eigenvectors.T
-    held = holders(assignment)  # -1 pads; such a holder has coefficients 0, and stands for worker 0 below
-    encode_by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
+    chunk_holders = holders(assignment)  # -1 pads; such a holder has coefficients 0, and stands for worker 0 below
+    encode_by_chunk = np.where(
+        (chunk_holders.workers >= 0)[..., None], coefficients[chunk_holders.workers, chunk_holders.slots], 0.0
+    )
     code = _Code(
         gram=gram, inverse_gram=inverse_gram, right_side=right_side, weights_of_all=inverse_gram @ right_side,
         encode_by_holder=np.swapaxes(encode_by_chunk, 0, 1),
-        holder_workers=np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32)),
+        holder_workers=np.ascontiguousarray(chunk_holders.workers.T.clip(0).astype(np.int32)),
     )  # fmt: skip
     return code, float(eigenvalues.max() / eigenvalues.min())
 
@@ -297,9 +304,9 @@ class _Gram(NamedTuple):
         table_rows, table_columns = self.order[:, rows, None], self.order[:, None, columns]
         flat_index = table_rows.clip(0) * self.table.shape[1] + table_columns.clip(0)
         is_diagonal = np.equal.outer(np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))[None]
-        values = self.table.reshape(-1).at[flat_index].get(mode="promise_in_bounds")
+        table_entries = self.table.reshape(-1).at[flat_index].get(mode="promise_in_bounds")
         is_in_table = (table_rows >= 0) & (table_columns >= 0)
-        return jnp.where(is_in_table, values, jnp.asarray(is_diagonal, values.dtype))
+        return jnp.where(is_in_table, table_entries, jnp.asarray(is_diagonal, table_entries.dtype))
 
 
 class _Node(NamedTuple):
@@ -322,12 +329,12 @@ def _cholesky_factor(gram: _Gram, update: jax.Array | None, start: int = 0, stop
         return _inverse_cholesky_factor(block if update is None else block - update)
     half = (size // _LEAF + 1) // 2 * _LEAF
     middle = start + half
-    first = _cholesky_factor(gram, None if update is None else update[:, :half, :half], start, middle)
+    first_factor = _cholesky_factor(gram, None if update is None else update[:, :half, :half], start, middle)
     corner = gram.block(slice(middle, stop), slice(start, middle))
-    below = _divide_by_transposed_factor(first, corner if update is None else corner - update[:, half:, :half])
+    below = _divide_by_transposed_factor(first_factor, corner if update is None else corner - update[:, half:, :half])
     square_of_below = below @ jnp.swapaxes(below, 1, 2)
     update_of_last = square_of_below if update is None else update[:, half:, half:] + square_of_below
-    return _Node(first, below, last=_cholesky_factor(gram, update_of_last, middle, stop))
+    return _Node(first_factor, below, last=_cholesky_factor(gram, update_of_last, middle, stop))
 
 
 def _inverse_cholesky_factor(block: jax.Array) -> jax.Array:
@@ -358,30 +365,30 @@ def _divide_by_transposed_factor(node: Any, rows: jax.Array) -> jax.Array:
         inverse_factor = node
         return rows @ jnp.swapaxes(inverse_factor, 1, 2)
     size_of_first = node.below.shape[2]
-    first = _divide_by_transposed_factor(node.first, rows[:, :, :size_of_first])
-    rest = rows[:, :, size_of_first:] - first @ jnp.swapaxes(node.below, 1, 2)
-    last = _divide_by_transposed_factor(node.last, rest)
-    return jnp.concatenate([first, last], axis=2)
+    first_part = _divide_by_transposed_factor(node.first, rows[:, :, :size_of_first])
+    remaining_rows = rows[:, :, size_of_first:] - first_part @ jnp.swapaxes(node.below, 1, 2)
+    last_part = _divide_by_transposed_factor(node.last, remaining_rows)
+    return jnp.concatenate([first_part, last_part], axis=2)
 
 
-def _solve_forward(node: Any, right: jax.Array) -> jax.Array:
-    """The inverse of the factor (a tree of blocks, or the inverse of a leaf) times `right float[S, n, columns]`."""
+def _solve_forward(node: Any, right_side: jax.Array) -> jax.Array:
+    """The inverse of the factor (a tree, or the inverse of a leaf) times `right_side float[S, n, columns]`."""
     if not isinstance(node, _Node):
         inverse_factor = node
-        return inverse_factor @ right
+        return inverse_factor @ right_side
     size_of_first = node.below.shape[2]
-    first = _solve_forward(node.first, right[:, :size_of_first])
-    last = _solve_forward(node.last, right[:, size_of_first:] - node.below @ first)
-    return jnp.concatenate([first, last], axis=1)
+    first_part = _solve_forward(node.first, right_side[:, :size_of_first])
+    last_part = _solve_forward(node.last, right_side[:, size_of_first:] - node.below @ first_part)
+    return jnp.concatenate([first_part, last_part], axis=1)
 
 
-def _solve_backward(node: Any, right: jax.Array) -> jax.Array:
-    """The inverse of the transposed factor (a tree, or the inverse of a leaf) times `right float[S, n, columns]`."""
+def _solve_backward(node: Any, right_side: jax.Array) -> jax.Array:
+    """The inverse of the transposed factor (a tree, or a leaf's inverse) times `right_side float[S, n, columns]`."""
     if not isinstance(node, _Node):
         inverse_factor = node
-        return jnp.swapaxes(inverse_factor, 1, 2) @ right
+        return jnp.swapaxes(inverse_factor, 1, 2) @ right_side
     size_of_first = node.below.shape[2]
-    last = _solve_backward(node.last, right[:, size_of_first:])
-    rest = right[:, :size_of_first] - jnp.swapaxes(node.below, 1, 2) @ last
-    first = _solve_backward(node.first, rest)
-    return jnp.concatenate([first, last], axis=1)
+    last_part = _solve_backward(node.last, right_side[:, size_of_first:])
+    remaining_right_side = right_side[:, :size_of_first] - jnp.swapaxes(node.below, 1, 2) @ last_part
+    first_part = _solve_backward(node.first, remaining_right_side)
+    return jnp.concatenate([first_part, last_part], axis=1)

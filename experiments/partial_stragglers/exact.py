@@ -66,28 +66,33 @@ def exact(
     report.check(assignments, blocks, num_failed, (1.0,))  # there are no deadlines here; this one is in order
     graphs.check(assignments, redraw or {}, num_graphs=num_graphs, num_trials=num_trials, num_draws=num_draws)
     samples: report.Samples = {}
-    others: report.Others = {}
+    samples_of_further_graphs: report.Others = {}
     orders: list[graphs.Orders] = []
     start_time = time.perf_counter()
     draws = partial(graphs.all_graphs, stragglers=stragglers, num_trials=num_trials, seed=seed, progress=progress)
     with jax.enable_x64(True):
         for graph in draws(assignments, redraw or {}, num_graphs):
-            failed = report.failures(num_failed, graph.setting)
-            solve = prepared(graph.assignment, blocks, failed, num_draws, graph.order_key)
-            report.add(samples, others, graph.setting, solve(graph.trials))
+            num_failed_of_setting = report.failures(num_failed, graph.setting)
+            solve = prepared(graph.assignment, blocks, num_failed_of_setting, num_draws, graph.order_key)
+            report.add(samples, samples_of_further_graphs, graph.setting, solve(graph.trials))
             if num_orders and not graph.number and graph.setting in (redraw or {}):
-                finish = failing(graph.assignment, graph.trials, blocks, failed)
+                finish = failing(graph.assignment, graph.trials, blocks, num_failed_of_setting)
                 orders += graphs.orders(
                     graph.setting, graph.assignment, finish, num_orders=num_orders, draws=order_draws,
                     rng_key=graph.row_key,  # free, since no code has rows here
                 )  # fmt: skip
-    rows = report.rows(samples, (), published.completion if compare_published else None, others)
-    facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
-    facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
-    facts["seconds"] = round(time.perf_counter() - start_time, 3)
+    rows = report.rows(samples, (), published.completion if compare_published else None, samples_of_further_graphs)
+    run_facts: dict[str, Any] = {
+        "seed": seed,
+        "num_trials": num_trials,
+        "num_failed": num_failed,
+        "num_graphs": num_graphs,
+    }
+    run_facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
+    run_facts["seconds"] = round(time.perf_counter() - start_time, 3)
     figures.completion_times(samples, out / "completion.png")
     title = "Mean completion time in whole units"
-    report.write(out, report.columns(samples, ()), rows, title, facts, progress, graphs.orders_page(orders))
+    report.write(out, report.columns(samples, ()), rows, title, run_facts, progress, graphs.orders_page(orders))
     return rows
 
 

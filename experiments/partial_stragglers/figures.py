@@ -19,13 +19,13 @@ def error_against_deadline(samples: Samples, estimates: Samples, deadlines: Sequ
     Dashed: the estimate sqrt(sum over chunks of max(0, L - finished holders)) of the partial schemes. A curve ends
     where the sum is exact in all trials.
     """
-    settings, blocks = _settings_and_blocks(samples)
-    figure = files.figure(4.2 * len(blocks), 3.4 * len(settings) + 0.5)
-    panels = figure.subplots(len(settings), len(blocks), squeeze=False)
-    for (setting, num_blocks, scheme), values in samples.items():
-        panel = panels[settings.index(setting), blocks.index(num_blocks)]
+    settings, block_counts = _settings_and_block_counts(samples)
+    figure = files.figure(4.2 * len(block_counts), 3.4 * len(settings) + 0.5)
+    panels = figure.subplots(len(settings), len(block_counts), squeeze=False)
+    for (setting, num_blocks, scheme), errors in samples.items():
+        panel = panels[settings.index(setting), block_counts.index(num_blocks)]
         style = {"color": _COLOURS[scheme], "marker": _MARKERS[scheme]}
-        panel.plot(deadlines, _means_above_zero(values), label=scheme, markersize=4, linewidth=1.4, **style)
+        panel.plot(deadlines, _means_above_zero(errors), label=scheme, markersize=4, linewidth=1.4, **style)
         if (setting, num_blocks, scheme) in estimates:
             mean_estimates = _means_above_zero(estimates[setting, num_blocks, scheme])
             panel.plot(
@@ -42,29 +42,29 @@ def error_against_deadline(samples: Samples, estimates: Samples, deadlines: Sequ
 
 def completion_times(samples: Samples, path: Path) -> None:
     """Draws the mean completion time over the trials that end, with its standard error, a panel for each assignment."""
-    settings, blocks = _settings_and_blocks(samples)
+    settings, block_counts = _settings_and_block_counts(samples)
     figure = files.figure(4.6 * len(settings), 4.0)
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
-    for (setting, num_blocks, scheme), values in samples.items():
-        finite_times = values[np.isfinite(values)]
+    for (setting, num_blocks, scheme), times in samples.items():
+        finite_times = times[np.isfinite(times)]
         if finite_times.size:
             offset_of_scheme = 0.27 * (SCHEMES.index(scheme) - 1)  # the three bars of an L beside each other
-            position = blocks.index(num_blocks) + offset_of_scheme
-            mean = finite_times.mean()
-            error = finite_times.std(ddof=1) / np.sqrt(finite_times.size) if finite_times.size > 1 else np.nan
-            label = scheme if num_blocks == blocks[0] else None
+            position = block_counts.index(num_blocks) + offset_of_scheme
+            mean_time = finite_times.mean()
+            standard_error = finite_times.std(ddof=1) / np.sqrt(finite_times.size) if finite_times.size > 1 else np.nan
+            label = scheme if num_blocks == block_counts[0] else None
             panel = panels[settings.index(setting)]
-            panel.bar(position, mean, 0.25, yerr=error, color=_COLOURS[scheme], label=label, capsize=2)
+            panel.bar(position, mean_time, 0.25, yerr=standard_error, color=_COLOURS[scheme], label=label, capsize=2)
     for setting, panel in zip(settings, panels, strict=True):
         panel.set(title=setting, xlabel="L", ylabel="mean completion time (time of a chunk: 1)")
-        panel.set_xticks(range(len(blocks)), [str(num_blocks) for num_blocks in blocks])
+        panel.set_xticks(range(len(block_counts)), [str(num_blocks) for num_blocks in block_counts])
         panel.grid(axis="y", alpha=0.25, linewidth=0.6)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     files.write_figure(path, figure)
 
 
-def _settings_and_blocks(samples: Samples) -> tuple[list[str], list[int]]:
+def _settings_and_block_counts(samples: Samples) -> tuple[list[str], list[int]]:
     return list(dict.fromkeys(key[0] for key in samples)), list(dict.fromkeys(sorted(key[1] for key in samples)))
 
 

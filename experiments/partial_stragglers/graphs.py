@@ -134,7 +134,7 @@ def orders_page(all_orders: Sequence[Orders]) -> str:
         name = name_of_draws.get(orders.draws, f"best of {orders.draws}")
         spread = orders.means.std(ddof=1) if orders.means.size > 1 else 0.0
         statistics = (orders.means.mean(), spread, orders.means.min(), orders.means.max())
-        lines.append([orders.setting, str(orders.num_blocks), name, *(f"{value:.3f}" for value in statistics)])
+        lines.append([orders.setting, str(orders.num_blocks), name, *(f"{statistic:.3f}" for statistic in statistics)])
     num_orders = all_orders[0].means.size
     title = f"## Completion time over {num_orders} random orders of one assignment, on the same trials"
     return "\n".join([title, "", analysis.markdown_table(HEADS, lines), "", ""])

@@ -131,9 +131,9 @@ def _row(
 
 def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     """The mean over the trials that end, inf if none does, and its standard error, NaN with fewer than two."""
-    ended = values[np.isfinite(values)]
-    error = ended.std(ddof=1) / np.sqrt(ended.size) if ended.size > 1 else float("nan")
-    return float(ended.mean()) if ended.size else float("inf"), float(error)
+    finite_values = values[np.isfinite(values)]
+    standard_error = finite_values.std(ddof=1) / np.sqrt(finite_values.size) if finite_values.size > 1 else float("nan")
+    return float(finite_values.mean()) if finite_values.size else float("inf"), float(standard_error)
 
 
 def table(rows: list[Row], title: str) -> RichTable:
@@ -152,12 +152,12 @@ def _heads_and_lines(rows: list[Row]) -> dict[str, Any]:
         "setting": [row.setting for row in rows],
         "L": [str(row.num_blocks) for row in rows],
         "scheme": [row.scheme for row in rows],
-        "deadline": [_number(row.deadline) for row in rows],
-        "published": [_number(row.published) for row in rows],
-        "ours": [_number(row.ours) for row in rows],
-        "standard error": [_number(row.standard_error) for row in rows],
-        "mean over graphs": [_number(row.over_graphs) for row in rows],
-        "sd between graphs": [_number(row.between_graphs) for row in rows],
+        "deadline": [_number_text(row.deadline) for row in rows],
+        "published": [_number_text(row.published) for row in rows],
+        "ours": [_number_text(row.ours) for row in rows],
+        "standard error": [_number_text(row.standard_error) for row in rows],
+        "mean over graphs": [_number_text(row.over_graphs) for row in rows],
+        "sd between graphs": [_number_text(row.between_graphs) for row in rows],
         "z": ["-" if np.isnan(row.difference) else f"{row.difference:+.1f}" for row in rows],
         "never": [f"{row.never:.1%}" if row.never else "-" for row in rows],
     }
@@ -167,7 +167,7 @@ def _heads_and_lines(rows: list[Row]) -> dict[str, Any]:
     return {"heads": list(telling_columns), "rows": lines, "num_key_columns": num_key_columns}
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     if np.isnan(value):
         return "-"
     return "0" if abs(value) < ZERO else f"{value:.4g}"
@@ -223,12 +223,12 @@ def write(
     """
     files.write_table(out / "results.parquet", raw)
     notes = published.NOTES if any(np.isfinite(row.published) for row in rows) else ""
-    summary = [{name: _json(value) for name, value in row._asdict().items()} for row in rows]
+    summary = [{name: _finite_or_none(value) for name, value in row._asdict().items()} for row in rows]
     analysis.write_page(out, markdown(rows, title) + "\n" + more + notes, {**facts, "summary": summary})
     progress.show(table(rows, title))
 
 
-def _json(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -245,9 +245,9 @@ def check(
         fail than there are.
     """
     _validate.number("deadlines", deadlines, above=True, finite=True)
-    for name, values in (("assignments", assignments), ("blocks", blocks), ("deadlines", deadlines)):
-        if not len(values):
-            raise ValueError(f"{name} must not be empty; got {values!r}.")
+    for name, entries in (("assignments", assignments), ("blocks", blocks), ("deadlines", deadlines)):
+        if not len(entries):
+            raise ValueError(f"{name} must not be empty; got {entries!r}.")
     for name, assignment in assignments.items():
         fewest_holders = int(codes.holders(assignment).counts.min())
         for num_blocks in blocks:
@@ -256,11 +256,11 @@ def check(
                     f"every entry of blocks must be between 1 and {fewest_holders}, the fewest holders of a chunk of "
                     f"'{name}'; got {num_blocks}."
                 )
-        failed = failures(num_failed, name)
-        if failed is not None and not 0 <= failed < assignment.num_workers:
+        num_failed_of_setting = failures(num_failed, name)
+        if num_failed_of_setting is not None and not 0 <= num_failed_of_setting < assignment.num_workers:
             raise ValueError(
                 f"num_failed must be between 0 and {assignment.num_workers - 1} for '{name}', which has "
-                f"{assignment.num_workers} workers; got {failed}."
+                f"{assignment.num_workers} workers; got {num_failed_of_setting}."
             )
 
 

@@ -39,11 +39,12 @@ class HolderPositions(NamedTuple):
 
 def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = False) -> HolderPositions:
     """Where `finish float[K, W, ...]`, flat, says when each holder has finished a chunk, or for whole workers all."""
-    held = codes.holders(assignment)
-    last_slots = assignment.loads[held.workers] - 1  # int[N, R]; where -1 pads it says anything, and `exists` is False
-    slots = last_slots if whole_workers else held.slots
-    flat_position = slots * assignment.num_workers + held.workers
-    return HolderPositions(flat_position.clip(0).astype(np.int32), exists=held.workers >= 0)
+    chunk_holders = codes.holders(assignment)
+    # int[N, R]; where -1 pads it says anything, and `exists` is False.
+    last_slots = assignment.loads[chunk_holders.workers] - 1
+    slots = last_slots if whole_workers else chunk_holders.slots
+    flat_position = slots * assignment.num_workers + chunk_holders.workers
+    return HolderPositions(flat_position.clip(0).astype(np.int32), exists=chunk_holders.workers >= 0)
 
 
 def by_holder(finish: jax.Array, positions: HolderPositions) -> list[jax.Array]:
@@ -71,26 +72,30 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
 
     By a table of all sets of the R holders of each of N chunks, unless that is too large.
     """
-    held = codes.holders(code.assignment)
-    num_chunks, num_holders = held.workers.shape
+    chunk_holders = codes.holders(code.assignment)
+    num_chunks, num_holders = chunk_holders.workers.shape
     is_table_too_large = num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS
     if is_table_too_large:
         return _errors_by_plan(code, deadlines)
     decode_of_full_loads = jax.jit(lambda progress: code.plan(progress).decode)(jnp.asarray(code.assignment.loads))
     row_of_worker = np.asarray(decode_of_full_loads, np.float64)[:, 0]  # [W, L], fixed
     # [N, R, L]; 0 where -1 pads.
-    rows_of_holders = np.where((held.workers >= 0)[..., None], row_of_worker[held.workers], 0.0)
+    rows_of_holders = np.where((chunk_holders.workers >= 0)[..., None], row_of_worker[chunk_holders.workers], 0.0)
     squared_errors, positions = jax.device_put(
         (_squared_error_table(rows_of_holders), holder_positions(code.assignment))
     )
 
     def errors(finish: jax.Array) -> jax.Array:
         """float[S, deadlines], from `finish float[K, W, S]`, for `_BLOCK` trials at a time."""
-        errors_of_blocks = []
+        errors_of_trial_blocks = []
         for first_trial in range(0, finish.shape[2], _BLOCK):
-            sets = _finished_holder_sets(finish[:, :, first_trial : first_trial + _BLOCK], positions, deadlines)
-            errors_of_blocks.append(_errors_of_sets(squared_errors, sets, num_holders).reshape(deadlines.size, -1))
-        return jnp.concatenate(errors_of_blocks, axis=1).T
+            finished_sets = _finished_holder_sets(
+                finish[:, :, first_trial : first_trial + _BLOCK], positions, deadlines
+            )
+            errors_of_trial_blocks.append(
+                _errors_of_sets(squared_errors, finished_sets, num_holders).reshape(deadlines.size, -1)
+            )
+        return jnp.concatenate(errors_of_trial_blocks, axis=1).T
 
     return errors
 
@@ -104,13 +109,13 @@ def _finished_holder_sets(finish: jax.Array, positions: HolderPositions, deadlin
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _errors_of_sets(squared_errors: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
+def _errors_of_sets(squared_errors: jax.Array, finished_sets: jax.Array, num_holders: int) -> jax.Array:
     """float[deadlines·S], the distance of all chunks together, from the squared distance of each set of holders.
 
-    `squared_errors`: float[N·2^R]; `sets`: int32[N, deadlines·S], who has finished, a bit for each of R holders.
+    `squared_errors`: float[N·2^R]; `finished_sets`: int32[N, deadlines·S], a bit for each of R holders.
     """
-    first_index_of_chunk = jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders  # n·2^R of chunk n
-    squared_errors_of_chunks = squared_errors.at[first_index_of_chunk + sets].get(mode="promise_in_bounds")
+    first_index_of_chunk = jnp.arange(len(finished_sets), dtype=jnp.int32)[:, None] << num_holders  # n·2^R of chunk n
+    squared_errors_of_chunks = squared_errors.at[first_index_of_chunk + finished_sets].get(mode="promise_in_bounds")
     return jnp.sqrt(squared_errors_of_chunks.sum(axis=0))
 
 

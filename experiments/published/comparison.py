@@ -98,12 +98,12 @@ def _check_names(names: set[str], claims: Sequence[tuple[str, str, str]], networ
     """Raises a `ValueError` if there is no claim, or a claim or a network is of no scheme of these names."""
     if not claims:
         raise ValueError("claims must have one at least, as in [('Ringmaster', 'ASGD', 'faster')]; got none.")
-    known = ", ".join(sorted(names))
+    known_names = ", ".join(sorted(names))
     for faster, slower, _ in claims:
         if unknown := {faster, slower} - names:
-            raise ValueError(f"a claim must be of two of the schemes, {known}; got {unknown.pop()!r}.")
+            raise ValueError(f"a claim must be of two of the schemes, {known_names}; got {unknown.pop()!r}.")
     if unknown := set(networks) - names:
-        raise ValueError(f"networks must be those of schemes, {known}; got {min(unknown)!r}.")
+        raise ValueError(f"networks must be those of schemes, {known_names}; got {min(unknown)!r}.")
 
 
 def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str) -> Finding:
@@ -112,21 +112,25 @@ def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, comman
     `paper`: what it says of them; `command`: that makes the table. A seed that did not get there (inf) decides, if only
     one of the schemes has such seeds.
     """
-    row = functools.partial(Finding, claim=f"{faster} is faster than {slower}", paper=paper, command=command)
-    fast, slow = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
-    if not np.isfinite(fast).all():
-        slow_got_there = np.isfinite(slow).all()
+    make_finding = functools.partial(Finding, claim=f"{faster} is faster than {slower}", paper=paper, command=command)
+    faster_seconds, slower_seconds = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
+    if not np.isfinite(faster_seconds).all():
+        slow_got_there = np.isfinite(slower_seconds).all()
         holds = f"no: {faster} did not get there" if slow_got_there else "not decided: neither always got there"
-        return row(ours="target not reached", spread="-", holds=holds)
-    if not np.isfinite(slow).all():
-        num_reached = int(np.isfinite(slow).sum())
-        holds = f"yes: {slower} got there with {num_reached} of {len(slow)} seeds"
-        return row(ours=f"below {fast.mean():.0f} s / end", spread="-", holds=holds)
-    time_ratios = fast / slow
-    first, second = (fast, slow) if fast.mean() <= slow.mean() else (slow, fast)
-    holds = "yes" if first is fast else "**no**"
-    holds = "indistinguishable" if indistinguishable(first, second) else holds
-    return row(ours=f"{time_ratios.mean():.2f}", spread=f"± {time_ratios.std(ddof=1):.2f}", holds=holds)
+        return make_finding(ours="target not reached", spread="-", holds=holds)
+    if not np.isfinite(slower_seconds).all():
+        num_reached = int(np.isfinite(slower_seconds).sum())
+        holds = f"yes: {slower} got there with {num_reached} of {len(slower_seconds)} seeds"
+        return make_finding(ours=f"below {faster_seconds.mean():.0f} s / end", spread="-", holds=holds)
+    time_ratios = faster_seconds / slower_seconds
+    winner_seconds, loser_seconds = (
+        (faster_seconds, slower_seconds)
+        if faster_seconds.mean() <= slower_seconds.mean()
+        else (slower_seconds, faster_seconds)
+    )
+    holds = "yes" if winner_seconds is faster_seconds else "**no**"
+    holds = "indistinguishable" if indistinguishable(winner_seconds, loser_seconds) else holds
+    return make_finding(ours=f"{time_ratios.mean():.2f}", spread=f"± {time_ratios.std(ddof=1):.2f}", holds=holds)
 
 
 def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:

@@ -295,7 +295,7 @@ def test_hybrid_claims_without_a_time(monkeypatch):
     class Results:
         facts = {"target": {"metric": "accuracy", "value": 0.9}}
 
-    claim = hybrid._faster(Results(), "mine", "theirs")
+    claim = hybrid._time_claim(Results(), "mine", "theirs")
     assert not claim.holds and claim.ours == "reached by 1 and 2 of 2 seeds"
     times["mine"][1] = 1.5
-    assert hybrid._faster(Results(), "mine", "theirs").ours == "0.50 times the time"
+    assert hybrid._time_claim(Results(), "mine", "theirs").ours == "0.50 times the time"

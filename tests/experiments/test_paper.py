@@ -153,14 +153,16 @@ def test_the_commit_is_that_of_the_code_and_says_if_files_have_changed(monkeypat
 
 
 def test_all_runs_and_computations_are_read():
-    assert set(generate.OF_RUNS) == set(runs.RUNS) and set(generate.OF_COMPUTED) == set(computed.COMPUTED)
-    assert set(generate.OF_MEASURED) == set(measured.MEASURED)
+    assert set(generate.GROUPS_FROM_RUNS) == set(runs.RUNS) and set(generate.GROUPS_FROM_COMPUTATIONS) == set(
+        computed.COMPUTED
+    )
+    assert set(generate.GROUPS_FROM_TRACES) == set(measured.MEASURED)
 
 
 def test_schemes_are_sorted_by_how_often_and_how_fast_they_get_there():
     reach = {"slow": np.array([5.0, 6.0]), "fast": np.array([1.0, 2.0]), "never": np.full(2, np.inf)}
     reach["half"] = np.array([0.5, np.inf])
-    assert sorted(reach, key=lambda name: trained._order(reach[name])) == ["fast", "slow", "half", "never"]
+    assert sorted(reach, key=lambda name: trained._reach_order(reach[name])) == ["fast", "slow", "half", "never"]
 
 
 def test_quick_mode_is_marked():

@@ -136,8 +136,8 @@ def test_what_is_run_is_written_if_asked_for(monkeypatch, tmp_path, words, writt
 @pytest.fixture
 def generated(tmp_path, monkeypatch):
     """A folder of generated files of two experiments, of which `codes` has no run any more."""
-    monkeypatch.setattr(generate, "OF_RUNS", {"codes": None, "live": live.live})
-    monkeypatch.setattr(generate, "OF_COMPUTED", {})
+    monkeypatch.setattr(generate, "GROUPS_FROM_RUNS", {"codes": None, "live": live.live})
+    monkeypatch.setattr(generate, "GROUPS_FROM_COMPUTATIONS", {})
     monkeypatch.setattr(generate.provenance, "commit", lambda: "new")
     folder_of_run(tmp_path / "runs" / "full" / "live", ROWS)
     out = tmp_path / "generated"

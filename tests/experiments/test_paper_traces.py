@@ -111,8 +111,10 @@ def test_a_job_is_described_fitted_and_judged(two_files):
 @pytest.fixture
 def generated(tmp_path, monkeypatch):
     """A folder of generated files of a computation and of measured traces."""
-    monkeypatch.setattr(generate, "OF_RUNS", {})
-    monkeypatch.setattr(generate, "OF_COMPUTED", {"laws": lambda result: ({"LawStates": result["states"]}, {})})
+    monkeypatch.setattr(generate, "GROUPS_FROM_RUNS", {})
+    monkeypatch.setattr(
+        generate, "GROUPS_FROM_COMPUTATIONS", {"laws": lambda result: ({"LawStates": result["states"]}, {})}
+    )
     monkeypatch.setattr(generate.provenance, "commit", lambda: "new")
     monkeypatch.setattr(generate.figures, "timelines", lambda path: path.write_text("drawn"))
     out = tmp_path / "generated"
