@@ -279,7 +279,12 @@ def killed_worker() -> list[Row]:
     kill_times: list[float] = []
     with (
         parameter_server.workers(
-            setup_of, server.address, range(4), arguments=arguments, throttle=throttle_of_killed_worker, on_error=server.stop
+            setup_of,
+            server.address,
+            range(4),
+            arguments=arguments,
+            throttle=throttle_of_killed_worker,
+            on_error=server.stop,
         ) as children,
         _after_50_commits(server, lambda: children.send_signal(1, signal.SIGKILL), kill_times),
     ):

@@ -60,15 +60,17 @@ def baseline(
     num_steps = block_counts.sum(axis=1) * block_steps
     slowest_of_step, median_of_step = seconds.max(axis=1), np.median(seconds, axis=1)
     # `steps_of_block` is int64[blocks, block_steps]; [blocks] seconds each.
-    bsp_of_block, median_of_block = (x[steps_of_block].sum(axis=1) for x in (slowest_of_step, median_of_step))
+    bsp_of_block, median_of_block = (
+        seconds_of_step[steps_of_block].sum(axis=1) for seconds_of_step in (slowest_of_step, median_of_step)
+    )
     return Baseline(block_counts @ bsp_of_block / num_steps, block_counts @ median_of_block / num_steps)
 
 
 def cost_of_halves(seconds: np.ndarray) -> tuple[float, float]:
     """The share of BSP's time that stragglers cost, of the first half of the steps float64[T, W], and of the second."""
     halves = np.split(seconds, [len(seconds) // 2])
-    first, second = (1 - np.median(half, axis=1).sum() / half.max(axis=1).sum() for half in halves)
-    return float(first), float(second)
+    first_cost, second_cost = (1 - np.median(half, axis=1).sum() / half.max(axis=1).sum() for half in halves)
+    return float(first_cost), float(second_cost)
 
 
 def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratios:

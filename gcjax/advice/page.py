@@ -41,8 +41,10 @@ def _regret_text(row: SchemeAdvice) -> str:
     """The regret, or that the scheme is the best or cannot be told from it."""
     if row.is_best:
         return "best"
-    text = f"{percent_text(row.regret.value)} % [{percent_text(row.regret.low)}, {percent_text(row.regret.high)}]"
-    return f"indistinguishable, {text}" if row.is_indistinguishable else text
+    regret_text = (
+        f"{percent_text(row.regret.value)} % [{percent_text(row.regret.low)}, {percent_text(row.regret.high)}]"
+    )
+    return f"indistinguishable, {regret_text}" if row.is_indistinguishable else regret_text
 
 
 def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:
@@ -118,5 +120,5 @@ def _json_row(row: SchemeAdvice) -> dict[str, Any]:
     """The numbers of one scheme, with its name and setting instead of the protocol."""
     fields = row._asdict()
     del fields["scheme"]
-    values = {name: value._asdict() if isinstance(value, Estimate) else value for name, value in fields.items()}
-    return {"name": row.scheme.name, "setting": row.scheme.setting, **values}
+    json_values = {name: value._asdict() if isinstance(value, Estimate) else value for name, value in fields.items()}
+    return {"name": row.scheme.name, "setting": row.scheme.setting, **json_values}

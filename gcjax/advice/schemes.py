@@ -70,8 +70,8 @@ def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) 
     rows = scheme_rows(seconds)
     for name in names or ():
         if name not in {row[0] for row in rows}:
-            nearest = registry.nearest_names_sentence(name, [row[0] for row in rows])
-            raise ValueError(f"names must be of schemes that are tried; got '{name}'. {nearest}")
+            names_sentence = registry.nearest_names_sentence(name, [row[0] for row in rows])
+            raise ValueError(f"names must be of schemes that are tried; got '{name}'. {names_sentence}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
     left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
     for name, setting, make_scheme in rows:

@@ -27,7 +27,7 @@ def check_study(study: Study, num_workers: int) -> None:
         )
 
 
-def with_seconds_to_target(advice: Advice, seconds: np.ndarray, study: Study, progress: Progress) -> Advice:
+def with_seconds_to_target(advice: Advice, trace_seconds: np.ndarray, study: Study, progress: Progress) -> Advice:
     """The advice with the time to the study's target: of BSP, and of the fastest scheme of each class.
 
     The trace is replayed as it was recorded, from its first step on, with the same times for each seed; seeds have
@@ -35,35 +35,39 @@ def with_seconds_to_target(advice: Advice, seconds: np.ndarray, study: Study, pr
 
     Args:
       advice: of the schedules.
-      seconds: float64[T, W] of the trace.
+      trace_seconds: float64[T, W] of the trace.
       study: the task, its optimizer and the target; as many workers as the trace has.
       progress: tells a person how far it is.
     """
-    goal = study.goal
-    left_out, rows = dict(advice.left_out), []
+    target = study.goal
+    left_out, scheme_rows = dict(advice.left_out), []
     for row in advice.schemes:
         if row.is_fastest_of_class or row.scheme.protocol == bsp():
             try:
-                row = row._replace(seconds_to_target=_seconds_to_target(row, seconds, study, progress))
+                row = row._replace(seconds_to_target=_seconds_to_target(row, trace_seconds, study, progress))
             except ValueError as error:
                 left_out[f"{row.scheme.label}, trained"] = str(error)  # and it stays without a time
-        rows.append(row)
-    sign = ">=" if goal.higher_is_better else "<="
-    return advice._replace(schemes=tuple(rows), left_out=left_out, target=f"{goal.metric} {sign} {goal.value:g}")
+        scheme_rows.append(row)
+    sign = ">=" if target.higher_is_better else "<="
+    return advice._replace(
+        schemes=tuple(scheme_rows), left_out=left_out, target=f"{target.metric} {sign} {target.value:g}"
+    )
 
 
-def _seconds_to_target(row: SchemeAdvice, seconds: np.ndarray, study: Study, progress: Progress) -> tuple[float, ...]:
-    """Seconds to the target for each seed, inf where it was not reached, on the trace `seconds float64[T, W]`.
+def _seconds_to_target(
+    row: SchemeAdvice, trace_seconds: np.ndarray, study: Study, progress: Progress
+) -> tuple[float, ...]:
+    """Seconds to the target for each seed, inf where it was not reached, on the trace `trace_seconds float64[T, W]`.
 
     The scheme cuts a measured step into `units_per_step` units, each of which takes `unit_share` of its seconds.
     """
     scheme: Scheme = row.scheme
     units_per_step, unit_share = simulation.units_of_measured_step(scheme, study.num_workers)
-    stragglers = replay(trace=np.repeat(seconds * unit_share, units_per_step, axis=0), start="recorded")
+    replayed_trace = replay(trace=np.repeat(trace_seconds * unit_share, units_per_step, axis=0), start="recorded")
     single_scheme_study = dataclasses.replace(
         study.of_schemes([scheme.name]), num_units=study.num_units * units_per_step
     )
-    single_scheme_plan = plan(single_scheme_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
+    single_scheme_plan = plan(single_scheme_study, {scheme.name: scheme.protocol}, {"trace": Condition(replayed_trace)})
     with tempfile.TemporaryDirectory() as folder:
         results = run(single_scheme_plan, out=Path(folder), progress=progress)
-    return tuple(float(value) for value in final_rows(results)["reach"])
+    return tuple(float(seconds) for seconds in final_rows(results)["reach"])

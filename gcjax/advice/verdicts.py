@@ -25,10 +25,10 @@ def _same_gradient_sentence(advice: Advice) -> str:
     What it wins back is a share of what stragglers cost BSP; up to 1e-6 is rounding.
     """
     rows = [row for row in advice.schemes if row.exactness in (EXACT, CODED)]
-    best, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
-    if best is bsp_row or best.won_back.value <= 1e-6:
+    best_row, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
+    if best_row is bsp_row or best_row.won_back.value <= 1e-6:
         return "With the same gradient no scheme that was tried wins anything back."
-    sentence = f"{best.scheme.label} wins back {share_text(best.won_back)}"
+    sentence = f"{best_row.scheme.label} wins back {share_text(best_row.won_back)}"
     if bsp_row.is_tied_in_class:
         return f"With the same gradient: cannot tell whether any scheme is faster than BSP; {sentence}."
     return f"With the same gradient: {sentence}{_indistinguishable_text(rows)}."
@@ -71,8 +71,8 @@ def _trained_sentence(advice: Advice) -> str:
 
 def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:
     """Which others cannot be told from the first, the fastest, as the end of a sentence; empty if there are none."""
-    tied = [row.scheme.label for row in rows[1:] if row.is_tied_in_class]
-    return f"; indistinguishable from it: {', '.join(tied)}" if tied else ""
+    tied_labels = [row.scheme.label for row in rows[1:] if row.is_tied_in_class]
+    return f"; indistinguishable from it: {', '.join(tied_labels)}" if tied_labels else ""
 
 
 def share_text(estimate: Estimate) -> str:

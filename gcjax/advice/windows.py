@@ -51,9 +51,9 @@ class Window(NamedTuple):
         return self.ramp * (since_begin - since_end)
 
 
-def _ramp_integral(x: jax.Array) -> jax.Array:
-    """The integral up to x of what is 0 up to 0, 1 from 1 on, and rises linearly in between."""
-    return jnp.where(x < 1, x.clip(0) ** 2 / 2, x - 0.5)
+def _ramp_integral(ramp_position: jax.Array) -> jax.Array:
+    """The integral up to `ramp_position` of what is 0 up to 0, 1 from 1 on, and rises linearly in between."""
+    return jnp.where(ramp_position < 1, ramp_position.clip(0) ** 2 / 2, ramp_position - 0.5)
 
 
 def whole_rounds_window(schedule: Schedule) -> Window:
@@ -61,8 +61,8 @@ def whole_rounds_window(schedule: Schedule) -> Window:
 
     Units run out at `schedule.horizon`; the time of a commit that never happens is inf.
     """
-    last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
-    return Window(jnp.zeros_like(last), last, None)
+    last_commit_time = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
+    return Window(jnp.zeros_like(last_commit_time), last_commit_time, None)
 
 
 def smooth_window(schedule: Schedule, *, warmup_units: int, num_units: int, round_units: int) -> Window:

@@ -118,11 +118,11 @@ def _set_labels_and_scales(panel: Axes, metric: str, linear_until: float | None)
 
 def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
     """Draws the target as a line; of a share that is to rise to it, shows only values near the target."""
-    value = target["value"]
-    panel.axhline(value, color="#444444", linewidth=0.9, linestyle=(0, (1, 2)))
+    target_value = target["value"]
+    panel.axhline(target_value, color="#444444", linewidth=0.9, linestyle=(0, (1, 2)))
     panel.annotate(
         "target",
-        xy=(1, value),
+        xy=(1, target_value),
         xycoords=("axes fraction", "data"),
         xytext=(3, 0),
         textcoords="offset points",

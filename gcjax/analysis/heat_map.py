@@ -34,15 +34,15 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
         raise ValueError(f"the file of a heat map must end in .png, .pdf or .svg; got {path}.")
     times = step_times(trace)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # At least 1e-6, as a logarithmic scale has no 0.
-        ratio = np.maximum(times.seconds / times.step_median[:, None], 1e-6).T  # float64[W, T]; NaN where there is none
-    num_workers, num_steps = ratio.shape
+        # float64[W, T]; NaN where there is none. At least 1e-6, as a logarithmic scale has no 0.
+        ratios = np.maximum(times.seconds / times.step_median[:, None], 1e-6).T
+    num_workers, num_steps = ratios.shape
     height = 1.6 + min(0.25 * num_workers, 6.0)  # inches
     figure = files.figure(9, height)
     panel = figure.subplots()
     panel.set_facecolor("#BBBBBB")
     cells = panel.imshow(
-        _max_pooled(_max_pooled(ratio, axis=0), axis=1), aspect="auto", interpolation="nearest", cmap="RdBu_r",
+        _max_pooled(_max_pooled(ratios, axis=0), axis=1), aspect="auto", interpolation="nearest", cmap="RdBu_r",
         norm=LogNorm(1 / _MAX_RATIO, _MAX_RATIO, clip=True), extent=(-0.5, num_steps - 0.5, num_workers - 0.5, -0.5),
     )  # fmt: skip
     colour_bar = figure.colorbar(cells, ax=panel, extend="both", label="time / median of the step")

@@ -111,8 +111,8 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
     """
     is_reached = values >= target if higher_is_better else values <= target
-    first_reached = np.argmax(is_reached)
-    return float(times[first_reached]) if is_reached.any() else float("inf")
+    first_reached_index = np.argmax(is_reached)
+    return float(times[first_reached_index]) if is_reached.any() else float("inf")
 
 
 def is_stalled(schedule: Schedule, seconds: float = np.inf) -> bool:
@@ -193,12 +193,12 @@ def _num_gradients_sent(
     """
     if code is None:
         if mixing is not None:
-            copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
+            num_copies = np.asarray(mixing.copies(jax.tree.map(jnp.asarray, schedule)))  # [T, W]
         else:
-            copies = np.isfinite(schedule.send_start)  # inf: nothing is sent
+            num_copies = np.isfinite(schedule.send_start)  # inf: nothing is sent
         arrival_order = np.argsort(schedule.finish, axis=None)
-        sent = (copies * message_size).ravel()[arrival_order]
-        cumulative_sent = np.concatenate([[0.0], np.cumsum(sent)])  # entry n: by n arrivals
+        sizes_in_arrival_order = (num_copies * message_size).ravel()[arrival_order]
+        cumulative_sent = np.concatenate([[0.0], np.cumsum(sizes_in_arrival_order)])  # entry n: by n arrivals
         return cumulative_sent[_num_times_until(schedule.finish, moments)]
     is_contribution, progress = schedule.worker >= 0, schedule.work.clip(0)  # [E, W]: here C = W
     is_block_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(progress)))  # bool[E, W, M], M messages a worker

@@ -142,9 +142,9 @@ def _without_file_digests(content: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name != _FILE_DIGESTS}
 
 
-def _write_run_json(folder: Path, facts: dict[str, Any], digests: dict[str, str]) -> None:
+def _write_run_json(folder: Path, run_facts: dict[str, Any], digests: dict[str, str]) -> None:
     """Writes `run.json`: the facts, the digests of the files by name, and the digest of these two."""
-    content = json.loads(json.dumps({**facts, _FILE_DIGESTS: digests}))  # as it will be read: tuples become lists
+    content = json.loads(json.dumps({**run_facts, _FILE_DIGESTS: digests}))  # as it will be read: tuples become lists
     files.write_text(folder / RUN_JSON, json.dumps({**content, _OWN_DIGEST: _content_digest(content)}, indent=2) + "\n")
 
 

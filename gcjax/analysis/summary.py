@@ -71,10 +71,10 @@ def rows(results: Results) -> list[SummaryRow]:
 def reach_times(results: Results, scheme: str) -> np.ndarray:
     """float[S]: virtual seconds to the target for each of S seeds; inf where it was not reached."""
     target = results.facts["target"]
-    metric, value, higher_is_better = target["metric"], target["value"], target["higher_is_better"]
+    metric, target_value, higher_is_better = target["metric"], target["value"], target["higher_is_better"]
     seeds = results.seeds(scheme)
     return np.array(
-        [time_to_target(seed["time"], seed[metric], value, higher_is_better=higher_is_better) for seed in seeds]
+        [time_to_target(seed["time"], seed[metric], target_value, higher_is_better=higher_is_better) for seed in seeds]
     )
 
 
@@ -82,8 +82,8 @@ def best_value(results: Results) -> tuple[float, str]:
     """The best value of the target's metric that any scheme ever had, and which scheme that was."""
     target = results.facts["target"]
     values = results.metrics[target["metric"]]
-    worst = -np.inf if target["higher_is_better"] else np.inf
-    comparable_values = np.where(np.isnan(values), worst, values)
+    worst_value = -np.inf if target["higher_is_better"] else np.inf
+    comparable_values = np.where(np.isnan(values), worst_value, values)
     best_row = int(comparable_values.argmax() if target["higher_is_better"] else comparable_values.argmin())
     return float(values[best_row]), str(results.metrics["scheme"][best_row])
 

@@ -143,9 +143,9 @@ def _distinct_findings(result: Result) -> list[Finding]:
         findings_by_outcome.setdefault((component_sort, *outcome), []).append(finding)
     distinct_components = []
     for (component_sort, *_), same_findings in findings_by_outcome.items():
-        num_same, first = len(same_findings), same_findings[0]
-        part = f"each of {num_same} {component_sort}s alone" if num_same > 1 else first.part
-        distinct_components.append(first._replace(part=part))
+        num_same, first_finding = len(same_findings), same_findings[0]
+        part = f"each of {num_same} {component_sort}s alone" if num_same > 1 else first_finding.part
+        distinct_components.append(first_finding._replace(part=part))
     return [*distinct_components, result.composition, result.product, result.progress]
 
 

@@ -72,11 +72,11 @@ def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
       ValueError: if one of them has no parameter or no value, or a parameter is there twice.
     """
     bindings_by_parameter: dict[str, list[str]] = {}
-    for text in over:
-        name, equals_sign, comma_separated = (word.strip() for word in text.partition("="))
+    for over_option in over:
+        name, equals_sign, comma_separated = (word.strip() for word in over_option.partition("="))
         values = [value.strip() for value in _split_at_commas(comma_separated)]
         if not name or not equals_sign or not all(values):
-            raise ValueError(f"--over needs PARAMETER=VALUE,VALUE,..., as 'ssp.staleness=0,1,3'; got {text!r}.")
+            raise ValueError(f"--over needs PARAMETER=VALUE,VALUE,..., as 'ssp.staleness=0,1,3'; got {over_option!r}.")
         if name in bindings_by_parameter:
             raise ValueError(f"--over needs each parameter once; got {name} twice. List all its values together.")
         bindings_by_parameter[name] = [f"{name} = {value}" for value in values]

@@ -69,8 +69,12 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
     ]
     writing.write_activities(shown_activities, options.timeline)
     names_by_shown_part = _names_by_shown_part(shown_activities).items()
-    shown = "; ".join(f"{shown_part_text}: {', '.join(names)}" for shown_part_text, names in names_by_shown_part)
-    progress.console().print(f"Timeline written to {options.timeline} ({shown})", markup=False, highlight=False)
+    shown_parts_text = "; ".join(
+        f"{shown_part_text}: {', '.join(names)}" for shown_part_text, names in names_by_shown_part
+    )
+    progress.console().print(
+        f"Timeline written to {options.timeline} ({shown_parts_text})", markup=False, highlight=False
+    )
 
 
 def _write_page(options: argparse.Namespace, folder: Path) -> None:
@@ -89,17 +93,17 @@ def _write_page(options: argparse.Namespace, folder: Path) -> None:
 
 def _names_by_shown_part(activities: Sequence[Any]) -> dict[str, list[str]]:
     """Which part is shown -> the names of the runs of which it is."""
-    names: dict[str, list[str]] = {}
+    names_of_part: dict[str, list[str]] = {}
     for activity_of_run in activities:
-        names.setdefault(activity_of_run.shown_part_text, []).append(activity_of_run.name)
-    return names
+        names_of_part.setdefault(activity_of_run.shown_part_text, []).append(activity_of_run.name)
+    return names_of_part
 
 
-def _parse_window(text: str) -> tuple[float, float]:
+def _parse_window(window_text: str) -> tuple[float, float]:
     """The seconds from A and to B of a window, from a text `A:B`."""
-    begin, _, end = text.partition(":")
+    begin, _, end = window_text.partition(":")
     try:
         return float(begin), float(end)
     except ValueError:
-        problem = f"a window must be two numbers of seconds, as in 0:12.5; got {text!r}"
+        problem = f"a window must be two numbers of seconds, as in 0:12.5; got {window_text!r}"
         raise argparse.ArgumentTypeError(problem) from None

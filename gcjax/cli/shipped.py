@@ -37,7 +37,7 @@ def configs() -> dict[str, Path]:
 
 def summary(config: Path) -> str:
     """The first sentence of the comment that a config begins with."""
-    comment = re.match(r"(?:#.*\n)+", _text(config))
+    comment = re.match(r"(?:#.*\n)+", _shipped_text(config))
     lines = comment[0].splitlines() if comment else []
     return re.split(r"(?<=\.) ", " ".join(line.removeprefix("#").strip() for line in lines))[0]
 
@@ -56,13 +56,13 @@ def needed_files(name: str) -> dict[str, Path]:
             f"There is no config '{name}' to begin with. {registry.nearest_names_sentence(name, configs())}"
         )
     config_paths = list(dict.fromkeys(_config_paths(f"{CONFIGS}/{name}.gin")))
-    imported_modules = [module for path in config_paths for module in _IMPORT.findall(_text(root() / path))]
+    imported_modules = [module for path in config_paths for module in _IMPORT.findall(_shipped_text(root() / path))]
     source_paths = sorted({path for module in imported_modules for path in _paths_of_module_and_imports(module)})
     licence = {LICENCE: _licence_file()} if source_paths else {}
     return {**{path: root() / path for path in [*config_paths, *source_paths]}, **licence}
 
 
-def _text(file: Path) -> str:
+def _shipped_text(file: Path) -> str:
     """The text of a file that comes with gcjax."""
     return file.read_text(encoding="utf-8")
 
@@ -70,7 +70,7 @@ def _text(file: Path) -> str:
 def _config_paths(path: str) -> Iterator[str]:
     """A config and those that it includes, at any depth, as paths below `root()`."""
     yield path
-    for included in _INCLUDE.findall(_text(root() / path)):
+    for included in _INCLUDE.findall(_shipped_text(root() / path)):
         yield from _config_paths(included)
 
 
@@ -82,7 +82,7 @@ def _paths_of_module_and_imports(module: str) -> set[str]:
         for path in _paths_of_module_and_packages(modules_to_visit.pop()):
             if path not in paths:
                 paths.add(path)
-                modules_to_visit += _imported_modules(_text(root() / path))
+                modules_to_visit += _imported_modules(_shipped_text(root() / path))
     return paths
 
 

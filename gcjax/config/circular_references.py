@@ -80,9 +80,9 @@ def _first_cycle(
     return None
 
 
-def _included_files(text: str) -> list[str]:
+def _included_files(config_text: str) -> list[str]:
     """The absolute paths of the files that a text of a config includes, in the folders where gin looks for them."""
-    names = [match["file"] for match in _INCLUDE.finditer(text)]
+    names = [match["file"] for match in _INCLUDE.finditer(config_text)]
     paths = [os.path.join(prefix, name) for name in names for prefix in gin.config._LOCATION_PREFIXES]
     return [os.path.abspath(path) for path in paths if Path(path).is_file()]
 

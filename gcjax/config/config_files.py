@@ -35,8 +35,8 @@ def _files_in(folder: Path) -> str:
     files = sorted(relative_path(file) for file in folder.rglob("*.gin"))
     if not files:
         return "There is no .gin file in it."
-    others = f" and {len(files) - _MAX_FILES} others" if len(files) > _MAX_FILES else ""
-    return f"Name one of the files in it: {', '.join(files[:_MAX_FILES])}{others}."
+    more_files_text = f" and {len(files) - _MAX_FILES} others" if len(files) > _MAX_FILES else ""
+    return f"Name one of the files in it: {', '.join(files[:_MAX_FILES])}{more_files_text}."
 
 
 def _similar_files(name: str, nearby: Iterable[str]) -> str:

@@ -122,8 +122,8 @@ def _open_bracket_line(file: Path) -> int | None:
     """The line of the innermost bracket that a file never closes; None if there is none."""
     open_lines: list[int] = []
     try:
-        with tokenize.open(file) as text:
-            for token in tokenize.generate_tokens(text.readline):
+        with tokenize.open(file) as source_file:
+            for token in tokenize.generate_tokens(source_file.readline):
                 if token.string in ("(", "[", "{"):
                     open_lines.append(token.start[0])
                 elif token.string in (")", "]", "}") and open_lines:

@@ -21,13 +21,15 @@ def check() -> None:
     selectors = gcjax_selectors() - {"gcjax.run", "gin.macro"}
     nodes = reachable_nodes([RUN_NODE], needed_nodes)  # not functions that are passed on
     names = [name for node in nodes if node[1] in selectors for name in _unbound_required_parameters(node)]
-    missing = list(dict.fromkeys(names))
-    if missing:
-        configurables = dict.fromkeys(name.partition(".")[0] for name in missing)
+    missing_parameters = list(dict.fromkeys(names))
+    if missing_parameters:
+        configurables = dict.fromkeys(name.partition(".")[0] for name in missing_parameters)
         commands = ", ".join(f"gcjax list {configurable}" for configurable in configurables)
-        how_many = "a required argument" if len(missing) == 1 else f"{len(missing)} required arguments"
+        how_many = (
+            "a required argument" if len(missing_parameters) == 1 else f"{len(missing_parameters)} required arguments"
+        )
         raise ValueError(
-            f"A config must bind all that is needed: missing {how_many}: {', '.join(missing)}. "
+            f"A config must bind all that is needed: missing {how_many}: {', '.join(missing_parameters)}. "
             f"Add a line for each, as shown by {commands}."
         )
 
@@ -35,7 +37,7 @@ def check() -> None:
 def _unbound_required_parameters(node: Node) -> Iterator[str]:
     """The required parameters of a node (scope, selector) that nothing is bound to, as a config names them."""
     scope, selector = node
-    values = gin.config._get_bindings(selector, scope_components=list(scope))
+    bound_values = gin.config._get_bindings(selector, scope_components=list(scope))
     for name in required_parameters(inspect.signature(gin.config._REGISTRY[selector].wrapped)):
-        if name not in values:
+        if name not in bound_values:
             yield f"{selector.rpartition('.')[2]}.{name}"

@@ -145,7 +145,8 @@ class Network(NamedTuple):
           server_seconds: that it takes on the server's link, which all share; None where nothing is shared.
         """
         size, link_seconds, latency = (  # float[W] each
-            jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link_seconds, self.latency)
+            jnp.broadcast_to(jnp.asarray(number_or_array, ready.dtype), ready.shape)
+            for number_or_array in (size, link_seconds, self.latency)
         )
         if server_seconds is None:
             return ready + (latency + size * link_seconds)
@@ -179,12 +180,12 @@ def validated_between_servers(name: str, servers: Any) -> Network:
 
 def check_own_links(name: str, servers: Network) -> None:
     """Raises `ValueError` unless each group has a link of its own in this network between servers."""
-    values = {entry: getattr(servers, entry) for entry in ("server", "service", "server_upload")}
-    given = ", ".join(f"{entry}={value!r}" for entry, value in values.items() if value is not None)
-    if given:
+    value_of_entry = {entry: getattr(servers, entry) for entry in ("server", "service", "server_upload")}
+    shared_entries = ", ".join(f"{entry}={value!r}" for entry, value in value_of_entry.items() if value is not None)
+    if shared_entries:
         raise ValueError(
-            f"{name} must have a link of its own for each group; got {given}. Say latency, upload and download of the "
-            "groups."
+            f"{name} must have a link of its own for each group; got {shared_entries}. Say latency, upload and "
+            "download of the groups."
         )
 
 

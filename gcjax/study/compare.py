@@ -123,20 +123,23 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dic
     }
 
 
-def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> analysis.Results:
-    """The evaluations of all schemes, timelines and commits of the first seed, and `facts`, what `run.json` says."""
+def _comparison_results(study_results: StudyResults, run_facts: dict[str, Any]) -> analysis.Results:
+    """The evaluations of all schemes, timelines and commits of the first seed, and `run_facts`, of `run.json`."""
     metric_tables = []
     for scheme in study_results.runs:
         columns = study_results.columns(scheme)
         del columns["condition"]  # a comparison has one
         metric_tables.append(columns)
     schedules = {scheme: runs.schedule for scheme, runs in study_results.runs.items()}
-    seconds = facts["timeline_seconds"]
-    commits = [analysis.commit_columns(scheme, first, seconds) for scheme, first in _first_schedules(schedules)]
+    seconds = run_facts["timeline_seconds"]
+    commits = [
+        analysis.commit_columns(scheme, first_schedule, seconds)
+        for scheme, first_schedule in _first_schedules(schedules)
+    ]
     return analysis.Results(
         metrics=analysis.concatenate_tables(metric_tables),
         timeline=_timeline(study_results.plan.inputs, schedules, seconds),
-        facts=facts,
+        facts=run_facts,
         commits=analysis.concatenate_tables(commits),
     )
 
@@ -146,15 +149,15 @@ def _timeline(inputs: Inputs, schedules: dict[str, Schedule], seconds: float) ->
     first_durations = np.asarray(inputs.durations[0])  # float[T, W]
     return analysis.concatenate_tables(
         [
-            analysis.timeline_columns(scheme, first, first_durations, seconds)
-            for scheme, first in _first_schedules(schedules)
+            analysis.timeline_columns(scheme, first_schedule, first_durations, seconds)
+            for scheme, first_schedule in _first_schedules(schedules)
         ]
     )
 
 
 def _first_schedules(schedules: dict[str, Schedule]) -> list[tuple[str, Schedule]]:
     """Each scheme, and its schedule of the first seed; `schedules` by scheme, every field [runs, ...]."""
-    return [(scheme, jax.tree.map(lambda x: x[0], schedule)) for scheme, schedule in schedules.items()]
+    return [(scheme, jax.tree.map(lambda field: field[0], schedule)) for scheme, schedule in schedules.items()]
 
 
 def _not_reached_line(results: analysis.Results) -> str:

@@ -118,12 +118,13 @@ def _with_same_entries(networks: Mapping[str, Network], num_workers: int) -> lis
             name: network if network.servers is not None else network._replace(servers=Network())
             for name, network in valid_networks.items()
         }
-    (first_name, first_network), *others = valid_networks.items()
-    for name, network in others:
-        if missing := _missing_in_one(first_network, network):
+    (first_name, first_network), *other_networks = valid_networks.items()
+    for name, network in other_networks:
+        if missing_entries := _missing_in_one(first_network, network):
             raise ValueError(
                 f"the networks of conditions must have the same entries; of '{first_name}' and '{name}' only one has "
-                f"{' and '.join(missing)}. Give the other one an entry of 0 s, or compare them in studies of their own."
+                f"{' and '.join(missing_entries)}. Give the other one an entry of 0 s, or compare them in studies "
+                "of their own."
             )
 
     structure = jax.tree.structure(first_network)

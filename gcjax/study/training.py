@@ -190,20 +190,20 @@ def train(
 def _ended_runs(
     trajectory: engine.Trajectory,
     schedule: Schedule,
-    whole: Schedule,
+    full_schedule: Schedule,
     seconds: float,
     begin_time: float,
     compile_end_time: float,
 ) -> SchemeRuns:
     """All runs of a scheme, which end now; compiling, or the first run on a mesh, began and ended at these times.
 
-    `schedule` is until the runs ended, after so many seconds; `whole`, as long as the durations last, tells whether a
-    run had come to a halt by then.
+    `schedule` is until the runs ended, after so many seconds; `full_schedule`, as long as the durations last,
+    tells whether a run had come to a halt by then.
     """
     run_seconds = time.perf_counter() - compile_end_time
     return SchemeRuns(
         trajectory=jax.device_get(trajectory), schedule=jax.device_get(schedule),
-        stalled=[is_stalled(_run_slice(whole, run), seconds) for run in range(len(whole.time))],
+        stalled=[is_stalled(_run_slice(full_schedule, run), seconds) for run in range(len(full_schedule.time))],
         compile_seconds=compile_end_time - begin_time, run_seconds=run_seconds,
     )  # fmt: skip
 
@@ -346,8 +346,8 @@ def _train_on_mesh(
     for run_number in range(num_runs):
         arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
         if goes_on_beyond_time:  # by the event queue; a known schedule is compiled anew for each run
-            known = truncate(_run_slice(schedule, run_number), seconds)
-            arguments |= {"protocol": with_known_schedule(training.protocol, known), "absences": None}
+            known_schedule = truncate(_run_slice(schedule, run_number), seconds)
+            arguments |= {"protocol": with_known_schedule(training.protocol, known_schedule), "absences": None}
         identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"
         with study.checkpoints(out, scheme, str(run_number)) as checkpoints:
             run = engine.run(
@@ -360,7 +360,7 @@ def _train_on_mesh(
         if run_number == 0:
             compile_end_time = time.perf_counter()
         report((run_number + 1) / num_runs)
-    trajectory, schedule_in_time = jax.tree.map(lambda *values: np.stack(values), *runs)
+    trajectory, schedule_in_time = jax.tree.map(lambda *fields_of_runs: np.stack(fields_of_runs), *runs)
     if training.protocol.loss_feedback is not None:  # the schedules that the losses led to
         check_enough_units(scheme, schedule_in_time, study)
     return _ended_runs(trajectory, schedule_in_time, schedule, seconds, begin_time, compile_end_time)
@@ -382,4 +382,4 @@ def _truncated_protocol(protocol: Protocol, seconds: float) -> Protocol:
 
 def _run_slice(tree: Any, run: int) -> Any:
     """The arrays of one run, from arrays with a leading axis of runs."""
-    return jax.tree.map(lambda x: x[run], tree)
+    return jax.tree.map(lambda array: array[run], tree)

@@ -145,14 +145,16 @@ def trial_plan(plan: Plan, rates: Sequence[float]) -> Plan:
 def select_runs(plan: Plan, which_runs: np.ndarray) -> Plan:
     """The plan of the runs `which_runs int[runs]` of a plan, in their order; a run may be there several times."""
 
-    def picked(array: jax.Array) -> jax.Array:
+    def field_of_runs(array: jax.Array) -> jax.Array:
         """These runs of an array whose first axis is that of runs."""
         return jnp.asarray(array)[which_runs]
 
     return plan._replace(
-        inputs=jax.tree.map(picked, plan.inputs),
+        inputs=jax.tree.map(field_of_runs, plan.inputs),
         labels={name: labels[which_runs] for name, labels in plan.labels.items()},
-        schedules={name: jax.tree.map(lambda x: x[which_runs], each) for name, each in plan.schedules.items()},
+        schedules={
+            name: jax.tree.map(lambda field: field[which_runs], schedule) for name, schedule in plan.schedules.items()
+        },
         rates=None if plan.rates is None else plan.rates[which_runs],
     )
 

@@ -64,7 +64,7 @@ def _find_paths(source: Source, folder: Path) -> dict[str, Path]:
     missing_names = ", ".join(name for name in source.md5 if name not in existing_paths)
     folder_words = " or ".join(str(path.absolute()) for path in folders)
     folder_note = "" if folder.is_dir() else " There is no such folder."
-    hints = "".join(f" {text}" for path, text in source.hints.items() if (folder / path).exists())
+    hints = "".join(f" {hint}" for path, hint in source.hints.items() if (folder / path).exists())
     raise ValueError(
         f"{source.title} needs the files {missing_names} in {folder_words}.{folder_note} {source.formats}{hints} "
         "gcjax downloads nothing; tasks.digits needs no files."

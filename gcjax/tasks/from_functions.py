@@ -119,9 +119,9 @@ def _task_functions(
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
         """The mean loss of a batch by the weights of its examples."""
-        value = keyed_loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
+        loss_value = keyed_loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
         # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
-        return batch.mean(value) if is_per_example else batch.weights.sum() * value
+        return batch.mean(loss_value) if is_per_example else batch.weights.sum() * loss_value
 
     def mean_loss(params: Any, examples: Examples) -> jax.Array:
         """float[]: the mean loss of many examples; where each has a loss of its own, in slices that fit into memory."""
@@ -134,12 +134,12 @@ def _task_functions(
         """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
         # Without the padding that is behind them.
         train_examples = data.train.inputs[:num_examples], data.train.targets[:num_examples]
-        values = {"train_loss": mean_loss(params, train_examples)}
+        value_of_metric = {"train_loss": mean_loss(params, train_examples)}
         if has_held_out:
-            values["test_loss"] = mean_loss(params, data.reference)
+            value_of_metric["test_loss"] = mean_loss(params, data.reference)
         if user_metrics is not None:
-            values |= user_metrics(params, data.reference if has_held_out else train_examples)
-        return {name: jnp.asarray(value, data.train.relative_sizes.dtype) for name, value in values.items()}
+            value_of_metric |= user_metrics(params, data.reference if has_held_out else train_examples)
+        return {name: jnp.asarray(value, data.train.relative_sizes.dtype) for name, value in value_of_metric.items()}
 
     return {"loss": loss, "metrics": metrics}
 

@@ -210,8 +210,8 @@ def _growing_progress(code: GradientCode, random: np.random.Generator, max_lengt
 
 def _planned_states(code: GradientCode, plan_all: PlanAll, progress: np.ndarray) -> _PlannedStates:
     """Plans and sent messages of a code at the progress int[states, W], with the true distances."""
-    coding, sent = jax.tree.map(np.asarray, call_or_fail("plan", plan_all, jnp.asarray(progress, jnp.int32)))
-    return _PlannedStates(progress, coding, sent, true_distance(code, coding))
+    coding, is_sent = jax.tree.map(np.asarray, call_or_fail("plan", plan_all, jnp.asarray(progress, jnp.int32)))
+    return _PlannedStates(progress, coding, is_sent, true_distance(code, coding))
 
 
 def _require_none(is_bad: Any, plans: _PlannedStates, sentence: str) -> None:

@@ -107,5 +107,5 @@ def close(left: Any, right: Any, tolerance: float) -> bool:
 
 def on_one_line(array: Any) -> str:
     """An array in a message, on one line."""
-    text = np.array2string(np.asarray(array), separator=", ", threshold=200, precision=6)
-    return " ".join(text.split())
+    array_text = np.array2string(np.asarray(array), separator=", ", threshold=200, precision=6)
+    return " ".join(array_text.split())

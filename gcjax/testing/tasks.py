@@ -147,9 +147,9 @@ def _check_batches(
         single_batch = call_or_fail(name, draw_program, data, key, *pair)
         is_same = same(single_batch, draw_program(data, key, *pair))
         require(is_same, "a batch must be the same when it is drawn again", case(pair))
-        vmapped_batch = jax.tree.map(lambda x, row=row: x[row], batches_under_vmap)
+        vmapped_batch = jax.tree.map(lambda field, row=row: field[row], batches_under_vmap)
         require(same(single_batch, vmapped_batch), "a batch must be the same alone and among others", case(pair))
-        shapes = jax.tree.map(lambda x: (x.shape, x.dtype), single_batch)
+        shapes = jax.tree.map(lambda field: (field.shape, field.dtype), single_batch)
         require(previous_shapes in (None, shapes), "all batches must have the same shapes and types", case(pair))
         previous_shapes = shapes
     if not quick:
@@ -170,8 +170,8 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
     losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, key)
     weighted_sum = jnp.sum(weights.astype(losses.dtype) * losses)
     rule = "the loss of merged batches must be the weighted sum of their losses if a task says mergeable"
-    values = f"it is {float(merged_loss):g} instead of {float(weighted_sum):g}"
-    require(close(merged_loss, weighted_sum, _loss_tolerance(weighted_sum)), f"{rule}; {values}")
+    losses_text = f"it is {float(merged_loss):g} instead of {float(weighted_sum):g}"
+    require(close(merged_loss, weighted_sum, _loss_tolerance(weighted_sum)), f"{rule}; {losses_text}")
 
 
 def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:

@@ -42,19 +42,19 @@ class Memory:
 
     def __init__(self) -> None:
         """Starts without rows."""
-        self._rows = self._news = empty_rows()
+        self._rows = self._new_rows = empty_rows()
 
     def open(self, worker: int) -> None:
         """There is nothing to open."""
 
     def append(self, rows: np.ndarray) -> None:
         """Keeps the rows."""
-        self._news = np.concatenate([self._news, rows])[-MAX_ROWS:]
+        self._new_rows = np.concatenate([self._new_rows, rows])[-MAX_ROWS:]
         self._rows = np.concatenate([self._rows, rows])[-MAX_ROWS:]
 
     def news(self) -> np.ndarray:
         """The rows since the last call."""
-        news, self._news = self._news, empty_rows()
+        news, self._new_rows = self._new_rows, empty_rows()
         return news
 
     def all_rows(self) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gcjax.watching.outputs import Outputs
 from gcjax.watching.pulse import Pulse
-from gcjax.watching.timeline import COLUMNS, Event, measured
+from gcjax.watching.timeline import COLUMNS, Event, measured_rows
 
 _clock = time.perf_counter
 
@@ -59,8 +59,8 @@ class Recorder:
         del self._events[: len(events)]
         stalls = self._pulse.stalls(self._last_end)
         has_accelerator = jax.default_backend() != "cpu"
-        rows = measured(events, self._last_end, stalls, waits=self._waits, has_accelerator=has_accelerator)
-        self._last_end = events[-1][-1]  # seconds; NaN if it is not known
+        rows = measured_rows(events, self._last_end, stalls, waits=self._waits, has_accelerator=has_accelerator)
+        self._last_end = events[-1].end  # seconds; NaN if it is not known
         return rows
 
     def stop(self, timeout: float) -> None:
@@ -86,7 +86,7 @@ class Recorder:
                 local_end, is_local_end_lost = end, math.isnan(end)
             else:
                 counted_call_time = math.nan if is_local_end_lost else call_time
-                self._events.append((step_number, counted_call_time, return_time, local_end, end))
+                self._events.append(Event(step_number, counted_call_time, return_time, local_end, end))
                 has_local_part = is_local_end_lost or not math.isnan(local_end)
                 local_end, is_local_end_lost = math.nan, False
                 if not has_local_part and self._queue.empty():  # a local part may end soon, which must not be missed

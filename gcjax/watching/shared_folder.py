@@ -19,7 +19,7 @@ from gcjax.watching.timeline import COLUMNS
 
 _NAMES = ("worker", *COLUMNS)
 _STEP_COLUMN = _NAMES.index("unit")
-_HEAD = ",".join(_NAMES) + "\n"
+_HEADER_LINE = ",".join(_NAMES) + "\n"
 _LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d[-+.e\d]{0,30})?){5}\n")
 _NUM_BEGINNING = 200
 """Bytes at the beginning of a file, the first row among them, by which a new file of the same name is told."""
@@ -53,7 +53,7 @@ class SharedFolder:
         file = self.path / f"{self.prefix}.{self.first_step}.{worker}.csv"
         try:
             with file.open("w" if self.first_step else "x") as stream:
-                stream.write(_HEAD)
+                stream.write(_HEADER_LINE)
         except FileExistsError:
             raise ValueError(
                 f"A folder and a name are for one run and one wrapper; {file} is there already. Give another folder or "
@@ -66,16 +66,16 @@ class SharedFolder:
 
         The columns are `_NAMES`; the first two, the worker and the number of the step, are whole numbers.
         """
-        values = np.round(rows, 7)
-        numbers = [pa.array(values[:, i].astype(np.int64)) for i in range(2)]
-        columns = [*numbers, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
+        rounded_rows = np.round(rows, 7)
+        worker_and_step = [pa.array(rounded_rows[:, i].astype(np.int64)) for i in range(2)]
+        columns = [*worker_and_step, *(pa.array(column, mask=np.isnan(column)) for column in rounded_rows.T[2:])]
         sink = pa.BufferOutputStream()
         csv.write_csv(pa.table(columns, names=_NAMES), sink, csv.WriteOptions(include_header=False))
         assert self._file is not None, "a process appends to its file once it is open"
         self._file.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         with self._file.open("ab") as stream:
             if not stream.tell():
-                stream.write(_HEAD.encode())
+                stream.write(_HEADER_LINE.encode())
             stream.write(sink.getvalue())
 
     def close(self) -> None:
@@ -112,10 +112,10 @@ class SharedFolder:
             beginning = stream.read(_NUM_BEGINNING)
             is_same = stream.seek(0, 2) >= offset and beginning.startswith(last_beginning)
             offset = stream.seek(offset if is_same else 0)
-            data = stream.read()
-        end = data.rfind(b"\n") + 1
-        self._read_positions[file] = beginning, offset + end
-        return _rows_of_lines(data[:end])
+            unread_bytes = stream.read()
+        end_of_lines = unread_bytes.rfind(b"\n") + 1
+        self._read_positions[file] = beginning, offset + end_of_lines
+        return _rows_of_lines(unread_bytes[:end_of_lines])
 
 
 def _first_step(file: Path) -> int:
@@ -124,15 +124,15 @@ def _first_step(file: Path) -> int:
     return int(start)
 
 
-def _rows_of_lines(data: bytes) -> np.ndarray:
+def _rows_of_lines(csv_bytes: bytes) -> np.ndarray:
     """float64[rows, 7]: the lines that are whole and no head, and have numbers in all cells that are not empty."""
-    data = data[: data.rfind(b"\n") + 1].removeprefix(_HEAD.encode())
-    if not data:
+    csv_bytes = csv_bytes[: csv_bytes.rfind(b"\n") + 1].removeprefix(_HEADER_LINE.encode())
+    if not csv_bytes:
         return empty_rows()
     try:
-        rows = _table_of_lines(data)
+        rows = _table_of_lines(csv_bytes)
     except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
-        lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
+        lines = [line for line in csv_bytes.splitlines(keepends=True) if _LINE.fullmatch(line)]
         rows = _table_of_lines(b"".join(lines)) if lines else empty_rows()
     # What is below 2**53 is whole in a float64.
     worker_and_unit = rows[:, :2]
@@ -140,10 +140,10 @@ def _rows_of_lines(data: bytes) -> np.ndarray:
     return rows[is_whole.all(axis=1)]
 
 
-def _table_of_lines(data: bytes) -> np.ndarray:
+def _table_of_lines(csv_bytes: bytes) -> np.ndarray:
     """float64[rows, 7] of lines without a head."""
     table = csv.read_csv(
-        pa.py_buffer(data),
+        pa.py_buffer(csv_bytes),
         read_options=csv.ReadOptions(column_names=_NAMES, use_threads=False),
         convert_options=csv.ConvertOptions(column_types=dict.fromkeys(_NAMES, pa.float64())),
     )
@@ -152,14 +152,14 @@ def _table_of_lines(data: bytes) -> np.ndarray:
 
 def _with_all_processes(trace: Trace) -> Trace:
     """The trace with a column for each process up to the highest that has rows, as a file knows them by position."""
-    numbers = np.array(trace.workers, np.int64)
+    worker_numbers = np.array(trace.workers, np.int64)
 
-    def wide(seconds: np.ndarray) -> np.ndarray:
+    def with_all_columns(seconds: np.ndarray) -> np.ndarray:
         """float64[T, processes], NaN for those without rows."""
-        columns = np.full((len(seconds), numbers.max() + 1), np.nan)
-        columns[:, numbers] = seconds
-        return columns
+        seconds_of_all = np.full((len(seconds), worker_numbers.max() + 1), np.nan)
+        seconds_of_all[:, worker_numbers] = seconds
+        return seconds_of_all
 
-    communication = None if trace.communication is None else wide(trace.communication)
-    names = tuple(map(str, range(numbers.max() + 1)))
-    return trace._replace(compute=wide(trace.compute), communication=communication, workers=names)
+    communication = None if trace.communication is None else with_all_columns(trace.communication)
+    names = tuple(map(str, range(worker_numbers.max() + 1)))
+    return trace._replace(compute=with_all_columns(trace.compute), communication=communication, workers=names)

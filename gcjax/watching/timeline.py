@@ -5,6 +5,7 @@ together, so the end of a step is the common zero from which each measures when 
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,12 +19,26 @@ had nothing to do, NaN for steps that wait for no other process; `stalled` what 
 still after the call, where that holds up the step: an accelerator goes on with what it has been given.
 """
 
-Event = tuple[int, float, float, float, float]
-"""A step: its number, when it was called (NaN if it must not be counted), when the call returned, when its last local
-part ended (NaN if none is marked), when it ended (NaN if that is not known)."""
+
+class Event(NamedTuple):
+    """A step; times are seconds of the process's clock.
+
+    Attributes:
+      step_number: its number.
+      call_time: when it was called; NaN if it must not be counted.
+      return_time: when the call returned.
+      local_end: when its last local part ended; NaN if none is marked.
+      end: when it ended; NaN if that is not known.
+    """
+
+    step_number: int
+    call_time: float
+    return_time: float
+    local_end: float
+    end: float
 
 
-def measured(
+def measured_rows(
     events: Sequence[Event],
     begin: float,
     stalls: Sequence[tuple[float, float]],

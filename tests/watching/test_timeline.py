@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gcjax.watching.pulse import PERIOD, Pulse
-from gcjax.watching.timeline import measured
+from gcjax.watching.timeline import measured_rows
 
 NAN = math.nan
 
@@ -13,7 +13,7 @@ NAN = math.nan
 def rows(*events, begin=0.0, stalls=(), waits=True, **options):
     """Of events (unit, called, end of the local part, end), whose calls return after a second."""
     events = [(unit, called, called + 1.0, local_end, end) for unit, called, local_end, end in events]
-    return measured(events, begin, stalls, waits=waits, **options)
+    return measured_rows(events, begin, stalls, waits=waits, **options)
 
 
 def test_a_late_call_is_time_of_the_host():

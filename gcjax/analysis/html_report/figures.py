@@ -60,10 +60,10 @@ def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
 def _run_curve(name: str, loss: Columns, *, index: int, num_curves: int) -> dict[str, Any]:
     """The curve of one run's loss, in the colour and the dashes of its index; `loss` has columns `time` and `value`."""
     shown_points = _thinned_indices(len(loss["time"]), points_a_curve(num_curves))
-    times, values = ([_rounded(x) for x in loss[column][shown_points]] for column in ("time", "value"))
+    times, losses = ([_five_digits(number) for number in loss[column][shown_points]] for column in ("time", "value"))
     colour, dashes = COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
     return {"name": name, "colour": colour, "dashes": dashes, "halted": False, "band": False,
-            "time": times, "mean": values, "low": values, "high": values}  # fmt: skip
+            "time": times, "mean": losses, "low": losses, "high": losses}  # fmt: skip
 
 
 def points_a_curve(num_curves: int) -> int:
@@ -78,9 +78,14 @@ def _thinned_indices(num_points: int, max_points: int) -> np.ndarray:
 
 def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
     """The curve of a metric for one scheme: the mean over seeds, and their range as a band."""
-    times, values = seed_curves(results, scheme, metric)  # [V], [S, V]
+    times, values_of_seeds = seed_curves(results, scheme, metric)  # [V], [S, V]
     shown_points = _thinned_indices(times.size, points_a_curve(len(results.schemes)))
-    columns = {"time": times, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
+    columns = {
+        "time": times,
+        "mean": values_of_seeds.mean(axis=0),
+        "low": values_of_seeds.min(axis=0),
+        "high": values_of_seeds.max(axis=0),
+    }
     # Of matplotlib: "-" for a whole line, or (offset, lengths of dashes and gaps in widths of the line).
     dash_lengths = style["linestyle"][1] if isinstance(style["linestyle"], tuple) else []
     return {
@@ -88,12 +93,12 @@ def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, An
         "colour": style["color"],
         "dashes": [round(style["linewidth"] * length, 2) for length in dash_lengths],
         "halted": all(results.facts["schemes"][scheme]["stalled"]),
-        "band": len(values) > 1,
-        **{name: [_rounded(x) for x in column[shown_points]] for name, column in columns.items()},
+        "band": len(values_of_seeds) > 1,
+        **{name: [_five_digits(number) for number in column[shown_points]] for name, column in columns.items()},
     }
 
 
-def _rounded(value: float) -> float | None:
+def _five_digits(value: float) -> float | None:
     """A number with five digits; None if it is none."""
     return float(f"{value:.5g}") if np.isfinite(value) else None
 

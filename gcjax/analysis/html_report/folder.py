@@ -60,30 +60,30 @@ def _summary_page(folder: Path) -> str:
     """The page of an experiment that is no comparison: its summary, its timelines if it has some, its figures."""
     if not (folder / "summary.md").is_file():
         raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no summary.md. Choose another one.")
-    facts = seal.read(folder, rebuilt_files=(PAGE_FILE,))
+    run_facts = seal.read(folder, rebuilt_files=(PAGE_FILE,))
     heading, _, summary_text = (folder / "summary.md").read_text().strip().removeprefix("# ").partition("\n")
     activities = timelines.activities(folder) if (folder / TIMELINE_FILE).is_file() else []
     images_section = sections.images_section(folder)
-    charts, calibrations = figures.loss_charts(activities), facts.get("calibrations")
+    charts, calibrations = figures.loss_charts(activities), run_facts.get("calibrations")
     page_sections = [
         sections.page_section(summary_text),
         *([sections.loss_section(len(activities))] if charts else []),
         *([sections.timelines_section(activities)] if activities else []),
         *([sections.calibration_section(calibrations)] if calibrations else []),
         *([images_section] if images_section else []),
-        *_sections_of_any_run(folder, facts),
+        *_sections_of_any_run(folder, run_facts),
     ]
     figures_data: dict[str, Any] = {"timelines": figures.timelines(activities)} if activities else {}
     figures_data |= {"charts": charts} if charts else {}
-    verdict_text = facts.get("verdict", _first_paragraph(summary_text))
+    verdict_text = run_facts.get("verdict", _first_paragraph(summary_text))
     return page(f"{heading}: {folder.resolve().name}", verdict_text, page_sections, figures=figures_data)
 
 
-def _sections_of_any_run(folder: Path, facts: dict[str, Any]) -> list[Section]:
+def _sections_of_any_run(folder: Path, run_facts: dict[str, Any]) -> list[Section]:
     """The sections of any run."""
     config = folder / "operative.gin"
     return [
-        sections.run_section(facts),
+        sections.run_section(run_facts),
         *([sections.config_section(config.read_text())] if config.is_file() else []),
     ]
 

@@ -82,12 +82,12 @@ def calibration_section(calibrations: Mapping[str, Mapping[str, Any]]) -> Sectio
     """
     heads = ("Run", "Worker", "Unit (ms)", "Send (ms)", "Receive (ms)", "Service (ms)")
     rows = []
-    for run, measured in calibrations.items():
+    for run, calibration in calibrations.items():
         seconds_of_workers = zip(
-            measured["unit_seconds"], measured["send_seconds"], measured["receive_seconds"], strict=True
+            calibration["unit_seconds"], calibration["send_seconds"], calibration["receive_seconds"], strict=True
         )
         for worker, unit_send_receive in enumerate(seconds_of_workers):
-            cells = [_milliseconds(seconds) for seconds in (*unit_send_receive, measured["service_seconds"])]
+            cells = [_milliseconds(seconds) for seconds in (*unit_send_receive, calibration["service_seconds"])]
             rows.append([run, str(worker), *cells])
     note = blocks.paragraph("Medians on the real clock: the simulator's input for its predictions.", kind="note")
     return Section("Calibration", blocks.table(heads, rows, num_key_columns=2) + note, name="calibration")
@@ -113,8 +113,8 @@ def run_section(facts: Mapping[str, Any]) -> Section:
 def _scheme_seconds_table(facts_of_schemes: Mapping[str, Mapping[str, Any]]) -> str:
     """A table of the seconds that each scheme took; nothing if there are no schemes."""
     rows = [
-        [scheme, str(facts.get("compile_seconds", "-")), str(facts.get("run_seconds", "-"))]
-        for scheme, facts in facts_of_schemes.items()
+        [scheme, str(scheme_facts.get("compile_seconds", "-")), str(scheme_facts.get("run_seconds", "-"))]
+        for scheme, scheme_facts in facts_of_schemes.items()
     ]
     return blocks.table(("Scheme", "Compiling (s)", "Training (s)"), rows) if rows else ""
 
@@ -134,12 +134,12 @@ def config_section(text: str) -> Section:
     )
 
 
-def _name_value_table(title: str, values: Mapping[str, Any]) -> str:
+def _name_value_table(title: str, value_of_name: Mapping[str, Any]) -> str:
     """A small table of names and values; nothing if there are none."""
-    if not values:
+    if not value_of_name:
         return ""
     rows = [[name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value)]
-            for name, value in values.items()]  # fmt: skip
+            for name, value in value_of_name.items()]  # fmt: skip
     return blocks.table((title, ""), rows, left_heads=("",))
 
 

@@ -32,18 +32,22 @@ def _best_scheme_sentence(schemes: list[str], reach_times: dict[str, np.ndarray]
 
     `schemes` reached the target: for most seeds first, of these the fastest; `reach_times`: scheme -> float[S] seconds.
     """
-    best = schemes[0]
-    seconds = _seconds_text(reach_times[best])
+    best_scheme = schemes[0]
+    best_seconds_text = _seconds_text(reach_times[best_scheme])
     if len(schemes) == 1:
-        return f"Only {best} reached {target_text}, after {seconds} s."
-    second_best = schemes[1]
-    num_seeds_of_best, num_seeds_of_second_best = (int(np.isfinite(reach_times[x]).sum()) for x in (best, second_best))
+        return f"Only {best_scheme} reached {target_text}, after {best_seconds_text} s."
+    second_best_scheme = schemes[1]
+    num_seeds_of_best, num_seeds_of_second_best = (
+        int(np.isfinite(reach_times[scheme]).sum()) for scheme in (best_scheme, second_best_scheme)
+    )
     if num_seeds_of_best > num_seeds_of_second_best:
         return (
-            f"{best} reached {target_text} most reliably, after {seconds} s; {second_best} did for "
-            f"{num_seeds_of_second_best} of {reach_times[second_best].size} seeds."
+            f"{best_scheme} reached {target_text} most reliably, after {best_seconds_text} s; {second_best_scheme} did "
+            f"for {num_seeds_of_second_best} of {reach_times[second_best_scheme].size} seeds."
         )
-    return _comparison_sentence(best, second_best, reach_times[best], reach_times[second_best], target_text)
+    return _comparison_sentence(
+        best_scheme, second_best_scheme, reach_times[best_scheme], reach_times[second_best_scheme], target_text
+    )
 
 
 def _comparison_sentence(
@@ -56,18 +60,18 @@ def _comparison_sentence(
     faster_seconds, slower_seconds = _seconds_text(faster_times), _seconds_text(slower_times)
     has_ratio = np.isfinite(faster_times) & np.isfinite(slower_times) & (faster_times > 0) & (slower_times > 0)
     log_ratios = np.log(slower_times[has_ratio] / faster_times[has_ratio])  # of seeds for which both reached the target
-    reached_first = f"{faster} reached {target_text} first, after {faster_seconds} s"
+    reached_first_text = f"{faster} reached {target_text} first, after {faster_seconds} s"
     if log_ratios.size < 2:
         has_none_of_several = log_ratios.size == 0 and faster_times.size > 1
-        chance = "both did for no seed" if has_none_of_several else "1 seed does not tell this from chance"
-        return f"{reached_first}, before {slower} ({slower_seconds} s); {chance}."
+        chance_text = "both did for no seed" if has_none_of_several else "1 seed does not tell this from chance"
+        return f"{reached_first_text}, before {slower} ({slower_seconds} s); {chance_text}."
     lowest_ratio, mean_ratio, highest_ratio = np.exp(_confidence_interval(log_ratios))
-    interval = f"90 % interval {lowest_ratio:.2f} to {highest_ratio:.2f} over {log_ratios.size} seeds"
+    interval_text = f"90 % interval {lowest_ratio:.2f} to {highest_ratio:.2f} over {log_ratios.size} seeds"
     if lowest_ratio > 1:
-        return f"{reached_first}, {mean_ratio:.2f} times as fast as {slower} ({interval})."
+        return f"{reached_first_text}, {mean_ratio:.2f} times as fast as {slower} ({interval_text})."
     return (
         f"{faster} and {slower} cannot be told apart: {faster_seconds} s and {slower_seconds} s to {target_text} "
-        f"({faster} is {mean_ratio:.2f} times as fast, {interval})."
+        f"({faster} is {mean_ratio:.2f} times as fast, {interval_text})."
     )
 
 
@@ -87,7 +91,9 @@ def _seconds_text(reach_times: np.ndarray) -> str:
 
 def _halt_sentence(results: Results) -> str:
     """Which schemes came to a halt for some seed; "" if none did."""
-    halted_schemes = [scheme for scheme, facts in results.facts["schemes"].items() if any(facts["stalled"])]
+    halted_schemes = [
+        scheme for scheme, scheme_facts in results.facts["schemes"].items() if any(scheme_facts["stalled"])
+    ]
     return (
         f"{_enumeration(halted_schemes)} came to a halt, waiting for a worker that has failed."
         if halted_schemes

@@ -92,7 +92,9 @@ def of_schedule(
 
 def _units_of_workers(name: str, record: Schedule, durations: np.ndarray, workers: np.ndarray) -> Columns:
     """The columns `units` of an `Activity`, of these workers int[shown] of a record; durations float[T, W] of all."""
-    record_of_workers = jax.tree.map(lambda x: x[:, workers] if x.shape == record.start.shape else x, record)
+    record_of_workers = jax.tree.map(
+        lambda field: field[:, workers] if field.shape == record.start.shape else field, record
+    )
     units = timeline_columns(name, record_of_workers, durations[:, workers], np.inf)
     return units | {"worker": workers[units["worker"]]}  # the numbers that they have among all workers
 
@@ -159,13 +161,13 @@ def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
 
 def _thinned_curve(curve: Columns, max_points: int) -> Columns:
     """At most so many points of a curve, evenly spaced, the first and the last among them."""
-    rows = np.unique(np.linspace(0, len(curve["time"]) - 1, max_points).round().astype(int))
-    return select_rows(curve, rows)
+    shown_points = np.unique(np.linspace(0, len(curve["time"]) - 1, max_points).round().astype(int))
+    return select_rows(curve, shown_points)
 
 
-def _array_of_shape(name: str, values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _array_of_shape(name: str, array_like: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The values as an array; a `ValueError` unless they have this shape, that of the record."""
-    array = np.asarray(values)
+    array = np.asarray(array_like)
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape} as the record has; got {array.shape}. Pass its own.")
     return array
@@ -179,36 +181,43 @@ def _loss_curve(times: np.ndarray, loss: np.ndarray) -> Columns:
 
 def _last_moment(record: Schedule) -> float:
     """Seconds, when all is over that has a time; 5 % later if somebody is waited for for ever (the horizon is inf)."""
-    times = [record.time, record.start, record.compute_start, record.compute_end, record.finish]
-    last_finite_time = max((float(x[np.isfinite(x)].max()) for x in times if np.isfinite(x).any()), default=0.0)
+    times_of_events = [record.time, record.start, record.compute_start, record.compute_end, record.finish]
+    last_finite_time = max(
+        (float(moments[np.isfinite(moments)].max()) for moments in times_of_events if np.isfinite(moments).any()),
+        default=0.0,
+    )
     last_finite_time = last_finite_time or 1.0  # also where no time passes
     waits_for_ever = np.isinf(record.horizon)
     return min(1.05 * last_finite_time, float(record.horizon)) if waits_for_ever else last_finite_time
 
 
-def _window_within(window: tuple[float, float] | None, whole: Activity) -> tuple[float, float]:
+def _window_within(window: tuple[float, float] | None, activity: Activity) -> tuple[float, float]:
     """From when to when, in seconds: the window, cut at the activity's end, or all of the time if None.
 
     A `ValueError` if it has no length, or begins before the activity does.
     """
-    begin, end = (whole.begin, whole.end) if window is None else (float(window[0]), min(float(window[1]), whole.end))
-    if not whole.begin <= begin < end:
+    begin, end = (
+        (activity.begin, activity.end) if window is None else (float(window[0]), min(float(window[1]), activity.end))
+    )
+    if not activity.begin <= begin < end:
         raise ValueError(
-            f"window must be from one second to a later one, within the {whole.begin:.4g} to {whole.end:.4g} s that "
-            f"are known; got {window}. Choose another one."
+            f"window must be from one second to a later one, within the {activity.begin:.4g} to {activity.end:.4g} s "
+            f"that are known; got {window}. Choose another one."
         )
     return begin, end
 
 
-def _worker_indices(workers: int | Sequence[int] | None, whole: Activity) -> np.ndarray:
+def _worker_indices(workers: int | Sequence[int] | None, activity: Activity) -> np.ndarray:
     """int[shown]: the workers (how many, evenly spaced, or which), sorted; a `ValueError` if one is none of the run."""
     if workers is None:
-        return whole.workers
+        return activity.workers
     if isinstance(workers, (int, np.integer)):
-        return _evenly_spaced(whole.workers, _validate.integer("workers", workers, minimum=1))
+        return _evenly_spaced(activity.workers, _validate.integer("workers", workers, minimum=1))
     sorted_workers = np.unique(np.asarray(list(workers), int))
-    if not sorted_workers.size or sorted_workers[0] < 0 or sorted_workers[-1] >= whole.num_workers:
-        raise ValueError(f"workers must be among 0 to {whole.num_workers - 1}, and one at least; got {list(workers)}.")
+    if not sorted_workers.size or sorted_workers[0] < 0 or sorted_workers[-1] >= activity.num_workers:
+        raise ValueError(
+            f"workers must be among 0 to {activity.num_workers - 1}, and one at least; got {list(workers)}."
+        )
     return sorted_workers
 
 
@@ -226,6 +235,8 @@ def _is_shown(units: Columns, workers: np.ndarray, begin: float, end: float) -> 
 
 def _shown_part_text(workers: np.ndarray, num_workers: int, begin: float, end: float, last_moment: float) -> str:
     """Which part is shown, for a person."""
-    who = f"all {num_workers} workers" if len(workers) == num_workers else f"{len(workers)} of {num_workers} workers"
-    of_known = f" of the {last_moment:.4g} s that are known" if end < last_moment else ""
-    return f"{who}, from {begin:.4g} to {end:.4g} s{of_known}"
+    workers_text = (
+        f"all {num_workers} workers" if len(workers) == num_workers else f"{len(workers)} of {num_workers} workers"
+    )
+    known_time_text = f" of the {last_moment:.4g} s that are known" if end < last_moment else ""
+    return f"{workers_text}, from {begin:.4g} to {end:.4g} s{known_time_text}"

@@ -86,8 +86,12 @@ def counters(activity: Activity) -> dict[str, Columns]:
     curves = dict(_staleness_curves(activity.contributions)) if activity.contributions is not None else {}
     if activity.loss is not None:
         curves["loss"] = activity.loss
-    shown = {name: _within_window(curve, activity) for name, curve in curves.items()}
-    return {name: {**curve, "time": nanoseconds(curve["time"])} for name, curve in shown.items() if len(curve["time"])}
+    curves_in_window = {name: _within_window(curve, activity) for name, curve in curves.items()}
+    return {
+        name: {**curve, "time": nanoseconds(curve["time"])}
+        for name, curve in curves_in_window.items()
+        if len(curve["time"])
+    }
 
 
 def nanoseconds(seconds: Any) -> np.ndarray:
@@ -97,9 +101,9 @@ def nanoseconds(seconds: Any) -> np.ndarray:
 
 def _concatenate_sorted(groups: Sequence[Slices], *, by: Sequence[str]) -> Slices:
     """The slices of all groups, sorted by the first of these fields, then by the second, and so on."""
-    together = Slices(*(np.concatenate(columns) for columns in zip(*groups, strict=True)))
-    order = np.lexsort([getattr(together, field) for field in reversed(by)])
-    return Slices(*(column[order] for column in together))
+    all_slices = Slices(*(np.concatenate(columns) for columns in zip(*groups, strict=True)))
+    order = np.lexsort([getattr(all_slices, field) for field in reversed(by)])
+    return Slices(*(column[order] for column in all_slices))
 
 
 def _slice_of_unit_in_state(track_slices: Slices, state: str) -> dict[tuple[int, int], int]:
@@ -117,7 +121,10 @@ def _slice_of_commit(track_slices: Slices) -> dict[int, int]:
 def _state_slices(activity: Activity) -> Slices:
     """The slices of the workers' units, each cut to the window; the lane is 1 for messages, else 0."""
     slices_of_states = []
-    units = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in activity.units.items()}
+    units = {
+        name: column.astype(np.float64) if column.dtype.kind == "f" else column
+        for name, column in activity.units.items()
+    }
     for state, (state_begin, state_end) in state_intervals(units, activity.end).items():
         with np.errstate(invalid="ignore"):
             begin, end = np.maximum(state_begin, activity.begin), np.minimum(state_end, activity.end)
@@ -254,9 +261,9 @@ def _messages_in_commits(units: Columns, contributions: Columns) -> tuple[np.nda
     )
 
 
-def _position_in_units_of_all_workers(rows: Columns, units_per_worker: int) -> np.ndarray:
+def _position_in_units_of_all_workers(unit_rows: Columns, units_per_worker: int) -> np.ndarray:
     """int64[rows]: the position of each row's unit where the units of all workers follow one another, by worker."""
-    return rows["worker"].astype(np.int64) * units_per_worker + rows["unit"]
+    return unit_rows["worker"].astype(np.int64) * units_per_worker + unit_rows["unit"]
 
 
 def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
@@ -265,12 +272,17 @@ def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
         contributions["commit"], return_index=True, return_inverse=True
     )
     staleness = (contributions["commit"] - contributions["version"]).astype(np.float64)  # in commits
-    largest = np.full(commits.size, -np.inf)
-    np.maximum.at(largest, commit_index_of_contribution, staleness)
+    largest_staleness = np.full(commits.size, -np.inf)
+    np.maximum.at(largest_staleness, commit_index_of_contribution, staleness)
     num_contributions = np.bincount(commit_index_of_contribution, minlength=commits.size)
-    mean = np.bincount(commit_index_of_contribution, staleness, commits.size) / np.maximum(num_contributions, 1)
+    mean_staleness = np.bincount(commit_index_of_contribution, staleness, commits.size) / np.maximum(
+        num_contributions, 1
+    )
     times = contributions["time"][first_row_of_commit]
-    return {"largest staleness": {"time": times, "value": largest}, "mean staleness": {"time": times, "value": mean}}
+    return {
+        "largest staleness": {"time": times, "value": largest_staleness},
+        "mean staleness": {"time": times, "value": mean_staleness},
+    }
 
 
 def _within_window(curve: Columns, activity: Activity) -> Columns:

@@ -62,13 +62,13 @@ def _slow_rows(description: Description) -> Iterator[tuple[str, str]]:
 
 def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
     """(figure, value) in text, of the slowdown and the parts of the time lost."""
-    slowdown, lost = description.slowdown, description.decomposition
+    slowdown, decomposition = description.slowdown, description.decomposition
     shown_names = ", ".join(description.workers[worker] for worker in slowdown.slowest[:_MAX_SLOWEST_NAMES])
     num_more = len(slowdown.slowest) - _MAX_SLOWEST_NAMES
     worker_names = f"{shown_names} and {num_more:,} more" if num_more > 0 else shown_names
     yield "slowdown S against everybody at the median", _number_text(slowdown.total_ratio)
     yield f"share that the slowest 3 % explain (worker {worker_names})", _percent_text(slowdown.share_of_slowest)
-    shares = lost.persistent_share, lost.shared_share, lost.passing_share
+    shares = decomposition.persistent_share, decomposition.shared_share, decomposition.passing_share
     yield "time lost: persistent, shared, passing", ", ".join(map(_percent_text, shares))
 
 
@@ -119,13 +119,13 @@ def _changes_table(description: Description) -> RichTable:
         for change in largest_changes
     ]
     heads = ["from step", "worker", "times the median before", "after"]
-    caption = _cut_note(len(sizes), which="The largest")
+    caption = _cut_note(len(sizes), which_rows="The largest")
     return rich_table("Changes", heads, rows, num_key_columns=2, caption=caption)
 
 
-def _cut_note(num_rows: int, which: str = "The slowest") -> str | None:
+def _cut_note(num_rows: int, which_rows: str = "The slowest") -> str | None:
     """What is said below a table that is cut."""
-    return f"{which} {_MAX_ROWS} of {num_rows:,}; --json has all." if num_rows > _MAX_ROWS else None
+    return f"{which_rows} {_MAX_ROWS} of {num_rows:,}; --json has all." if num_rows > _MAX_ROWS else None
 
 
 def _seconds_text(value: float, description: Description) -> str:

@@ -65,8 +65,8 @@ def _statistics_table(fits: Fits) -> RichTable:
 
 def _remarks(fits: Fits) -> list[str]:
     """Why models have no likelihood, or are not fitted."""
-    others = [f"{fit.name}: {fit.note}." for fit in fits.fits_without_likelihood]
-    return [*others, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
+    likelihood_remarks = [f"{fit.name}: {fit.note}." for fit in fits.fits_without_likelihood]
+    return [*likelihood_remarks, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
 
 
 def _statistics_cells(statistics: StatisticsWithFailures) -> list[str]:

@@ -190,10 +190,10 @@ _DAMAGE = (
 """What libraries raise for a damaged file: NumPy reads a header as Python."""
 
 
-def _warn_if_cut(path: str | Path, data: bytes) -> None:
-    """Warns if the last line of a CSV file, whose bytes are `data`, does not end: the file may have been cut there."""
-    if not data.endswith((b"\n", b"\r")):
-        lines = data.splitlines()
+def _warn_if_cut(path: str | Path, csv_bytes: bytes) -> None:
+    """Warns if the last line of a CSV file, `csv_bytes`, does not end: the file may have been cut there."""
+    if not csv_bytes.endswith((b"\n", b"\r")):
+        lines = csv_bytes.splitlines()
         last_line = lines[-1].decode(errors="replace")
         warnings.warn(
             f"The last line of {path} does not end with a line break: line {len(lines)}, {last_line!r}. If the file "

@@ -126,10 +126,10 @@ def _replay_model(
     _validate.number("intercept", intercept, finite=True)
     _validate.number("slope", slope, above=True, finite=True)
     if not any(map(_validate.is_traced, (seconds, intercept, slope))) and jnp.result_type(float) == jnp.float32:
-        measured = seconds[np.isfinite(seconds)]
-        shortest = np.min(intercept) + np.min(slope) * measured.min(initial=np.inf)
-        longest = np.max(intercept) + np.max(slope) * measured.max(initial=0.0)
-        check_single_precision(np.array([shortest, longest]))
+        measured_seconds = seconds[np.isfinite(seconds)]
+        shortest_unit = np.min(intercept) + np.min(slope) * measured_seconds.min(initial=np.inf)
+        longest_unit = np.max(intercept) + np.max(slope) * measured_seconds.max(initial=0.0)
+        check_single_precision(np.array([shortest_unit, longest_unit]))
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         """The state before the first unit: the trace, the order of its rows, each worker's column and first row.
@@ -207,9 +207,9 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
     first_measured = is_measured.argmax(axis=0)  # [columns with gaps]
     last_measured_or_none = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)  # -1: none so far
     source_units = np.where(last_measured_or_none < 0, first_measured, last_measured_or_none)
-    filled = seconds.copy()
-    filled[:, columns_with_gaps] = np.take_along_axis(seconds[:, columns_with_gaps], source_units, axis=0)
-    return filled
+    seconds_without_gaps = seconds.copy()
+    seconds_without_gaps[:, columns_with_gaps] = np.take_along_axis(seconds[:, columns_with_gaps], source_units, axis=0)
+    return seconds_without_gaps
 
 
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
@@ -220,9 +220,9 @@ def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
     del rng_key
     row = state.row_order[state.position_in_order]
     is_shared = state.position_in_order.ndim == 0  # then a whole row is copied first, which is faster
-    measured = state.seconds[row][state.worker_column] if is_shared else state.seconds[row, state.worker_column]
+    recorded_seconds = state.seconds[row][state.worker_column] if is_shared else state.seconds[row, state.worker_column]
     num_units = jnp.asarray(state.row_order.size, jnp.int32)
-    return state.intercept + state.slope * measured, state._replace(
+    return state.intercept + state.slope * recorded_seconds, state._replace(
         position_in_order=(state.position_in_order + 1) % num_units
     )
 

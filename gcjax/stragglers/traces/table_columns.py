@@ -110,11 +110,12 @@ def _raise_wrong_cell(
 ) -> NoReturn:
     """Raises the `ValueError` that a cell is not what the rule says; `row` counts from 0, from the table's first on."""
     try:
-        value = column[row].as_py()
+        cell = column[row].as_py()
     except ValueError:  # nanoseconds that Python's own types cannot say
-        value = column[row].value
-    text = "nothing" if value is None else repr(value)
-    shown = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
+        cell = column[row].value
+    cell_text = "nothing" if cell is None else repr(cell)
+    shown_text = cell_text if len(cell_text) <= _MAX_CHARACTERS else f"{cell_text[:_MAX_CHARACTERS]}..."
     raise ValueError(
-        f"the column {name} of a trace must hold {rule}; that of {path} has {shown} in row {num_rows_before + row + 1}."
+        f"the column {name} of a trace must hold {rule}; that of {path} has {shown_text} in row "
+        f"{num_rows_before + row + 1}."
     )

@@ -81,7 +81,11 @@ def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
     change_indices = _binary_segmentation(values, _difference_threshold(len(values), num_series))
     changes = _refined_changes(values, _without_small_changes(values, change_indices))
     last_index = len(values) - MIN_STEPS
-    changes_apart = [c for before, c in pairwise([0, *changes]) if c - before >= MIN_STEPS and c <= last_index]
+    changes_apart = [
+        change
+        for previous_change, change in pairwise([0, *changes])
+        if change - previous_change >= MIN_STEPS and change <= last_index
+    ]
     return _without_small_changes(values, changes_apart)
 
 

@@ -37,11 +37,10 @@ def levels(times: StepTimes) -> list[Level]:
     """The levels of all workers, one worker after the other, each in the order of steps."""
     log_ratios = relative_log_times(times)  # [T, W]
     changes_by_worker = change_points(log_ratios)
-    num_workers = len(changes_by_worker)
     return [
         level
         for worker, changes in enumerate(changes_by_worker)
-        for level in _levels_of_series(log_ratios[:, worker], worker, changes, num_workers)
+        for level in _levels_of_series(log_ratios[:, worker], worker, changes, num_series_tested=len(changes_by_worker))
     ]
 
 
@@ -49,16 +48,16 @@ def shared_levels(times: StepTimes) -> list[Level]:
     """The levels of the steps' medians, which all workers share (worker None), over the median of all steps."""
     log_ratios = log_ratio(times.step_median, float(np.median(times.step_median)))  # [T]
     (changes,) = change_points(log_ratios[:, None])
-    return list(_levels_of_series(log_ratios, worker=None, changes=changes, num_workers=1))
+    return list(_levels_of_series(log_ratios, worker=None, changes=changes, num_series_tested=1))
 
 
 def _levels_of_series(
-    log_ratios: np.ndarray, worker: int | None, changes: list[int], num_workers: int
+    log_ratios: np.ndarray, worker: int | None, changes: list[int], num_series_tested: int
 ) -> Iterator[Level]:
     """The levels of a worker, or of the steps' medians if `worker` is None.
 
     They come from logarithms float64[T] of relative times, NaN where not measured; at each of `changes`, row numbers, a
-    new level begins. `num_workers` are tested for being slow, each at so small a part of the significance.
+    new level begins. `num_series_tested` are tested for being slow, each at so small a part of the significance.
     """
     measured_steps = np.flatnonzero(~np.isnan(log_ratios))
     if not measured_steps.size:
@@ -66,7 +65,7 @@ def _levels_of_series(
     for level_steps in np.split(measured_steps, np.searchsorted(measured_steps, changes)):
         level_log_ratios = log_ratios[level_steps]
         median_ratio = float(np.exp(np.median(level_log_ratios)))
-        is_slow = bool(_sign_test_p_value(level_log_ratios) <= SIGNIFICANCE / num_workers)
+        is_slow = bool(_sign_test_p_value(level_log_ratios) <= SIGNIFICANCE / num_series_tested)
         yield Level(
             worker,
             first_row=int(level_steps[0]),
@@ -76,14 +75,14 @@ def _levels_of_series(
         )
 
 
-def _sign_test_p_value(values: np.ndarray) -> float:
+def _sign_test_p_value(log_ratios: np.ndarray) -> float:
     """The probability that as many of the values [n] as are above zero, or more, would be if zero was their median.
 
     Each is then above it with probability 1/2.
     """
     from scipy.special import bdtrc  # here, since `import gcjax` is to be quick
 
-    num_above = int((values > 0).sum())
+    num_above = int((log_ratios > 0).sum())
     if num_above == 0:
         return 1.0
-    return float(bdtrc(num_above - 1, len(values), 0.5))  # of more than num_above - 1
+    return float(bdtrc(num_above - 1, len(log_ratios), 0.5))  # of more than num_above - 1

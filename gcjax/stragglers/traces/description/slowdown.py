@@ -71,8 +71,8 @@ def slowdown(times: StepTimes) -> Slowdown:
 
 def seconds_without_delays_of(times: StepTimes, workers: Sequence[int]) -> float:
     """The seconds that the job would take if these workers were at the median of each step, which stays as it is."""
-    others = np.delete(times.seconds, list(workers), axis=1)
-    return float(np.fmax(times.step_median, np.fmax.reduce(others, axis=1, initial=0.0)).sum())
+    seconds_of_others = np.delete(times.seconds, list(workers), axis=1)
+    return float(np.fmax(times.step_median, np.fmax.reduce(seconds_of_others, axis=1, initial=0.0)).sum())
 
 
 def _seconds_saved_by_worker(excess: np.ndarray) -> np.ndarray:

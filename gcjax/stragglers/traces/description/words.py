@@ -115,24 +115,24 @@ def _past_verb(workers: Sequence[int]) -> str:
 
 def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
     """Some workers, by name, each with how slow and since when in brackets; the first `_MAX_WORKERS` are named."""
-    texts = []
+    worker_texts = []
     for worker in workers[:_MAX_WORKERS]:
         own_spells = [spell for spell in spells if spell.worker == worker]
-        texts.append(f"{worker_names[worker]} ({_how_slow_and_when(own_spells)})")
-    return f"{'worker' if len(workers) == 1 else 'workers'} {_text_list(texts, len(workers))}"
+        worker_texts.append(f"{worker_names[worker]} ({_how_slow_and_when(own_spells)})")
+    return f"{'worker' if len(workers) == 1 else 'workers'} {_text_list(worker_texts, len(workers))}"
 
 
 def _how_slow_and_when(spells: Sequence[Spell]) -> str:
     """How slow a worker is and since when; of several spells, the longest and how many there are."""
     longest = max(spells, key=lambda spell: spell.num_steps)
     if longest.is_slow_to_end:
-        when = "from its first step on" if longest.is_slow_from_start else f"since step {longest.first_step}"
+        steps_text = "from its first step on" if longest.is_slow_from_start else f"since step {longest.first_step}"
     else:
-        when = f"from step {longest.first_step} to step {longest.last_step}"
-    text = f"{longest.mean_ratio:.3g} times the median, {when}"
+        steps_text = f"from step {longest.first_step} to step {longest.last_step}"
+    slowness_text = f"{longest.mean_ratio:.3g} times the median, {steps_text}"
     if longest.peak_ratio >= _PEAK_RATIO * longest.mean_ratio:
-        text += f", {longest.peak_ratio:.3g} times from step {longest.peak_step}"
-    return text if len(spells) == 1 else f"{text}, the longest of {len(spells)} spells"
+        slowness_text += f", {longest.peak_ratio:.3g} times from step {longest.peak_step}"
+    return slowness_text if len(spells) == 1 else f"{slowness_text}, the longest of {len(spells)} spells"
 
 
 def _text_list(texts: Sequence[str], num_in_all: int) -> str:
@@ -187,8 +187,8 @@ def _missing_steps_sentence(steps: np.ndarray, num_missing: int) -> str:
 
 
 def _workers_with_steps_sentence(
-    what: str, worker_steps: Iterable[tuple[int, int]], num_workers: int, worker_names: Sequence[str]
+    introduction: str, worker_steps: Iterable[tuple[int, int]], num_workers: int, worker_names: Sequence[str]
 ) -> str:
-    """`what`, and then the first of so many workers, each with a step, as a sentence."""
+    """`introduction`, and then the first of so many workers, each with a step, as a sentence."""
     texts = [f"worker {worker_names[worker]} (step {step})" for worker, step in list(worker_steps)[:_MAX_WORKERS]]
-    return f"{what}: {_text_list(texts, num_workers)}."
+    return f"{introduction}: {_text_list(texts, num_workers)}."

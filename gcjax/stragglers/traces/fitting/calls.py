@@ -63,8 +63,10 @@ class Call(NamedTuple):
     @property
     def nested_names(self) -> str:
         """The factory and those that it is given, as in `scaled(markov(weibull))`."""
-        inner = [value.nested_names for value in self.arguments.values() if isinstance(value, Call)]
-        return f"{self.name}({inner[0]})" if inner else self.name
+        nested_names_of_calls = [
+            argument.nested_names for argument in self.arguments.values() if isinstance(argument, Call)
+        ]
+        return f"{self.name}({nested_names_of_calls[0]})" if nested_names_of_calls else self.name
 
     def gin_lines(self) -> Iterator[str]:
         """The lines of a config file that bind all parameters; `@gin_name()` is then the model."""

@@ -51,8 +51,10 @@ def state_probabilities(log_density_fast: np.ndarray, log_density_slow: np.ndarr
     """
     return StateProbabilities(
         *(
-            np.asarray(x, np.float64)
-            for x in _forward_and_backward(_log_ratio(log_density_fast, log_density_slow), *_chain_probabilities(chain))
+            np.asarray(probabilities, np.float64)
+            for probabilities in _forward_and_backward(
+                _log_ratio(log_density_fast, log_density_slow), *_chain_probabilities(chain)
+            )
         )
     )
 

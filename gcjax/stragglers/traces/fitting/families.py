@@ -56,8 +56,10 @@ def log_density(family: Family, seconds: np.ndarray, scale: np.ndarray | float, 
     No more than 700, so that e to it is a float64. The scale is one for all times, or broadcasts with them.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        values = family.log_density(seconds / scale, shape) - np.log(scale)
-    return np.where(np.isnan(seconds), np.nan, np.where(np.isnan(values), -np.inf, np.minimum(values, 700)))
+        log_densities = family.log_density(seconds / scale, shape) - np.log(scale)
+    return np.where(
+        np.isnan(seconds), np.nan, np.where(np.isnan(log_densities), -np.inf, np.minimum(log_densities, 700))
+    )
 
 
 def _weights_and_means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -96,16 +96,16 @@ class Fits(NamedTuple):
     def gin(self) -> str:
         """A config file to include: the best model, and all others as comments."""
         unit = "the median time of the trace" if self.is_relative else "a second"
-        head = [
+        header_lines = [
             f"# Straggler models fitted to {self.num_fitted_steps} steps, "
             f"ranked on the {self.num_held_out_steps} steps after."
         ]
-        head.append(f"# The unit of time is {unit}. Numbers in brackets are one a worker, in this order:")
-        head.append(" ".join(f"# {', '.join(self.workers)}".splitlines()))  # a name cannot end the comment
+        header_lines.append(f"# The unit of time is {unit}. Numbers in brackets are one a worker, in this order:")
+        header_lines.append(" ".join(f"# {', '.join(self.workers)}".splitlines()))  # a name cannot end the comment
         sections = [f"# {_title(self.best)}\n{self.best.gin}"]
         for fit in (*self.duration_fits[1:], *self.pattern_fits, *self.fits_without_likelihood):
             sections.append("\n".join(f"# {line}" for line in [_title(fit), *fit.gin.splitlines()]))
-        return "\n\n".join(["\n".join(head), *sections]) + "\n"
+        return "\n\n".join(["\n".join(header_lines), *sections]) + "\n"
 
 
 def _title(fit: Fit) -> str:
