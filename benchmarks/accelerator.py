@@ -79,7 +79,7 @@ def accelerator(sizes: Sizes | None = None) -> list[Row]:
 
 def transformer_steps(sizes: Sizes) -> list[Row]:
     """Coded steps in bfloat16 over the uncoded step with as many chunk gradients, and their fraction of the peak."""
-    uncoded = training_step(sizes, None)
+    uncoded = training_step(sizes, num_blocks=None)
     rows = []
     for num_blocks in (1, 2):
         coded = training_step(sizes, num_blocks)
@@ -183,7 +183,9 @@ def wavefronts(sizes: Sizes) -> list[Row]:
 
     asp, bsp, widths = protocols.asp(), protocols.bsp(), (1, 8, 64)
     num_asp, num_bsp = (int(np.isfinite(protocol(durations).time).sum()) for protocol in (asp, bsp))
-    bsp_seconds, *asp_seconds = alternate(run_with(bsp, None), *(run_with(asp, width) for width in widths), repeats=3)
+    bsp_seconds, *asp_seconds = alternate(
+        run_with(bsp, width=None), *(run_with(asp, width) for width in widths), repeats=3
+    )
     bsp_rate = num_workers * num_bsp / statistics.median(bsp_seconds)
     rates = [num_asp / statistics.median(seconds) for seconds in asp_seconds]
     return [

@@ -119,7 +119,7 @@ def pod_rows() -> list[Row]:
     rows = []
     count_on_fewest_devices: dict[int, Count] = {}
     for num_devices in NUM_DEVICES:
-        uncoded = count(num_devices, None)
+        uncoded = count(num_devices, num_blocks=None)
         for num_blocks, load in LOADS.items():
             coded = count(num_devices, num_blocks)
             fewest_devices_count = count_on_fewest_devices.setdefault(num_blocks, coded)

@@ -86,7 +86,7 @@ def predicted_row(case: Case, run: LiveRun, measured: Measured | None, options: 
     if measured is None or not is_predicted(case, run, measured):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
     # Units of a worker: some more than the run has, so that they last for it.
-    simulated = _simulated(case.setup, measured, int(1.2 * len(run.schedule.start)) + 10)
+    simulated = _simulated_run(case.setup, measured, int(1.2 * len(run.schedule.start)) + 10)
     times = np.asarray(simulated.schedule.time)
     errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
     return {
@@ -96,7 +96,7 @@ def predicted_row(case: Case, run: LiveRun, measured: Measured | None, options: 
     }
 
 
-def _simulated(setup: parameter_server.Setup, measured: Measured, num_units: int) -> engine.Run:
+def _simulated_run(setup: parameter_server.Setup, measured: Measured, num_units: int) -> engine.Run:
     """The run of a setup in which things take as long as was measured; `num_units`: of each worker."""
     calibration, absences = measured.calibration, measured.absences
     arguments = setup.task, setup.protocol, setup.optimizer

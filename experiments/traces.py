@@ -174,14 +174,14 @@ def model_error(half: Half) -> float:
     return float(np.mean([abs(model_shares[name] - second_half_shares[name]) for name in second_half_shares]))
 
 
-def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
+def scheme_rows(whole_advice: Advice, advice_of_halves: Half) -> list[dict[str, Any]]:
     """A row for each scheme: seconds an effective step, share won back on the whole trace, with its 90 % interval.
 
     `won_back_first`, `won_back_second`, `won_back_model`: the share on either half, and by the model.
     """
-    shares = [won_back(advised) for advised in half]
+    shares = [won_back(advised) for advised in advice_of_halves]
     rows = []
-    for row in whole.schemes:
+    for row in whole_advice.schemes:
         name = row.scheme.label
         whole_shares = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
         part_shares = {

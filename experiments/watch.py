@@ -169,7 +169,7 @@ def delays(folder: Path, episodes: list[Episode]) -> Delays:
         steps = range(step_under_way_at_begin - 1, step_under_way_at_end + 1)
         verdict_of_worker_by_step = [{verdict.worker: verdict for verdict in reports[step].slow} for step in steps]
         named_before = set(verdict_of_worker_by_step[0])
-        own_verdicts = [
+        verdicts_on_worker = [
             (position, verdict_of_worker[worker])
             for position, verdict_of_worker in enumerate(verdict_of_worker_by_step)
             if worker in verdict_of_worker
@@ -177,10 +177,11 @@ def delays(folder: Path, episodes: list[Episode]) -> Delays:
         if worker in named_before:
             num_before += 1
         else:
-            steps_to_name.append(own_verdicts[0][0] if own_verdicts else None)
+            position_of_first_name = verdicts_on_worker[0][0] if verdicts_on_worker else None
+            steps_to_name.append(position_of_first_name)
         named_during = set().union(*verdict_of_worker_by_step[1:])
         num_others += len(named_during - {worker} - named_before)
-        num_persistent += any(verdict.is_persistent for _, verdict in own_verdicts)
+        num_persistent += any(verdict.is_persistent for _, verdict in verdicts_on_worker)
     return Delays(steps_to_name, num_before, num_others, num_persistent)
 
 

@@ -43,8 +43,8 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "full": Size(None, 100, (40, 1024, 8)),
-    "quick": Size(("bsp", "k_sync", "asp", "fractional_repetition"), 20, (2, 128, 4)),
+    "full": Size(schemes=None, num_bootstraps=100, synthetic=(40, 1024, 8)),
+    "quick": Size(("bsp", "k_sync", "asp", "fractional_repetition"), num_bootstraps=20, synthetic=(2, 128, 4)),
 }
 SYNTHETIC_SCHEMES = ("bsp", "k_sync", "fractional_repetition")
 

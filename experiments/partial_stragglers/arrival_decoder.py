@@ -256,7 +256,7 @@ def _solve_leading(
     used_workers = order[:, :num_rows]
     num_identity_rows = num_rows - used_workers.shape[1]
     padded_workers = jnp.pad(used_workers, ((0, 0), (0, num_identity_rows)), constant_values=-1)
-    factor = _cholesky_factor(_Gram(table, padded_workers), None)
+    factor = _cholesky_factor(_Gram(table, padded_workers), update=None)
     padded_right = jnp.pad(right[used_workers], ((0, 0), (0, num_identity_rows), (0, 0)))  # [S, rows, L]
     forward_solution = _solve_forward(factor, padded_right)
     is_row_counted = np.arange(num_rows, dtype=np.int32)[None, :, None] < counts[:, None, :]

@@ -62,7 +62,7 @@ def whole_rounds_window(schedule: Schedule) -> Window:
     Units run out at `schedule.horizon`; the time of a commit that never happens is inf.
     """
     last_commit_time = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
-    return Window(jnp.zeros_like(last_commit_time), last_commit_time, None)
+    return Window(jnp.zeros_like(last_commit_time), last_commit_time, ramp=None)
 
 
 def smooth_window(schedule: Schedule, *, warmup_units: int, num_units: int, round_units: int) -> Window:

@@ -47,7 +47,7 @@ def package_versions() -> list[dict[str, str | None]]:
 
         requirements = [Requirement(text) for text in metadata.requires("gcjax") or ()]
     except ImportError as error:  # of packaging, or gcjax itself is not installed
-        return [_package_facts(str(error.name or "packaging"), None, version=None)]
+        return [_package_facts(str(error.name or "packaging"), specifier=None, version=None)]
     unconditional = [requirement for requirement in requirements if requirement.marker is None]
     return [
         _package_facts(requirement.name, requirement.specifier, version=_installed_version(requirement.name))

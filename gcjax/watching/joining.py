@@ -57,7 +57,7 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
     return Steps(step_numbers, compute_seconds, wait_seconds, np.fmax.reduce(interval, axis=1))
 
 
-def joined(rows: np.ndarray) -> Trace:
+def joined_trace(rows: np.ndarray) -> Trace:
     """The trace of float64[rows, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
 
     Raises:

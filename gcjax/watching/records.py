@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gcjax.stragglers.traces.base import Trace
-from gcjax.watching.joining import empty_rows, joined
+from gcjax.watching.joining import empty_rows, joined_trace
 from gcjax.watching.shared_folder import SharedFolder
 
 
@@ -27,4 +27,4 @@ def record(folder: str | Path, *, name: str = "step") -> Trace:
             f"A folder must have been written by gcjax.watch, with whole rows in {name}.*.csv; {folder} has none. "
             "Give the folder= and the name= of the watched step, or a file."
         )
-    return joined(rows)
+    return joined_trace(rows)

@@ -14,7 +14,7 @@ import pyarrow.csv as csv
 from gcjax.files import atomic_write
 from gcjax.stragglers.traces.base import Trace
 from gcjax.stragglers.traces.files import write_trace
-from gcjax.watching.joining import empty_rows, joined
+from gcjax.watching.joining import empty_rows, joined_trace
 from gcjax.watching.timeline import COLUMNS
 
 _NAMES = ("worker", *COLUMNS)
@@ -82,7 +82,7 @@ class SharedFolder:
         """Writes the trace of all processes."""
         if len(rows := self.all_rows()):
             with atomic_write(self.path / f"{self.prefix}.csv") as path:
-                write_trace(path, _with_all_processes(joined(rows)))
+                write_trace(path, _with_all_processes(joined_trace(rows)))
 
     def news(self) -> np.ndarray:
         """The rows that have come to the files of this run since the last call; damaged lines are left out."""

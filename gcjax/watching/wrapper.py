@@ -17,7 +17,7 @@ from gcjax.stragglers.traces.base import Trace
 from gcjax.watching import under_way
 from gcjax.watching.exchange import MAX_ROWS, Exchange
 from gcjax.watching.group import Group
-from gcjax.watching.joining import empty_rows, joined
+from gcjax.watching.joining import empty_rows, joined_trace
 from gcjax.watching.outputs import Outputs
 from gcjax.watching.recorder import FAILURE, Periodic, Recorder
 from gcjax.watching.reports import Report
@@ -116,7 +116,7 @@ class Watch:
           ValueError: if there are no steps yet.
         """
         self.report()  # hands out what this process has measured since the last time
-        return joined(self._exchange.all_rows())
+        return joined_trace(self._exchange.all_rows())
 
     def close(self) -> None:
         """Ends the record; process 0 then writes the trace of all to `NAME.csv` in the folder.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gcjax.watching.joining import empty_rows, joined, steps_of
+from gcjax.watching.joining import empty_rows, joined_trace, steps_of
 
 NAN = math.nan
 
@@ -32,11 +32,11 @@ def test_steps_that_wait_for_nobody_are_all_computing():
     steps = steps_of(np.array([row(0, 1, interval=3.0, host=NAN), row(1, 1, interval=5.0, host=NAN)]), 2)
     np.testing.assert_allclose(steps.compute, [[3.0, 5.0]])
     assert np.isnan(steps.communication).all() and steps.iteration_seconds == [5.0]
-    assert joined(np.array([row(0, 1, host=NAN)])).communication is None
+    assert joined_trace(np.array([row(0, 1, host=NAN)])).communication is None
 
 
 def test_the_trace_has_gaps_where_a_process_was_not_there():
-    trace = joined(np.array([row(4, 7), row(2, 5), row(4, 5, host=2.0), row(2, 5, host=1.0)]))
+    trace = joined_trace(np.array([row(4, 7), row(2, 5), row(4, 5, host=2.0), row(2, 5, host=1.0)]))
     assert trace.workers == ("2", "4") and trace.steps.tolist() == [5, 7]
     np.testing.assert_allclose(trace.compute, [[9.0, 10.0], [NAN, 10.0]])
     np.testing.assert_allclose(trace.communication, [[1.0, 0.0], [NAN, 0.0]])
@@ -45,4 +45,4 @@ def test_the_trace_has_gaps_where_a_process_was_not_there():
 
 def test_no_rows():
     with pytest.raises(ValueError, match="must have rows; there are none"):
-        joined(empty_rows())
+        joined_trace(empty_rows())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gcjax
-from gcjax.watching.joining import joined
+from gcjax.watching.joining import joined_trace
 from gcjax.watching.shared_folder import SharedFolder
 
 
@@ -115,4 +115,4 @@ def test_the_trace_that_is_written_has_the_numbers_of_the_processes(path):
     first.close()
     trace = gcjax.stragglers.read_trace(path / "step.csv")
     assert trace.workers == ("0", "1", "2") and np.isnan(trace.compute[:, 1]).all()
-    np.testing.assert_allclose(trace.compute[:, [0, 2]], joined(first.all_rows()).compute, atol=1e-7)
+    np.testing.assert_allclose(trace.compute[:, [0, 2]], joined_trace(first.all_rows()).compute, atol=1e-7)
