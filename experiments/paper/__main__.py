@@ -35,7 +35,7 @@ def main() -> None:
     if options.traces is None:
         names = [name for name in names if name not in measured.MEASURED]
     if options.write:
-        generate.kept(options.out, names, mode)  # now, not after the runs
+        generate.results_to_keep(options.out, names, mode)  # now, not after the runs
     for name in names:
         print(f"{name} ({mode})", flush=True)
         _ensure(name, options, mode)

@@ -72,7 +72,7 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
     """
     out.mkdir(parents=True, exist_ok=True)
     groups_to_write = list(only or [*GROUPS_FROM_RUNS, *GROUPS_FROM_COMPUTATIONS])
-    kept_results = _kept_results(out, groups_to_write, mode)
+    kept_results = results_to_keep(out, groups_to_write, mode)
     sources = kept_results["sources"] | _sources(folder, mode, groups_to_write)
     source_of_table: dict[str, str] = {}
     for name in groups_to_write:
@@ -95,7 +95,7 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
         live_tables.write_page(runs.folder_of("live", folder, mode), sources["live"], docs)
 
 
-def _kept_results(out: Path, groups_to_write: Collection[str], mode: str) -> dict[str, Any]:
+def results_to_keep(out: Path, groups_to_write: Collection[str], mode: str) -> dict[str, Any]:
     """What stays of the generated files: `sources`, `files`, and `groups` of macros, without `groups_to_write`.
 
     `sources` and `groups` are by experiment, `files` by name, each with what it comes from.
