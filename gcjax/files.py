@@ -30,6 +30,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         try:
             yield temporary_path
             os.replace(temporary_path, path)
+        except OSError as error:
+            if error.filename is not None and Path(error.filename) == temporary_path:
+                error.filename = str(path)  # what the caller knows
+            raise
         finally:
             discard_temporary_file()
 
@@ -104,6 +108,12 @@ def figure(width: float, height: float) -> Any:
     empty_figure = Figure(figsize=inches, layout="constrained")
     FigureCanvasAgg(empty_figure)  # which becomes its canvas
     return empty_figure
+
+
+def figure_text(name: str) -> str:
+    """A name as Matplotlib shows it as it is: `$` begins no formula, and a first `_` hides no entry of a legend."""
+    zero_width_space = "\u200b"
+    return zero_width_space * name.startswith("_") + name.replace("$", r"\$")
 
 
 def write_figure(path: str | Path, figure: Any) -> None:

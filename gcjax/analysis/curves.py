@@ -90,7 +90,7 @@ def _draw_scheme(panel: Axes, results: Results, scheme: str, metric: str, style:
     times, values_of_seeds = seed_curves(results, scheme, metric)  # [V], [S, V]
     mean = values_of_seeds.mean(axis=0)
     colour, num_seeds = style["color"], len(values_of_seeds)
-    panel.plot(times, mean, label=scheme, **style)
+    panel.plot(times, mean, label=files.figure_text(scheme), **style)
     if num_seeds > 1:
         lowest, highest = values_of_seeds.min(axis=0), values_of_seeds.max(axis=0)
         panel.fill_between(times, lowest, highest, color=colour, alpha=_BAND_ALPHA, linewidth=0)
@@ -117,8 +117,10 @@ def _set_labels_and_scales(panel: Axes, metric: str, linear_until: float | None)
 
 
 def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
-    """Draws the target as a line; of a share that is to rise to it, shows only values near the target."""
+    """Draws the target as a line, if the axis has it; of a share that is to rise, shows only values near the target."""
     target_value = target["value"]
+    if panel.get_yscale() == "log" and target_value <= 0:
+        return  # it is nowhere on the axis
     panel.axhline(target_value, color="#444444", linewidth=0.9, linestyle=(0, (1, 2)))
     panel.annotate(
         "target",

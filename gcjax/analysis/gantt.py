@@ -26,7 +26,7 @@ def timeline(results: Results, path: Path) -> None:
     for panel, scheme in zip(panels, results.schemes, strict=False):  # the last panel may be empty
         units = select_rows(results.timeline, results.timeline["scheme"] == scheme)
         _draw_units(panel, units, timeline_seconds, num_workers)
-        panel.set_title(scheme, loc="left", fontsize=10)
+        panel.set_title(files.figure_text(scheme), loc="left", fontsize=10)
     _label_outer_axes(panels, num_panels, num_columns)
     handles = [Patch(color=colour, label=state) for state, colour in STATE_COLOURS.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)

@@ -71,6 +71,6 @@ def _label_axes(panel: Axes, steps: np.ndarray, worker_names: tuple[str, ...]) -
         FuncFormatter(lambda column, _: str(steps[int(column)]) if 0 <= column < len(steps) else "")
     )
     if len(worker_names) <= _MAX_NAMES:
-        panel.set_yticks(range(len(worker_names)), labels=list(worker_names))
+        panel.set_yticks(range(len(worker_names)), labels=[files.figure_text(name) for name in worker_names])
     else:
         panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

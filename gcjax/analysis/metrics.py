@@ -7,8 +7,8 @@ The time of a worker up to a moment is split in three, which add up to one:
 
 - computing: from `compute_start` to `compute_end`, whether or not the unit was cut off or used in the end;
   redundant chunks of a code are computing like any other;
-- communicating: receiving parameters (`start` to `compute_start`) and sending (`send_start` to `finish`), as far as
-  the worker does not compute at the same time;
+- communicating: receiving parameters (`start` to `compute_start`) and sending (`send_start` to `finish`), several at
+  once counted once, and as far as the worker does not compute at the same time;
 - waiting: everything else. A worker that has failed waits for as long as its unit would never have ended.
 """
 
@@ -79,10 +79,12 @@ def costs(
     # A failed worker waits from then on, and does not compute. Sums of seconds over all workers are float[V].
     compute_end = np.where(is_failed, host_schedule.compute_start, host_schedule.compute_end)
     computing_time = _time_within(host_schedule.compute_start, compute_end, moments)
-    receiving_time = _time_within(host_schedule.start, host_schedule.compute_start, moments)
     send_end = np.where(np.isfinite(host_schedule.send_start), host_schedule.finish, np.inf)  # inf: nothing is sent
-    sending_time = _time_within(host_schedule.send_start, send_end, moments)
-    communicating_time = receiving_time + (sending_time - _sending_while_computing(host_schedule, moments))
+    busy_begin, busy_end = _disjoint_intervals(
+        np.concatenate([host_schedule.compute_start, host_schedule.start, host_schedule.send_start]),
+        np.concatenate([compute_end, host_schedule.compute_start, send_end]),
+    )
+    communicating_time = _time_within(busy_begin, busy_end, moments) - computing_time
     is_cut_off = ~np.isfinite(host_schedule.finish)
     completion = np.where(is_cut_off, np.inf, host_schedule.compute_end)
     mean_staleness, max_staleness = _staleness_so_far(host_schedule, moments)
@@ -111,8 +113,7 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
     """
     is_reached = values >= target if higher_is_better else values <= target
-    first_reached_index = np.argmax(is_reached)
-    return float(times[first_reached_index]) if is_reached.any() else float("inf")
+    return float(times[np.argmax(is_reached)]) if is_reached.any() else float("inf")  # argmax: the first
 
 
 def is_stalled(schedule: Schedule, seconds: float = np.inf) -> bool:
@@ -136,34 +137,17 @@ def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.
     return _sum_of_times_since(begin, moments) - _sum_of_times_since(end, moments)
 
 
-def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the seconds up to each of the V moments in which workers send and compute at once, summed over workers.
+def _disjoint_intervals(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Intervals float64[n, W] of each worker without overlaps, which cover the same time: begins and ends.
 
-    Times are inf for what never is.
+    An interval without an end (inf) has no length. Each begins where all that began before it have ended.
     """
-    overlap = np.zeros(moments.size)
-    times_of_workers = (
-        times.T for times in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
-    )
-    for compute_begin, compute_end, send_begin, send_end in zip(*times_of_workers, strict=True):  # float[T] of a worker
-        is_computed = np.isfinite(compute_begin) & np.isfinite(compute_end)
-        is_sent = np.isfinite(send_begin) & np.isfinite(send_end)
-        next_compute_begin, has_next_and_is_sent = compute_begin[1:], is_sent[:-1]
-        sends_while_computing_next = send_end[:-1][has_next_and_is_sent] > next_compute_begin[has_next_and_is_sent]
-        if not sends_while_computing_next.any():
-            continue
-        # The time computed so far is piecewise linear: it grows by a unit's length from its start to its end.
-        unit_lengths = compute_end[is_computed] - compute_begin[is_computed]
-        computed_until_end = np.cumsum(unit_lengths, dtype=np.float64)
-        computed_until_begin = np.append(0, computed_until_end[:-1])
-        knot_times = np.stack([compute_begin[is_computed], compute_end[is_computed]], axis=1).ravel()
-        computed_until_knots = np.stack([computed_until_begin, computed_until_end], axis=1).ravel()
-        computed_until_send_begin, computed_until_send_end = (  # [V, units]: of each unit sent, cut at each moment
-            np.interp(np.minimum(times[is_sent][None], moments[:, None]), knot_times, computed_until_knots)
-            for times in (send_begin, send_end)
-        )
-        overlap += (computed_until_send_end - computed_until_send_begin).sum(axis=1)
-    return overlap
+    has_length = np.isfinite(begin) & np.isfinite(end)
+    begin, end = (np.where(has_length, times, np.inf).astype(np.float64) for times in (begin, end))
+    order = np.argsort(begin, axis=0, kind="stable")
+    begin, end = (np.take_along_axis(times, order, axis=0) for times in (begin, end))
+    latest_end_before = np.maximum.accumulate(np.concatenate([np.full_like(end[:1], -np.inf), end[:-1]]))
+    return np.maximum(begin, latest_end_before), np.maximum(end, latest_end_before)
 
 
 def _sum_of_times_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:

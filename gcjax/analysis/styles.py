@@ -56,6 +56,13 @@ def coinciding_schemes(results: Results, metric: str) -> list[list[str]]:
     A loss is compared by its logarithm, as it is drawn.
     """
     curves = {scheme: seed_curves(results, scheme, metric) for scheme in results.schemes}
+    # Losses of runs that diverge are inf or NaN, and near nothing.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _coinciding_groups(curves, metric)
+
+
+def _coinciding_groups(curves: dict[str, tuple[np.ndarray, np.ndarray]], metric: str) -> list[list[str]]:
+    """`coinciding_schemes` of these curves, scheme -> (times float[V], values float[S, V])."""
     scale = np.log if metric.endswith("loss") else np.asarray
     mean_curves = {scheme: (times, scale(values.mean(axis=0))) for scheme, (times, values) in curves.items()}
     finite_values = np.concatenate([values[np.isfinite(values)] for _, values in mean_curves.values()])

@@ -6,8 +6,9 @@ import numpy as np
 def mean_spread_cell(values: list[float] | np.ndarray, decimals: int) -> str:
     """The mean ± the standard deviation (of what the values are a sample of); for one value without it."""
     array = np.asarray(values, np.float64)
-    spread = f" ± {array.std(ddof=1):.{decimals}f}" if array.size > 1 else ""
-    return f"{array.mean():.{decimals}f}{spread}"
+    with np.errstate(invalid="ignore"):  # inf - inf, of runs that diverge
+        spread = f" ± {array.std(ddof=1):.{decimals}f}" if array.size > 1 else ""
+        return f"{array.mean():.{decimals}f}{spread}"
 
 
 def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: list[bool]) -> str:

@@ -138,20 +138,39 @@ class RandomAbsences(NamedTuple):
     def sample(self, rng_key: jax.Array, num_workers: int) -> Absences:
         """Draws the absences of W = `num_workers` workers, times in seconds; all are there at the beginning.
 
+        None is shorter than what JAX's default float type resolves at its time.
+
         Raises:
           ValueError: if they do not fit into memory.
         """
-        dtype = jnp.result_type(float)
+        num_workers, dtype = _validate.integer("num_workers", num_workers, minimum=1), jnp.result_type(float)
         num_bytes = np.dtype(dtype).itemsize * num_workers * self.max_count * 2
         memory.check_fits(f"{self.max_count} absences of {num_workers} workers", num_bytes, "Lower max_count.")
         mean_present_and_away = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
         # Of each worker and absence: how long it is there before, and then away.
         lengths = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * mean_present_and_away
         lengths = lengths.reshape(num_workers, -1)  # there, away, there, ...
-        # Each long enough to change the times after it, which are sums.
-        shortest = 16 * jnp.finfo(lengths.dtype).eps * lengths.sum(axis=1, keepdims=True)
-        alternating_times = jnp.cumsum(jnp.maximum(lengths, shortest), axis=1)
+        alternating_times = _increasing_sums(lengths)
         return Absences(leave=alternating_times[:, ::2], join=alternating_times[:, 1::2])
+
+
+def _increasing_sums(lengths: jax.Array) -> jax.Array:
+    """float[W, n]: the sums of the first 1, 2, ..., n of `lengths float[W, n]`, each above the one before.
+
+    What rounding adds to a sum is taken off the next length (Kahan's summation), so that means stay right.
+    """
+
+    def next_sum(
+        state: tuple[jax.Array, jax.Array], length: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        """The sum with `length float[W]` added to it, and what is too much in it, from those before."""
+        total, excess = state
+        addend = length - excess
+        next_total = jnp.maximum(total + addend, jnp.nextafter(total, jnp.inf))
+        return (next_total, (next_total - total) - addend), next_total
+
+    zeros = jnp.zeros_like(lengths[:, 0])
+    return jax.lax.scan(next_sum, (zeros, zeros), lengths.T)[1].T
 
 
 def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[float] | None = None) -> Absences:
@@ -183,12 +202,19 @@ def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[f
         times_of_worker.setdefault(_validate.integer("a worker of absences", worker), []).append(leave_and_join)
     num_rows = max(times_of_worker, default=-1) + 1
     max_absences = max(map(len, times_of_worker.values()), default=0)
+    memory.check_fits(
+        f"{max_absences} absences of {num_rows} workers", 16 * num_rows * max_absences, "Workers count from 0."
+    )
     table = np.full((num_rows, max_absences, 2), np.inf)  # (leave, join); inf for absences that there are not
     for worker, times in times_of_worker.items():
         table[worker, : len(times)] = [[_seconds("leave", begin), _seconds("join", end)] for begin, end in times]
         if not np.isfinite(table[worker, : len(times), 0]).all():
             raise ValueError(f"leave must be finite; got {[begin for begin, _ in times]} for worker {worker}.")
-    leave_array, join_array = jnp.moveaxis(jnp.asarray(table, jnp.result_type(float)), -1, 0)
+    dtype = jnp.result_type(float)
+    longest = table[np.isfinite(table)].max(initial=0.0)
+    if longest > jnp.finfo(dtype).max:
+        raise ValueError(f"leave and join must be below {jnp.finfo(dtype).max:g}, or inf; got {longest:g}.")
+    leave_array, join_array = jnp.moveaxis(jnp.asarray(table, dtype), -1, 0)
     return Absences(leave_array, join_array).validated(num_rows)
 
 

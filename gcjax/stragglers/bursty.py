@@ -96,7 +96,7 @@ def bursty(
     )
     max_slow = _validate.integer("max_slow", max_slow, minimum=0)
     period = _validate.integer("period", period, minimum=1, maximum=_MOST_ROUNDS)
-    _validate.probability("probability", probability)
+    _validate.single_number("probability", probability, maximum=1.0)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         """Nobody is slow, and everybody may begin a burst."""

@@ -66,6 +66,7 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
       ValueError: if the model is none.
     """
     check_model(model)
+    inverse = _validate.boolean("inverse", inverse)
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
         """The seconds of a unit of each worker, float[W], as the state of `constant`; those of `model`'s first unit.

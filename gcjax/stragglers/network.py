@@ -296,7 +296,7 @@ def links(
         upload=_sequence_as_array(upload),
         download=_sequence_as_array(download),
         server=server,
-        shared=shared,
+        shared=_validate.boolean("shared", shared),
         servers=servers,
     )
 

@@ -59,3 +59,14 @@ def results(failed=(), final=0.99, value=0.9):
         run,
         analysis.concatenate_tables(commits),
     )
+
+
+def renamed(found, old, new):
+    """Results in which a scheme has another name."""
+
+    def of(columns):
+        return {**columns, "scheme": np.where(columns["scheme"] == old, new, columns["scheme"])}
+
+    schemes = {new if name == old else name: facts for name, facts in found.facts["schemes"].items()}
+    return analysis.Results(of(found.metrics), of(found.timeline), {**found.facts, "schemes": schemes},
+                            of(found.commits))  # fmt: skip

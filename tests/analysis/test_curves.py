@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 from gcjax import analysis, files
 from gcjax.analysis import curves, styles
-from tests.analysis.results import results
+from tests.analysis.results import renamed, results
 
 
 @pytest.fixture
@@ -85,6 +86,22 @@ def test_the_legend_names_bands_and_crosses(drawn, failed, halts):
     names = {text.get_text() for text in legend.get_texts()}
     assert {"ASP", "BSP", "FRC", "band: lowest to highest seed"} <= names
     assert ("came to a halt" in names) == halts
+
+
+@pytest.mark.parametrize("name", ["_hidden", "$\\foo$", "a $ b $ c"])
+def test_any_name_of_a_scheme_is_in_the_legend_as_it_is(drawn, name):
+    found = renamed(results(), "ASP", name)
+    legend, as_it_is = drawn(found).legends[0], Text(0, 0, name, parse_math=False)
+    (entry,) = (text for text in legend.get_texts() if text.get_text() == files.figure_text(name))
+    parsed, is_math = entry._preprocess_math(entry.get_text())
+    assert not is_math and parsed.lstrip("\u200b") == as_it_is.get_text()
+
+
+def test_a_loss_of_zero_is_nowhere_on_a_logarithmic_axis(drawn):
+    target = analysis.target("train_loss", 0.0, ["train_loss"])
+    found = results()
+    figure = drawn(found._replace(facts={**found.facts, "target": target._asdict()}))
+    assert not any(text.get_text() == "target" for text in figure.axes[0].texts)
 
 
 def test_only_curves_that_coincide_have_gaps():

@@ -33,6 +33,12 @@ def test_a_slow_worker_is_a_red_row(tmp_path):
     assert np.flatnonzero(is_red).max() < np.flatnonzero(is_grey).min()
 
 
+def test_names_of_workers_are_no_formulas(tmp_path):
+    trace = trace_of_array(np.ones((3, 2)))._replace(workers=("$\\gpu$", "_b"))
+    heat_map.write_heat_map(trace, tmp_path / "map.svg")
+    assert (tmp_path / "map.svg").stat().st_size > 1000
+
+
 @pytest.mark.slow("shape3")
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (3000, 2), (2, 3000)])
 def test_any_shape_is_drawn(tmp_path, shape):

@@ -136,6 +136,9 @@ def test_a_folder_without_results(tmp_path):
         ("accuracy", 1.2, "between 0 and 1; got 1.2"),
         ("accuracy", float("nan"), "between 0 and 1; got nan"),
         ("loss", -1.0, "at least 0; got -1"),
+        ("loss", float("inf"), "a finite number, at least 0; got inf"),
+        ("loss", "a", "a finite number, at least 0; got 'a'"),
+        ("accuracy", None, "between 0 and 1; got None"),
         ("acuracy", 0.9, "Did you mean 'accuracy'"),
     ],
 )

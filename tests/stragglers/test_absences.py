@@ -96,6 +96,14 @@ def test_times_stay_apart_where_one_mean_is_tiny():
     model.sample(jax.random.key(3), 20).validated(20)
 
 
+def test_means_are_kept_where_times_are_long():
+    mean_away = 60.0  # seconds; after 1000 days float32 knows every eighth second
+    model = random_absences(mean_present=86400.0, mean_away=mean_away, max_count=1000)
+    leave, join = (np.asarray(times, np.float64) for times in model.sample(jax.random.key(0), 400))
+    np.testing.assert_allclose((join - leave).mean(), mean_away, rtol=0.1)
+    assert (join > leave).all() and (leave[:, 1:] > join[:, :-1]).all()
+
+
 @pytest.mark.parametrize("name", ["mean_present", "mean_away", "max_count"])
 def test_means_and_counts_are_above_0(name):
     arguments = {"mean_present": 1.0, "mean_away": 1.0, "max_count": 1, name: 0}

@@ -44,8 +44,8 @@ def _comparison_page(folder: Path) -> str:
     """The page of a comparison; schemes of which no unit was done have no timeline."""
     results = load(folder)
     schemes = [row.scheme for row in summary.rows(results)]
-    all_activities = timelines.activities(folder, schemes=schemes)
-    activities = [activity for activity in all_activities if len(activity.units["unit"])]  # a row a unit
+    activity_of_scheme = {activity.name: activity for activity in timelines.activities(folder)}  # of those with units
+    activities = [activity_of_scheme[scheme] for scheme in schemes if scheme in activity_of_scheme]
     page_sections = [
         sections.results_section(results),
         sections.curves_section(results),

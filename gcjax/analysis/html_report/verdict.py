@@ -69,6 +69,11 @@ def _comparison_sentence(
     interval_text = f"90 % interval {lowest_ratio:.2f} to {highest_ratio:.2f} over {log_ratios.size} seeds"
     if lowest_ratio > 1:
         return f"{reached_first_text}, {mean_ratio:.2f} times as fast as {slower} ({interval_text})."
+    if highest_ratio < 1:
+        return (
+            f"{reached_first_text} on average, and {slower} ({slower_seconds} s) for most seeds: {faster} is "
+            f"{mean_ratio:.2f} times as fast ({interval_text})."
+        )
     return (
         f"{faster} and {slower} cannot be told apart: {faster_seconds} s and {slower_seconds} s to {target_text} "
         f"({faster} is {mean_ratio:.2f} times as fast, {interval_text})."

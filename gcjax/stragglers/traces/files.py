@@ -34,7 +34,7 @@ _READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors na
 def write_trace(path: str | Path, trace: Any) -> None:
     """Writes measured times as a CSV file; `read_trace` gives the same bits back.
 
-    Workers are written by their numbers, not their names.
+    Workers are written by their numbers, not their names, and times that are ratios (`Trace.is_relative`) as seconds.
 
     Args:
       path: the file, which is overwritten.
@@ -96,6 +96,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     Warns:
       UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
     """
+    path = Path(path).expanduser()
     with _damage_as_value_error(path):
         with open(path, "rb") as file:
             can_seek = file.seekable()

@@ -62,7 +62,8 @@ def replay(
 
     In the recorded order the n-th unit of a worker takes `trace[(first + n) % T, column]`: after the last row the trace
     begins anew. A unit that was not measured takes as long as the worker's last measured unit before it, or the first
-    one if there is none before. Where a worker fails (inf) it does not come back, as always.
+    one if there is none before. A unit that never ends (inf) is the last one of its worker, unless the protocol cuts it
+    off: then the next row follows, at the end of the trace the first one, in which the worker may be there again.
 
     All randomness is in the rows and the columns, so keys give different parts of the same T rows: a spread over seeds
     says how much depends on the part, not how other measurements would have come out.

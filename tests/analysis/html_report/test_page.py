@@ -14,7 +14,7 @@ from gcjax.analysis.html_report import blocks, figures, sections
 from gcjax.analysis.html_report.page import asset, page
 from gcjax.analysis.html_report.verdict import verdict
 from gcjax.analysis.timelines import activity, folder
-from tests.analysis.results import SCHEMES, S, W, results
+from tests.analysis.results import SCHEMES, S, W, renamed, results
 
 EVIL = "<script>alert('x')</script> & \"q\""
 
@@ -49,17 +49,6 @@ class Reader(html.parser.HTMLParser):
             self.data += data
 
 
-def renamed(found, old, new):
-    """Results in which a scheme has another name."""
-
-    def of(columns):
-        return {**columns, "scheme": np.where(columns["scheme"] == old, new, columns["scheme"])}
-
-    schemes = {new if name == old else name: facts for name, facts in found.facts["schemes"].items()}
-    return analysis.Results(of(found.metrics), of(found.timeline), {**found.facts, "schemes": schemes},
-                            of(found.commits))  # fmt: skip
-
-
 def written(found, folder):
     folder.mkdir(exist_ok=True)
     (folder / "operative.gin").write_text(f"# {EVIL}\n")
@@ -78,6 +67,16 @@ def test_it_has_all_sections_and_the_cells_of_the_table(text):
     assert {link for link in reader.links if link.startswith("#")} <= {f"#{name}" for name in reader.ids}
     for row in summary.rows(found):
         assert set(row) <= set(reader.cells)
+
+
+def test_schemes_without_units_have_no_timeline(tmp_path):
+    found = results()
+    is_asp = found.timeline["scheme"] == "ASP"
+    without_asp = {name: column[~is_asp] for name, column in found.timeline.items()}
+    data = json.loads(Reader(written(found._replace(timeline=without_asp), tmp_path / "some")).data)
+    assert sorted(run["name"] for run in data["timelines"]["runs"]) == ["BSP", "FRC"]
+    none = {name: column[:0] for name, column in found.timeline.items()}
+    assert "timeline" in written(found._replace(timeline=none), tmp_path / "none")
 
 
 def test_nothing_comes_from_elsewhere(text):
@@ -203,6 +202,10 @@ def with_times(times):
         (
             {"A": [10, 12], "B": [20, np.inf]},
             "A reached 0.9 accuracy most reliably, after 11.0 ± 1.4 s; B did for 1 of 2",
+        ),
+        (
+            {"A": [1.0] * 19 + [60], "B": [0.9] * 19 + [70]},
+            "first, after 3.95 ± 13.19 s on average, and B (4.36 ± 15.45 s) for most seeds: A is 0.91 times as fast",
         ),
         ({"A": [10, 12], "B": [np.inf, np.inf]}, "Only A reached 0.9 accuracy, after 11.0 ± 1.4 s. Not reached by B."),
     ],

@@ -1,5 +1,7 @@
 """Models are ranked by steps that they were not fitted to, with intervals, and written as configs load them."""
 
+import warnings
+
 import gin
 import jax
 import numpy as np
@@ -190,6 +192,16 @@ def test_statistics_by_hand():
     )
     assert actual.slowest_over_median == pytest.approx((4 + 2) / 2)
     assert actual.p99_over_median == pytest.approx(4.0)
+
+
+def test_failed_workers_are_slow_also_where_most_have_failed():
+    seconds = np.full((30, 3), np.inf)
+    seconds[:, 2] = 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        actual = statistics_with_failures(seconds)
+    assert actual.slow_probability == pytest.approx(2 / 3) and actual.slow_again_probability == pytest.approx(1)
+    assert actual.slowest_over_median == np.inf
 
 
 @pytest.mark.slow

@@ -56,6 +56,15 @@ def test_independent_times(name):
         np.testing.assert_allclose(actual[parameter], value, rtol=0.03, err_msg=parameter)
 
 
+@pytest.mark.parametrize("shortest", [1e-3, 1e-8, 1e-12])
+def test_the_likeliest_shift_is_the_shortest_time(shortest):
+    seconds = np.random.default_rng(0).exponential(1000.0, (60, 1))
+    seconds[0] = shortest
+    actual = parameters(fitted(independent.candidates, seconds, "shifted_exponential"))
+    np.testing.assert_allclose(actual["shifted_exponential.shift"], shortest)
+    np.testing.assert_allclose(actual["shifted_exponential.mean"], seconds.mean() - shortest, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["exponential", "shifted_exponential", "pareto", "weibull"])
 def test_a_factor_of_each_worker(name):
     model, expected = INDEPENDENT[name]

@@ -109,9 +109,9 @@ def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[
             scales = np.minimum(means, minima / math.exp(log_shape))
             return -float((total_weights * (math.exp(log_shape) - np.log(scales) - means / scales)).sum())
 
-        log_bounds = math.log(max(float(best_shapes.min()), _TINY)), math.log(max(float(best_shapes.max()), 2 * _TINY))
+        log_bounds = math.log(float(best_shapes.min())), math.log(float(best_shapes.max()))
         shape = math.exp(minimize_scalar(loss, bounds=log_bounds, method="bounded", options={"xatol": 1e-10}).x)
-    return np.minimum(means, minima / max(shape, _TINY)), shape
+    return np.minimum(means, minima / shape), shape
 
 
 def _fit_weibull(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:

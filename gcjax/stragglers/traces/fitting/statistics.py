@@ -37,9 +37,8 @@ def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
     finite_seconds = seconds[np.isfinite(seconds)]
     median = float(np.median(finite_seconds))
     step_medians = np.nanmedian(seconds, axis=1, keepdims=True)
-    slow_probability, slow_again_probability = slow_probabilities(
-        seconds > SLOW_RATIO * step_medians, ~np.isnan(seconds)
-    )
+    is_slow = np.isinf(seconds) | (seconds > SLOW_RATIO * step_medians)
+    slow_probability, slow_again_probability = slow_probabilities(is_slow, ~np.isnan(seconds))
     with np.errstate(invalid="ignore"):  # inf / inf, which is left out, where the median of a step is a failure
         slowest_over_median = np.nanmax(seconds, axis=1) / step_medians[:, 0]
     return StatisticsWithFailures(
@@ -47,5 +46,5 @@ def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
         p99_over_median=float(np.quantile(finite_seconds, 0.99)) / median,
         slow_probability=slow_probability,
         slow_again_probability=slow_again_probability,
-        slowest_over_median=float(np.nanmedian(slowest_over_median)),
+        slowest_over_median=float(np.nanmedian(slowest_over_median)) if np.isfinite(step_medians).any() else np.inf,
     )
