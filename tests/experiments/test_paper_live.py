@@ -123,7 +123,7 @@ def test_the_page_gets_the_table_between_its_marks(tmp_path):
 )
 def test_what_is_run_is_written_if_asked_for(monkeypatch, tmp_path, words, written):
     done, calls, asked = [], [], []
-    monkeypatch.setattr(generate, "kept", lambda *rest: asked.append(done[:]))
+    monkeypatch.setattr(generate, "results_to_keep", lambda *rest: asked.append(done[:]))
     monkeypatch.setattr(__main__.runs, "ensure", lambda name, *rest: done.append(name))
     monkeypatch.setattr(generate, "write", lambda *rest, **options: calls.append((rest, options)))
     monkeypatch.setattr(sys, "argv", ["paper", *words, "--runs", str(tmp_path), "--out", str(tmp_path / "out")])
