@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax import _validate, advice, analysis, config, files, processes
 from gcjax.advice import Advice, Scheme
-from gcjax.advice.blocks import default_block_steps, step_seconds
+from gcjax.advice.blocks import MIN_STEPS, default_block_steps, step_seconds
 from gcjax.advice.verdicts import percent_text
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel, exponential, read_trace, sample_durations
@@ -92,8 +92,8 @@ def traces(
         raise ValueError("traces must be given files, as in traces.paths = {'job': 'FILE'}, or synthetic models.")
     num_traces = _validate.integer("num_traces", num_traces, minimum=1)
     rows, choices, coverages = [], [], []
-    for name, path in paths.items():
-        seconds, _ = step_seconds(read_trace(path))  # float64[T, W], gaps filled
+    seconds_of_trace = {name: _seconds_with_halves(name, path) for name, path in paths.items()}
+    for name, seconds in seconds_of_trace.items():
         schemes = _schemes_of_names(seconds[: len(seconds) // 2], names)
         whole_advice = advice.advise(
             seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress
@@ -110,6 +110,17 @@ def traces(
     if processes.is_first():
         _write(out, rows, choices, coverages, synthetic_rows, {"seed": seed, "num_bootstraps": num_bootstraps})
     return rows
+
+
+def _seconds_with_halves(name: str, path: str) -> np.ndarray:
+    """float64[T, W] of the trace in a file, gaps filled; a `ValueError` if its halves are too short for advice."""
+    seconds, _ = step_seconds(read_trace(path))
+    if len(seconds) // 2 < MIN_STEPS:
+        raise ValueError(
+            f"a trace must have {2 * MIN_STEPS} steps at least, half of them to choose by and half to judge by; "
+            f"'{name}' has {len(seconds)}. gcjax trace advise takes it as a whole."
+        )
+    return seconds
 
 
 def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: int, seed: int) -> Half:

@@ -14,10 +14,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from experiments import traces
 from experiments.paper import provenance
 from gcjax import advice, files
-from gcjax.advice.blocks import default_block_steps, step_seconds
+from gcjax.advice.blocks import MIN_STEPS, default_block_steps, step_seconds
 from gcjax.stragglers import describe, fit, markov, read_trace, shifted_exponential
 from gcjax.stragglers.traces.base import Trace
 
@@ -121,20 +123,29 @@ def of_file(job: str, file: str, size: Size) -> Facts:
 
 
 def of_job(job: str, trace: Trace, size: Size) -> Facts:
-    """What is said of one job: described, fitted, advised on its first half and judged by its second."""
+    """What is said of one job: described, fitted, and if it is long enough advised on its first half."""
     seconds, _ = step_seconds(trace)  # float64[T, W], gaps filled
     num_steps, num_workers = seconds.shape
-    schemes, _ = advice.default_schemes(seconds[: num_steps // 2], names=size.schemes)
-    advice_of_halves = traces.halves(seconds, schemes, num_bootstraps=size.num_bootstraps, seed=SEED)
-    is_covered = traces.coverage(advice_of_halves.first, traces.won_back(advice_of_halves.second))
+    has_halves = num_steps // 2 >= MIN_STEPS
     return {
         "job": job,
         "steps": num_steps,
         "workers": num_workers,
         **_description_facts(trace),
         **_fit_facts(trace),
+        "halves": _halves_facts(seconds, size) if has_halves else None,
+    }
+
+
+def _halves_facts(seconds: np.ndarray, size: Size) -> Facts:
+    """What is said of the times `float64[T, W]`: advised on the first half, and judged by the second."""
+    first_half = seconds[: len(seconds) // 2]
+    schemes, _ = advice.default_schemes(first_half, names=size.schemes)
+    advice_of_halves = traces.halves(seconds, schemes, num_bootstraps=size.num_bootstraps, seed=SEED)
+    is_covered = traces.coverage(advice_of_halves.first, traces.won_back(advice_of_halves.second))
+    return {
         "schemes": len(schemes),
-        "block_steps": default_block_steps(seconds[: num_steps // 2]),
+        "block_steps": default_block_steps(first_half),
         "costs": {name: advised.cost._asdict() for name, advised in advice_of_halves._asdict().items()},
         "chosen": _choices(advice_of_halves),
         "model_error": traces.model_error(advice_of_halves),

@@ -1,5 +1,6 @@
 """Numbers and the table of measured traces: what they are like, and whether advice holds on the second half."""
 
+from collections.abc import Callable
 from typing import Any
 
 from experiments.paper import tex
@@ -14,16 +15,18 @@ Facts = dict[str, Any]
 def traces(result: Facts) -> tuple[Macros, Tables]:
     """The macros and the table of measured traces: a column a job, and what is said of all together."""
     jobs = result["jobs"]
+    all_halves = [job["halves"] for job in jobs if job["halves"] is not None]  # of jobs that are long enough
     macros = {
         "TraceJobs": fixed(len(jobs)),
-        "TraceFewestSchemes": fixed(min(job["schemes"] for job in jobs)),
-        "TraceMostSchemes": fixed(max(job["schemes"] for job in jobs)),
+        "TraceHalved": fixed(len(all_halves)),
+        "TraceFewestSchemes": fixed(min(halves["schemes"] for halves in all_halves)),
+        "TraceMostSchemes": fixed(max(halves["schemes"] for halves in all_halves)),
         "TraceBootstraps": fixed(result["num_bootstraps"]),
         "TraceLevel": percent(LEVEL),
         "TraceSlowRatio": f"{SLOW_RATIO:.1f}",
         **_ranking_macros(jobs),
-        **_choice_macros(jobs),
-        **_coverage_macros(jobs),
+        **_choice_macros(all_halves),
+        **_coverage_macros(all_halves),
         **_synthetic_macros(result),
     }
     return macros, {"traces": _table(jobs)}
@@ -60,13 +63,15 @@ def _gain_of_memory(nats_behind: dict[str, float]) -> float:
     return nats_behind[f"{best_model}, no memory"] - nats_behind[best_model]
 
 
-def _choice_macros(jobs: list[Facts]) -> Macros:
+def _choice_macros(all_halves: list[Facts]) -> Macros:
     """The largest regrets of what was chosen on the first half and by the model, and the model's errors, over jobs.
 
     Chosen of all schemes and of those with the same gradient; a regret, an error and a cost are shares.
     """
-    regrets = {key: [job["chosen"][key]["regret"] for job in jobs] for key in jobs[0]["chosen"]}
-    model_errors = [job["model_error"] for job in jobs]
+    keys = all_halves[0]["chosen"]
+    regrets = {key: [halves["chosen"][key]["regret"] for halves in all_halves] for key in keys}
+    model_errors = [halves["model_error"] for halves in all_halves]
+    model_costs = [halves["costs"]["model"]["value"] for halves in all_halves]
     return {
         "TraceRegretSame": percent(max(regrets["trace_same"]), 1),
         "TraceRegretAll": percent(max(regrets["trace_all"]), 1),
@@ -74,19 +79,20 @@ def _choice_macros(jobs: list[Facts]) -> Macros:
         "TraceModelRegretAll": percent(max(regrets["model_all"]), 1),
         "TraceErrorLeast": percent(min(model_errors)),
         "TraceErrorMost": percent(max(model_errors)),
-        "TraceModelCostLeast": percent(min(job["costs"]["model"]["value"] for job in jobs)),
-        "TraceModelCostMost": percent(max(job["costs"]["model"]["value"] for job in jobs)),
+        "TraceModelCostLeast": percent(min(model_costs)),
+        "TraceModelCostMost": percent(max(model_costs)),
     }
 
 
-def _coverage_macros(jobs: list[Facts]) -> Macros:
+def _coverage_macros(all_halves: list[Facts]) -> Macros:
     """In how many jobs and schemes the interval of a trace's first half has the value of its second.
 
     `covered` of a job is [schemes of which it is so, schemes].
     """
-    covered_and_schemes = [job["covered"] for job in jobs]
+    covered_and_schemes = [halves["covered"] for halves in all_halves]
+    all_costs = [halves["costs"] for halves in all_halves]
     is_cost_covered = [
-        job["costs"]["first"]["low"] <= job["costs"]["second"]["value"] <= job["costs"]["first"]["high"] for job in jobs
+        costs["first"]["low"] <= costs["second"]["value"] <= costs["first"]["high"] for costs in all_costs
     ]
     return {
         "TraceCovered": fixed(sum(num_covered for num_covered, _ in covered_and_schemes)),
@@ -114,18 +120,21 @@ def _table(jobs: list[Facts]) -> str:
         [r"$P(\mathrm{slow})$, $P(\mathrm{slow}\mid\mathrm{slow})$", *map(_probabilities, jobs)],
         [r"Lost: persistent, shared, passing (\%)", *map(_lost_time_shares, jobs)],
         ["Best model on held-out steps", *(tex.escape(_model(job)) for job in jobs)],
-        [r"Cost of stragglers, both halves (\%)", *map(_costs, jobs)],
-        [r"Interval of the first half (\%)", *(_interval(job["costs"]["first"]) for job in jobs)],
-        ["Chosen, same gradient", *(tex.escape(_short_scheme(job["chosen"]["trace_same"])) for job in jobs)],
-        [r"Its regret on the second half (\%)", *(percent(job["chosen"]["trace_same"]["regret"], 1) for job in jobs)],
-        ["Chosen of all", *(tex.escape(_short_scheme(job["chosen"]["trace_all"])) for job in jobs)],
-        [r"Its regret on the second half (\%)", *(percent(job["chosen"]["trace_all"]["regret"], 1) for job in jobs)],
-        [r"Regret of the exponential model (\%)", *map(_model_regrets, jobs)],
-        ["Its error of shares won back (points)", *(percent(job["model_error"]) for job in jobs)],
-        [
-            "Second half in the interval, schemes",
-            *(f"{num_covered} of {num_schemes}" for num_covered, num_schemes in (j["covered"] for j in jobs)),
-        ],
+    ]
+    cell_of_row: dict[str, Callable[[Facts], str]] = {
+        r"Cost of stragglers, both halves (\%)": _costs,
+        r"Interval of the first half (\%)": lambda halves: _interval(halves["costs"]["first"]),
+        "Chosen, same gradient": lambda halves: tex.escape(_short_scheme(halves["chosen"]["trace_same"])),
+        r"Its regret on the second half (\%)": lambda halves: percent(halves["chosen"]["trace_same"]["regret"], 1),
+        "Chosen of all": lambda halves: tex.escape(_short_scheme(halves["chosen"]["trace_all"])),
+        r"Regret of that on the second half (\%)": lambda halves: percent(halves["chosen"]["trace_all"]["regret"], 1),
+        r"Regret of the exponential model (\%)": _model_regrets,
+        "Its error of shares won back (points)": lambda halves: percent(halves["model_error"]),
+        "Second half in the interval, schemes": lambda halves: "{} of {}".format(*halves["covered"]),
+    }
+    rows += [
+        [head, *("--" if job["halves"] is None else cell(job["halves"]) for job in jobs)]
+        for head, cell in cell_of_row.items()
     ]
     return tex.tabular(f"@{{}}l{'r' * len(jobs)}@{{}}", ["", *(tex.escape(job["job"]) for job in jobs)], rows)
 
@@ -163,9 +172,9 @@ def _short_scheme(choice: Facts) -> str:
     return choice["scheme"].replace("shares by speed", "by speed")
 
 
-def _costs(job: Facts) -> str:
+def _costs(halves: Facts) -> str:
     """What stragglers cost in the first half and in the second."""
-    return ", ".join(percent(job["costs"][name]["value"], 1) for name in ("first", "second"))
+    return ", ".join(percent(halves["costs"][name]["value"], 1) for name in ("first", "second"))
 
 
 def _interval(cost: Facts) -> str:
@@ -173,6 +182,6 @@ def _interval(cost: Facts) -> str:
     return f"{percent(cost['low'], 1)} to {percent(cost['high'], 1)}"
 
 
-def _model_regrets(job: Facts) -> str:
+def _model_regrets(halves: Facts) -> str:
     """Of the scheme that the model chooses, of the same gradient and of all."""
-    return ", ".join(percent(job["chosen"][name]["regret"], 1) for name in ("model_same", "model_all"))
+    return ", ".join(percent(halves["chosen"][name]["regret"], 1) for name in ("model_same", "model_all"))

@@ -20,6 +20,8 @@ MIN_BLOCKS = 100
 STEPS_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
 MIN_BLOCKS_OF_TRACE = 4
 """So many blocks, one after the other, are in a trace: with fewer the intervals hold too few other stretches."""
+MIN_STEPS = MIN_BLOCKS_OF_TRACE * STEPS_MULTIPLE
+"""Of a trace."""
 
 _WANTED_STEPS = 16
 _CUTOFF_FACTOR = 5  # times the correlation time; a sum up to there has most of it, and little noise
@@ -35,10 +37,9 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
         too long or short for single precision.
     """
     num_steps, num_workers = trace.compute.shape
-    min_steps = MIN_BLOCKS_OF_TRACE * STEPS_MULTIPLE
-    if num_workers < 2 or num_steps < min_steps:
+    if num_workers < 2 or num_steps < MIN_STEPS:
         raise ValueError(
-            f"advice needs a trace of 2 workers and {min_steps} steps at least; got "
+            f"advice needs a trace of 2 workers and {MIN_STEPS} steps at least; got "
             f"{counted(num_workers, 'worker')} and {counted(num_steps, 'step')}."
         )
     if np.isinf(trace.compute).any():

@@ -15,26 +15,30 @@ def cost(value, low, high):
     return {"value": value, "low": low, "high": high}
 
 
-def job(name, **fields):
+def job(name, halves=None, **fields):
     chosen = {"trace_same": ("bsp", 0.0), "trace_all": ("asp_like", 0.014), "model_same": ("bsp", 0.0),
               "model_all": ("local_sgd (H=4)", 0.5)}  # fmt: skip
     models = {"scaled(markov(weibull))": 0.0, "scaled(markov(weibull)), no memory": 0.25, "exponential": 1.5}
     return {
         "job": name, "steps": 1200, "workers": 10, "kind": "passing", "sentence": "", "slowdown": 1.234,
         "explained": 0.5, "slow": 0.43, "slow_again": 0.951, "tail": 3.0, "correlation": 0.1, "persistent": 0.1,
-        "shared": 0.2, "passing": 0.7, "changes": 3, "held_out": 90, "schemes": 34, "block_steps": 24,
+        "shared": 0.2, "passing": 0.7, "changes": 3, "held_out": 90,
         "ranking": [{"model": model, "behind": behind, "is_behind": behind > 1} for model, behind in models.items()],
-        "costs": {"first": cost(0.5, 0.45, 0.55), "second": cost(0.6, 0.5, 0.7), "model": cost(0.8, 0.7, 0.9)},
-        "chosen": {key: {"scheme": scheme, "regret": regret} for key, (scheme, regret) in chosen.items()},
-        "model_error": 0.4, "covered": [8, 33], **fields,
+        "halves": {
+            "schemes": 34, "block_steps": 24,
+            "costs": {"first": cost(0.5, 0.45, 0.55), "second": cost(0.6, 0.5, 0.7), "model": cost(0.8, 0.7, 0.9)},
+            "chosen": {key: {"scheme": scheme, "regret": regret} for key, (scheme, regret) in chosen.items()},
+            "model_error": 0.4, "covered": [8, 33], **(halves or {}),
+        }, **fields,
     }  # fmt: skip
 
 
 RESULT = {
     "jobs": [
         job("Job & 1"),
-        job("Job 2", covered=[33, 33], slow_again=float("nan"), schemes=30, model_error=0.1,
-            costs={"first": cost(0.5, 0.4, 0.65), "second": cost(0.6, 0.5, 0.7), "model": cost(0.7, 0.6, 0.8)},
+        job("Job 2", {"covered": [33, 33], "schemes": 30, "model_error": 0.1,
+            "costs": {"first": cost(0.5, 0.4, 0.65), "second": cost(0.6, 0.5, 0.7), "model": cost(0.7, 0.6, 0.8)}},
+            slow_again=float("nan"),
             ranking=[{"model": model, "behind": behind, "is_behind": behind > 0} for model, behind in
                      (("weibull", 0.0), ("markov(pareto)", 0.1), ("markov(pareto), no memory", 0.2),
                       ("exponential", 0.7))]),
@@ -69,6 +73,16 @@ def test_the_table_has_a_column_for_each_job():
     assert "nan" not in tables["traces"]
 
 
+def test_a_job_that_is_too_short_for_halves_is_described_only():
+    seconds = np.random.default_rng(0).gamma(20.0, 0.05, (44, 4))
+    short_job = measured.of_job("Short", trace_of_array(seconds), measured.SIZES["quick"])
+    assert short_job["halves"] is None and short_job["steps"] == 44
+    numbers, tables = traces.traces({**RESULT, "jobs": [*RESULT["jobs"], short_job]})
+    assert (numbers["TraceJobs"], numbers["TraceHalved"], numbers["TraceCoverable"]) == ("3", "2", "66")
+    lines = tables["traces"].splitlines()
+    assert sum(line.endswith(r"& -- \\") for line in lines) >= 9 and any("44, 4" in line for line in lines)
+
+
 @pytest.fixture
 def two_files(tmp_path):
     seconds = np.random.default_rng(0).gamma(20.0, 0.05, (64, 4))
@@ -99,11 +113,12 @@ def test_a_job_is_described_fitted_and_judged(two_files):
     size = measured.Size(("bsp", "k_sync", "asp"), 20, (1, 64, 4))
     trace = stragglers.read_trace(two_files["Job 1"])
     facts = measured.of_job("Job 1", trace, size)
-    assert facts["covered"][1] == 2 and facts["schemes"] == 3 and facts["steps"] == 64
-    assert facts["chosen"]["trace_same"]["scheme"] == "bsp" and facts["kind"] == "persistent"
+    halves = facts["halves"]
+    assert halves["covered"][1] == 2 and halves["schemes"] == 3 and facts["steps"] == 64
+    assert halves["chosen"]["trace_same"]["scheme"] == "bsp" and facts["kind"] == "persistent"
     numbers, tables = traces.traces({**RESULT, "jobs": [facts]})
     assert "nan" not in tables["traces"] + "".join(numbers.values())
-    assert facts["costs"]["first"]["value"] == pytest.approx(1 / 3, abs=0.05)
+    assert halves["costs"]["first"]["value"] == pytest.approx(1 / 3, abs=0.05)
     json.dumps(facts)
     assert trace_of_array(trace.compute).workers == trace.workers
 

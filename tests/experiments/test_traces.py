@@ -99,3 +99,12 @@ def test_intervals_cover_what_they_say_on_stationary_traces(model):
 def test_nothing_to_do_is_refused(tmp_path):
     with pytest.raises(ValueError, match="traces must be given files"):
         experiment.traces(paths={}, out=tmp_path, progress=progress.silent())
+
+
+def test_traces_that_are_too_short_for_halves_are_refused_before_anything_is_computed(tmp_path):
+    stragglers.write_trace(tmp_path / "long.csv", alternating(2.0))
+    stragglers.write_trace(tmp_path / "short.csv", alternating(2.0, num_steps=44))
+    paths = {"long": str(tmp_path / "long.csv"), "short": str(tmp_path / "short.csv")}
+    with pytest.raises(ValueError, match="64 steps at least, half of them .*; 'short' has 44"):
+        experiment.traces(paths=paths, out=tmp_path / "out", progress=progress.silent())
+    assert not (tmp_path / "out").exists()

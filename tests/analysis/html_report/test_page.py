@@ -205,7 +205,7 @@ def with_times(times):
         ),
         (
             {"A": [1.0] * 19 + [60], "B": [0.9] * 19 + [70]},
-            "first, after 3.95 ± 13.19 s on average, and B (4.36 ± 15.45 s) for most seeds: A is 0.91 times as fast",
+            "first, after 3.95 ± 13.19 s on average, and B (4.35 ± 15.45 s) for most seeds: A is 0.91 times as fast",
         ),
         ({"A": [10, 12], "B": [np.inf, np.inf]}, "Only A reached 0.9 accuracy, after 11.0 ± 1.4 s. Not reached by B."),
     ],
