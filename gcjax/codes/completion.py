@@ -13,16 +13,54 @@ _Plan = Callable[[jax.Array], Coding]
 _Completion = Callable[[jax.Array], jax.Array]
 
 
-def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.Array) -> jax.Array:
-    """float[]: a time at which the plan becomes exact; inf if it is not with everything finished.
+def first_exact_time(
+    assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.Array, *, stays_exact: bool
+) -> jax.Array:
+    """float[]: the earliest time at which the plan is exact, as `is_exact_enough` says; inf if it never is.
 
-    By when chunks are finished, `finish float[W, K]`, and `plan`: `(progress int32[W]) -> Coding`.
-
-    It is the earliest such time where the residual never grows with progress. (It can grow where messages do: the sum
-    of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
-    exact once `is_exact_enough`.
+    By when chunks are finished, `finish float[W, K]`, and `plan`: `(progress int32[W]) -> Coding`. Where what is exact
+    stays so with further progress, it takes log2(W·K) plans. Elsewhere one moment after the other is tried, from that on
+    at which each chunk has been finished once: the sum of the chunks finished so far may fit better than a later one.
     """
     sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)  # [W·K], inf without a chunk
+    search = _bisection if stays_exact else _first_of_all
+    return search(assignment, num_blocks, plan, finish, sorted_times)
+
+
+def _first_of_all(
+    assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.Array, sorted_times: jax.Array
+) -> jax.Array:
+    """float[]: the first of `sorted_times float[W·K]` at which the plan is exact, inf if it is at none."""
+
+    def is_exact(index: jax.Array) -> jax.Array:
+        """bool[]: whether the plan is exact at the time with this index."""
+        progress = progress_at(assignment, finish, sorted_times[index.clip(0, sorted_times.size - 1)])
+        return is_exact_enough(assignment, num_blocks, plan(progress).residual)
+
+    def later_index(index_and_exactness: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """The index of the next later time, and whether the plan is exact then."""
+        index, _ = index_and_exactness
+        next_index = jnp.searchsorted(sorted_times, sorted_times[index], side="right").astype(jnp.int32)
+        return next_index, is_exact(next_index)
+
+    def goes_on(index_and_exactness: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """bool[]: whether the plan is not exact yet, and there is a time left."""
+        index, was_exact = index_and_exactness
+        is_time = (index < sorted_times.size) & jnp.isfinite(sorted_times[index.clip(0, sorted_times.size - 1)])
+        return ~was_exact & is_time
+
+    chunk_or_none = np.where(assignment.chunks >= 0, assignment.chunks, assignment.num_chunks)  # N is none: dropped
+    first_finish_of_chunk = jnp.full(assignment.num_chunks, jnp.inf, finish.dtype)
+    first_finish_of_chunk = first_finish_of_chunk.at[chunk_or_none].min(finish, mode="drop")
+    first_index = jnp.searchsorted(sorted_times, first_finish_of_chunk.max()).astype(jnp.int32)
+    index, was_exact = jax.lax.while_loop(goes_on, later_index, (first_index, is_exact(first_index)))
+    return jnp.where(was_exact, sorted_times[index.clip(0, sorted_times.size - 1)], jnp.inf)
+
+
+def _bisection(
+    assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.Array, sorted_times: jax.Array
+) -> jax.Array:
+    """float[]: the first of `sorted_times float[W·K]` from which on the plan is exact, inf if it is at none."""
 
     def bisection_step(_: int, num_chunks: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Numbers of chunks half as far apart, by one plan: too few of the earliest ones, and enough of them.
@@ -67,7 +105,7 @@ def joint_code(
     """A code that is made of others, with a completion that follows from theirs.
 
     Parts that stay exact are exact together when the last of them is. Others may no longer be exact by then: that
-    time counts only if the joint plan is exact at it; `bisection` looks for another, and the earlier one is taken.
+    time counts only if the joint plan is exact at it; an earlier one at which it is exact is looked for.
 
     Args:
       assignment: of the joint code, as are `num_blocks` to `sent` and `only_whole_loads`; see `GradientCode`.
@@ -87,9 +125,7 @@ def joint_code(
         time = last_part_completion(finish)
         if stays_exact:
             return time
-        residual = plan(progress_at(assignment, finish, time)).residual
-        time_if_exact = jnp.where(is_exact_enough(assignment, num_blocks, residual), time, jnp.inf)
-        return jnp.minimum(time_if_exact, bisection(assignment, num_blocks, plan, finish))
+        return first_exact_time(assignment, num_blocks, plan, finish, stays_exact=False)
 
     return GradientCode(
         assignment, num_blocks, num_messages, plan, completion, sent, only_whole_loads, stays_exact,

@@ -19,7 +19,7 @@ from gcjax.codes.base import (
     default_float,
     residual,
 )
-from gcjax.codes.completion import bisection
+from gcjax.codes.completion import first_exact_time
 from gcjax.codes.least_squares import least_squares
 from gcjax.equality import comparable
 
@@ -53,9 +53,9 @@ def fixed_code(
         L = M = 1.
       num_chunks_needed: int[W, M]; the whole load by default.
       decode: how messages are weighted; least squares by default.
-      completion: when the sum can first be decoded exactly; by default found by bisection over the moments at which
-        chunks are finished, asking the plan whether its residual is zero up to rounding (`gcjax.codes.completion`).
-      guaranteed_time: where the time is found by bisection, a time at which the construction is known to decode
+      completion: when the sum can first be decoded exactly; by default the first moment at which a chunk is finished
+        and the plan's residual is zero up to rounding (`gcjax.codes.completion`).
+      guaranteed_time: where there is no `completion`, a time at which the construction is known to decode
         exactly, from `arrivals float[W, M]`; it counts even if rounding hides that from the plan, as it can in float32.
       stays_exact: see `GradientCode`; by default so with a completion of its own, and with least squares for messages
         that do not grow.
@@ -71,6 +71,8 @@ def fixed_code(
     if num_chunks_needed is None:
         num_chunks_needed = np.broadcast_to(whole_loads, (num_workers, num_messages))
     num_chunks_needed = _valid_num_chunks_needed(num_chunks_needed, num_workers)
+    if stays_exact is None:
+        stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, num_chunks_needed))
     least_squares_weights = least_squares(assignment, num_messages, num_blocks)
     weigh_messages = decode or (lambda progress, encode: least_squares_weights(encode))
 
@@ -92,7 +94,7 @@ def fixed_code(
         return Coding(encode, weights, residual(assignment, encode, weights))
 
     def completion_time(finish: jax.Array) -> jax.Array:
-        """float[]: when the sum can first be decoded: by `completion` if given, otherwise by bisection over plans.
+        """float[]: when the sum can first be decoded: by `completion` if given, otherwise by the plans' residuals.
 
         Also at `guaranteed_time`, if given: the construction decodes then, even if rounding hides it from a plan.
         """
@@ -100,11 +102,9 @@ def fixed_code(
         ready_times = _message_ready_times(assignment, num_chunks_needed, finish)  # float[W, M]
         if completion is not None:
             return completion(ready_times)
-        time = bisection(assignment, num_blocks, plan, finish)
+        time = first_exact_time(assignment, num_blocks, plan, finish, stays_exact=stays_exact)
         return time if guaranteed_time is None else jnp.minimum(time, guaranteed_time(ready_times))
 
-    if stays_exact is None:
-        stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, num_chunks_needed))
     return GradientCode(
         assignment=assignment, num_blocks=num_blocks, num_messages=num_messages, plan=plan, completion=completion_time,
         sent=sent, only_whole_loads=bool((num_chunks_needed >= whole_loads).all()), stays_exact=stays_exact,
