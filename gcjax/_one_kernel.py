@@ -54,37 +54,39 @@ def loop_in_one_kernel(has_turn: Callable[[Any], jax.Array], step: Callable[[Any
 
     def leaves_and_entries(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
         """The leaves after the loop, and then the first entry of each argument: XLA aborts if one is not used."""
-        entries = [x.reshape(-1)[:1] for x in (*constants, *leaves)]
-        return [*jax.core.eval_jaxpr(program.jaxpr, constants, *leaves), *entries]
+        first_entries = [x.reshape(-1)[:1] for x in (*constants, *leaves)]
+        return [*jax.core.eval_jaxpr(program.jaxpr, constants, *leaves), *first_entries]
 
-    run: Callable[..., list[jax.Array]] = jax.jit(leaves_and_entries)
-    outer_loop, *others = _operations(program.jaxpr)  # names, also of what is done inside of the loop
-    if outer_loop == "while" and _POSSIBLE.issuperset(others):
-        run = _marked(run)
+    compiled_loop: Callable[..., list[jax.Array]] = jax.jit(leaves_and_entries)
+    outer_operation, *inner_operations = _operations(program.jaxpr)  # names, also of what is done inside of the loop
+    if outer_operation == "while" and _POSSIBLE.issuperset(inner_operations):
+        compiled_loop = _with_mark(compiled_loop)
     leaves = jax.tree.leaves(state)
-    return jax.tree.unflatten(jax.tree.structure(result_shapes), run(program.consts, leaves)[: len(leaves)])
+    return jax.tree.unflatten(jax.tree.structure(result_shapes), compiled_loop(program.consts, leaves)[: len(leaves)])
 
 
-def _marked(run: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
+def _with_mark(compiled_loop: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
     """The jitted function `(constants, leaves) -> leaves`, the call of which is marked to be compiled as one kernel."""
 
     @jax.custom_batching.custom_vmap
-    def marked(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
+    def marked_call(constants: list[jax.Array], leaves: list[jax.Array]) -> list[jax.Array]:
         """The results, the first of which has the mark of the call."""
-        first, *others = run(*jax.lax.optimization_barrier((constants, leaves)))
-        return [set_xla_metadata(first, **_MARKS), *others]
+        first_result, *other_results = compiled_loop(*jax.lax.optimization_barrier((constants, leaves)))
+        return [set_xla_metadata(first_result, **_MARKS), *other_results]
 
-    @marked.def_vmap
-    def under_vmap(axis_size: int, in_batched: Any, constants: Any, leaves: Any) -> tuple[list[jax.Array], list[bool]]:
+    @marked_call.def_vmap
+    def unmarked_call_of_batch(
+        axis_size: int, in_batched: Any, constants: Any, leaves: Any
+    ) -> tuple[list[jax.Array], list[bool]]:
         """The rule for vmap: results without a mark, and True for each, as all differ between the runs of the batch.
 
         `in_batched` says of each constant and leaf whether it has a leading axis of `axis_size` runs.
         """
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(in_batched))
-        results = jax.vmap(run, in_axes=axes, axis_size=axis_size)(constants, leaves)
+        results = jax.vmap(compiled_loop, in_axes=axes, axis_size=axis_size)(constants, leaves)
         return results, [True] * len(results)
 
-    return marked
+    return marked_call
 
 
 def _operations(jaxpr: Any) -> Iterator[str]:

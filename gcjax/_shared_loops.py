@@ -95,5 +95,5 @@ def read_first(count: jax.Array, read: Callable[[Any], Any], state: Any) -> Any:
       read: pure function of the state.
       state: a pytree of arrays.
     """
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(read, state))
-    return jax.lax.cond(max_over_runs(count) >= 0, read, lambda state: nothing, state)
+    zero_result = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(read, state))
+    return jax.lax.cond(max_over_runs(count) >= 0, read, lambda state: zero_result, state)

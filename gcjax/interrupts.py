@@ -45,7 +45,7 @@ class _SignalState:
       received_signal: the last signal that came; None if none has.
       saving_seconds: signal -> seconds that a run has for its last checkpoint.
       grace_seconds: signal -> seconds from the first one to the end of the process, in the current `grace_period`.
-      advice: returns what to tell a person to do.
+      make_advice: returns what to tell a person to do.
       actions_before_end: called before the process ends, the last one first.
     """
 
@@ -54,7 +54,7 @@ class _SignalState:
         self.received_signal: int | None = None
         self.saving_seconds: Mapping[int, float] = {}  # by signal, as the next
         self.grace_seconds: Mapping[int, float] = {}
-        self.advice: Callable[[], str] = _no_advice
+        self.make_advice: Callable[[], str] = _no_advice
         self.actions_before_end: list[Callable[[], None]] = []
 
 
@@ -75,7 +75,7 @@ def end_on_signals(*, until_exit: bool = False) -> Iterator[None]:
     if not can_take_signals:
         yield
         return
-    _signal_state.advice, _signal_state.saving_seconds = _no_advice, {}
+    _signal_state.make_advice, _signal_state.saving_seconds = _no_advice, {}
     read_end, write_end = os.pipe()  # Python writes the number of a signal to it at once, in C
     os.set_blocking(write_end, False)
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
@@ -108,13 +108,13 @@ def set_advice(advice: Callable[[], str]) -> None:
       advice: returns the end of the sentence "gcjax: interrupted"; called on another thread when the signal comes, so
         it must import nothing.
     """
-    _signal_state.advice = advice
+    _signal_state.make_advice = advice
 
 
 def advice() -> str:
     """What a person is told to do, as the end of a sentence: `; go on with: ...`; empty if nobody knows."""
     with contextlib.suppress(Exception):
-        return _signal_state.advice()
+        return _signal_state.make_advice()
     return ""
 
 

@@ -130,7 +130,7 @@ def test_the_schedule_of_one_worker_does_not_end_the_process():
 @has_marks
 def test_a_schedule_of_its_own_is_marked(monkeypatch):
     marked = []
-    monkeypatch.setattr(_one_kernel, "_marked", lambda run: marked.append(run) or run)
+    monkeypatch.setattr(_one_kernel, "_with_mark", lambda run: marked.append(run) or run)
     protocols.k_sync(num_contributions=2)(jnp.ones((5, 7)))
     assert len(marked) == 1
 

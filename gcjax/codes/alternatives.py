@@ -58,10 +58,10 @@ def alternatives(*codes: GradientCode) -> GradientCode:
     chunks = np.concatenate([_padded_chunks(code.assignment.chunks, num_workers, load) for code in codes])
     assignment = Assignment(chunks, num_chunks)
 
-    def own_rows(rows: jax.Array) -> list[jax.Array]:
+    def unpadded_rows(rows: jax.Array) -> list[jax.Array]:
         """Of `rows [P W, ...]` those that each of the P codes has itself, without those that pad."""
-        by_code = _by_alternative(len(codes), rows)
-        return [code_rows[: code.assignment.num_workers] for code, code_rows in zip(codes, by_code, strict=True)]
+        rows_by_code = _by_alternative(len(codes), rows)
+        return [code_rows[: code.assignment.num_workers] for code, code_rows in zip(codes, rows_by_code, strict=True)]
 
     def plan(progress: jax.Array) -> Coding:
         """The plan of the code in whose rows there is progress, with 0 in the rows of all others.
@@ -73,7 +73,7 @@ def alternatives(*codes: GradientCode) -> GradientCode:
         progress = check_progress(assignment, progress)
         plans = [
             _with_split_blocks(code, code.plan(code_progress), num_blocks)
-            for code, code_progress in zip(codes, own_rows(progress), strict=True)
+            for code, code_progress in zip(codes, unpadded_rows(progress), strict=True)
         ]
         has_progress = progress.reshape(len(codes), num_workers).any(axis=1)  # [P]
         residuals = jnp.stack([plan.residual for plan in plans])  # [P]
@@ -82,7 +82,7 @@ def alternatives(*codes: GradientCode) -> GradientCode:
 
     def completion(finish: jax.Array) -> jax.Array:
         """float[]: when the first of the P codes is exact, from `finish float[P W, K]`, the rows of all of them."""
-        finish_by_code = zip(codes, own_rows(check_finish(assignment, finish)), strict=True)
+        finish_by_code = zip(codes, unpadded_rows(check_finish(assignment, finish)), strict=True)
         # Slots behind those of a code pad, too.
         return jnp.stack([code.completion(finish[:, : code.assignment.load]) for code, finish in finish_by_code]).min()
 
@@ -91,8 +91,11 @@ def alternatives(*codes: GradientCode) -> GradientCode:
 
         A message of a code of L' blocks is L / L' messages here, with L = `num_blocks`.
         """
-        progress_by_code = zip(codes, own_rows(check_progress(assignment, progress)), strict=True)
-        rows = [jnp.repeat(code.sent(own), num_blocks // code.num_blocks, axis=1) for code, own in progress_by_code]
+        progress_by_code = zip(codes, unpadded_rows(check_progress(assignment, progress)), strict=True)
+        rows = [
+            jnp.repeat(code.sent(code_progress), num_blocks // code.num_blocks, axis=1)
+            for code, code_progress in progress_by_code
+        ]
         return jnp.concatenate([padded_with_zeros(is_sent, (num_workers, num_messages)) for is_sent in rows])
 
     return GradientCode(

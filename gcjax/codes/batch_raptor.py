@@ -72,7 +72,8 @@ def batch_raptor(
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1]: the peeling weights of the messages of whole workers."""
-        return peel(batches, progress >= assignment.loads)[:, None, None]
+        has_whole_load = progress >= assignment.loads  # [W]
+        return peel(batches, has_whole_load)[:, None, None]
 
     plain_sums = np.ones(assignment.chunks.shape)
     return fixed_code(assignment, plain_sums, decode=decode)

@@ -194,8 +194,8 @@ def _counts_by_largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
     """
     quotas = shares / shares.sum() * total
     counts = np.floor(quotas + 1e-9).astype(np.int64)  # what rounding leaves below a whole number counts as it
-    largest = np.argsort(-(quotas - counts), kind="stable")[: total - counts.sum()]
-    counts[largest] += 1
+    indices_to_round_up = np.argsort(-(quotas - counts), kind="stable")[: total - counts.sum()]
+    counts[indices_to_round_up] += 1
     return counts
 
 

@@ -86,8 +86,9 @@ def _direct_solver(rows: np.ndarray) -> Solver:
         # Fewer than L rows span too little: L stand-ins for the missing directions, [N, L, L], make the system square
         # without touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
         missing_directions = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked_rows))
-        basis, upper = _qr_factors(jnp.concatenate([masked_rows, missing_directions], axis=1))  # of [N, R + L, L]
-        solution = _solve_transposed(basis, upper)[:, : rows.shape[1]]  # of the holders, without the stand-ins
+        completed_rows = jnp.concatenate([masked_rows, missing_directions], axis=1)  # [N, R + L, L]
+        basis, upper_factor = _qr_factors(completed_rows)
+        solution = _solve_transposed(basis, upper_factor)[:, : rows.shape[1]]  # of the holders, without the stand-ins
         decoded = jnp.einsum("nja,njb->nab", masked_rows, solution)  # [N, L, L], over the holders
         error = decoded - jnp.eye(num_blocks, dtype=decoded.dtype)[None]
         return solution, (error**2).sum(axis=(1, 2))
@@ -122,20 +123,20 @@ def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     def orthogonalise_column(b: jax.Array, factors: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Q `[N, rows, L]` and U `[N, L, L]` with column b, from the columns before it; those after it are still 0."""
-        basis, upper = factors
+        basis, upper_factor = factors
         remainder = columns[:, :, b]
-        components = jnp.zeros_like(upper[:, :, 0])
+        components = jnp.zeros_like(upper_factor[:, :, 0])
         for _ in range(GRAM_SCHMIDT_PASSES):
             new_components = jnp.einsum("npa,np->na", basis, remainder)
             remainder = remainder - jnp.einsum("npa,na->np", basis, new_components)
             components = components + new_components
         length = jnp.sqrt((remainder**2).sum(axis=1))
-        upper = upper.at[:, :, b].set(components.at[:, b].set(length))
-        return basis.at[:, :, b].set(remainder / length[:, None]), upper
+        upper_factor = upper_factor.at[:, :, b].set(components.at[:, b].set(length))
+        return basis.at[:, :, b].set(remainder / length[:, None]), upper_factor
 
     num_blocks = columns.shape[2]
-    upper = jnp.zeros((columns.shape[0], num_blocks, num_blocks), columns.dtype)
-    return jax.lax.fori_loop(0, num_blocks, orthogonalise_column, (jnp.zeros_like(columns), upper))
+    upper_factor = jnp.zeros((columns.shape[0], num_blocks, num_blocks), columns.dtype)
+    return jax.lax.fori_loop(0, num_blocks, orthogonalise_column, (jnp.zeros_like(columns), upper_factor))
 
 
 def _solve_transposed(basis: jax.Array, upper: jax.Array) -> jax.Array:

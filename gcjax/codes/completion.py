@@ -69,10 +69,10 @@ def _bisection(
         """
         too_few, enough = num_chunks
         # Below 1 it is only once 1 is known to be enough: then it looks at the first time again, to the same end.
-        middle = (too_few + enough) // 2
-        progress = progress_at(assignment, finish, sorted_times[(middle - 1).clip(0)])
+        num_tried = (too_few + enough) // 2
+        progress = progress_at(assignment, finish, sorted_times[(num_tried - 1).clip(0)])
         is_enough = is_exact_enough(assignment, num_blocks, plan(progress).residual)
-        return jnp.where(is_enough, too_few, middle), jnp.where(is_enough, middle, enough)
+        return jnp.where(is_enough, too_few, num_tried), jnp.where(is_enough, num_tried, enough)
 
     num_steps = int(np.ceil(np.log2(sorted_times.size + 1)))
     none_and_all_plus_1 = jnp.full((), 0, jnp.int32), jnp.full((), sorted_times.size + 1, jnp.int32)

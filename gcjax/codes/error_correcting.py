@@ -151,10 +151,10 @@ def _equations(received: jax.Array, is_usable: jax.Array, powers: jax.Array, loc
       powers: complex[W, degree of Q + 1], of the points.
       locator_powers: complex[W, a + 1], likewise for E.
     """
-    size = jnp.where(is_usable, jnp.abs(received), 0)
-    largest_sizes = jax.lax.top_k(size, locator_powers.shape[1])[0]
-    unit = jnp.where(largest_sizes[-1] > 0, largest_sizes[-1], largest_sizes[0])
-    equation_size = jnp.hypot(unit, size)
+    message_size = jnp.where(is_usable, jnp.abs(received), 0)
+    largest_message_sizes = jax.lax.top_k(message_size, locator_powers.shape[1])[0]
+    unit = jnp.where(largest_message_sizes[-1] > 0, largest_message_sizes[-1], largest_message_sizes[0])
+    equation_size = jnp.hypot(unit, message_size)
     is_equation = is_usable & (equation_size > 0)
     divisor = jnp.where(is_equation, equation_size, 1)
     share_of_unit = jnp.where(is_equation, unit / divisor, 0).astype(powers.dtype)[:, None]

@@ -36,11 +36,11 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
     if remainder or num_vertices <= replication:
         edges_of_complete_graph = replication * (replication + 1) // 2  # with R + 1 vertices
         smallest_multiple = -(-edges_of_complete_graph // replication) * replication
-        nearest = max(num_workers - num_workers % replication, smallest_multiple)
+        nearest_num_workers = max(num_workers - num_workers % replication, smallest_multiple)
         raise ValueError(
             "a graph code needs a replication that divides 2 W and is smaller than the vertices 2 W / R; got "
             f"num_workers={num_workers}, replication={replication}. Use "
-            f"num_workers={nearest} or {nearest + replication}."
+            f"num_workers={nearest_num_workers} or {nearest_num_workers + replication}."
         )
     graph = nx.random_regular_graph(replication, num_vertices, seed=host_seed(rng_key))
     return whole_workers(optimal_decoding(edges(graph)))

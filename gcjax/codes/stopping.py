@@ -39,11 +39,11 @@ def deadline(seconds: float) -> StoppingRule:
       seconds: above 0, counted from the moment the round starts.
     """
     _validate.single_number("seconds", seconds, above=True)
-    everybody = all_workers()
+    all_workers_rule = all_workers()
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
         """float[] seconds: the deadline, or when everybody has finished everything, by `finish float[W, K]`."""
-        return jnp.minimum(jnp.asarray(seconds, finish.dtype), everybody.time(code, finish))
+        return jnp.minimum(jnp.asarray(seconds, finish.dtype), all_workers_rule.time(code, finish))
 
     return StoppingRule(time, waits_for_exact_sum=False)
 

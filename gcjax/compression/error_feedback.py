@@ -58,9 +58,9 @@ def error_feedback(compression: Compression) -> Compression:
 
     def compress(message: Any, state: ErrorFeedback, rng_key: jax.Array) -> tuple[Any, ErrorFeedback]:
         """The estimate of the message plus the residual (what was lost before), and the state with what is lost now."""
-        total = jax.tree.map(jnp.add, message, state.residual)
-        estimate, inner_state = inner.compress(total, state.inner, rng_key)
-        return estimate, ErrorFeedback(jax.tree.map(jnp.subtract, total, estimate), inner_state)
+        message_plus_residual = jax.tree.map(jnp.add, message, state.residual)
+        estimate, inner_state = inner.compress(message_plus_residual, state.inner, rng_key)
+        return estimate, ErrorFeedback(jax.tree.map(jnp.subtract, message_plus_residual, estimate), inner_state)
 
     return Compression(
         init, compress, inner.num_bytes, same_key=inner.same_key, is_contraction=False, num_workers=inner.num_workers

@@ -60,11 +60,11 @@ def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
 
 def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arrays: Sequence[jax.Array]) -> None:
     """Starts to write a checkpoint, JSON and arrays, in the background. Every process must call."""
-    items = {RECORD: ocp.args.JsonSave(_with_digest(record))}
+    save_arguments = {RECORD: ocp.args.JsonSave(_with_digest(record))}
     arrays_by_name = _nonempty_leaves(arrays)
     if arrays_by_name:
-        items[ARRAYS] = ocp.args.StandardSave(arrays_by_name)
-    manager.save(step, args=ocp.args.Composite(**items), force=True)  # whatever orbax thinks is due
+        save_arguments[ARRAYS] = ocp.args.StandardSave(arrays_by_name)
+    manager.save(step, args=ocp.args.Composite(**save_arguments), force=True)  # whatever orbax thinks is due
 
 
 def read_record(folder: Path) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def exchange_slices(rows: jax.Array, axis: str, message_dtype: Any) -> jax.Array
     padded_rows = jnp.pad(rows, ((0, 0), (0, -width % num_devices)))
     slices_by_row = padded_rows.reshape(num_rows, num_devices, -1)
     slices_by_device = jnp.moveaxis(slices_by_row, 1, 0)  # [n, rows, slice]: slice i goes to device i
-    packed, unpack = _pack_to_send(slices_by_device, message_dtype)
-    return unpack(jax.lax.all_to_all(packed, axis, split_axis=0, concat_axis=0, tiled=True))
+    packed_slices, unpack = _pack_to_send(slices_by_device, message_dtype)
+    return unpack(jax.lax.all_to_all(packed_slices, axis, split_axis=0, concat_axis=0, tiled=True))
 
 
 def gather_slices(own_slice: jax.Array, axis: str, message_dtype: Any) -> jax.Array:
@@ -71,8 +71,8 @@ def gather_slices(own_slice: jax.Array, axis: str, message_dtype: Any) -> jax.Ar
 
     Sent, and given back, as `message_dtype`, or as they are if None.
     """
-    packed, unpack = _pack_to_send(own_slice, message_dtype)
-    return unpack(jax.lax.all_gather(packed, axis, axis=1, tiled=True))
+    packed_slice, unpack = _pack_to_send(own_slice, message_dtype)
+    return unpack(jax.lax.all_gather(packed_slice, axis, axis=1, tiled=True))
 
 
 def _pack_to_send(x: jax.Array, message_dtype: Any) -> tuple[jax.Array, Any]:

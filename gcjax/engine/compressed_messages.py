@@ -194,7 +194,7 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
         no_residual = jnp.zeros((), weight.dtype)  # nothing is decoded
         # One message a contribution, of one block: weights are [C, L=1].
         messages = Messages(gradients, sender=units.worker, unit=units.unit, weight=weight[:, None])
-        return Contribution(None, mean_loss, no_residual, messages)
+        return Contribution(gradient=None, loss=mean_loss, residual=no_residual, messages=messages)
 
     return contribution_with_messages
 
@@ -212,7 +212,7 @@ def coded_messages(task: Task, code: GradientCode, round_units: int, spread: Spr
         messages, loss = messages_and_loss(coded_round.params, coded_round.inputs, coded_round.coding)
         is_sent = code.sent(commits.work[commit].clip(0)).reshape(-1)  # [rows·M], by the chunks done, int32[rows]
         sent_messages = messages._replace(sender=jnp.where(is_sent[messages.sender], messages.sender, -1))
-        return Contribution(None, loss, coded_round.residual, sent_messages)
+        return Contribution(gradient=None, loss=loss, residual=coded_round.residual, messages=sent_messages)
 
     return contribution_with_messages
 

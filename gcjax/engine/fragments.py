@@ -49,17 +49,20 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 
         `worker`: int32[], if workers have compressions of their own.
         """
-        parts = [_arrays_of_fragment(fragments, fragment, message) for fragment in range(fragments.num_fragments)]
+        arrays_by_fragment = [
+            _arrays_of_fragment(fragments, fragment, message) for fragment in range(fragments.num_fragments)
+        ]
         return FragmentMessages(
-            jnp.zeros((), jnp.int32), tuple(compression.init(rng_key, part, *worker) for part in parts)
+            jnp.zeros((), jnp.int32),
+            tuple(compression.init(rng_key, arrays_of_fragment, *worker) for arrays_of_fragment in arrays_by_fragment),
         )
 
     def compress_fragment(
         fragment: int, message: Any, states: tuple[Any, ...], rng_key: jax.Array
     ) -> tuple[Any, tuple[Any, ...]]:
         """The estimate of this fragment of a message, with zeros elsewhere, and the states after it, one a fragment."""
-        part = _arrays_of_fragment(fragments, fragment, message)
-        estimate, state = compression.compress(part, states[fragment], rng_key)
+        arrays_of_fragment = _arrays_of_fragment(fragments, fragment, message)
+        estimate, state = compression.compress(arrays_of_fragment, states[fragment], rng_key)
         states = (*states[:fragment], state, *states[fragment + 1 :])
         return _with_zeros_elsewhere(fragments, fragment, estimate, message), states
 
@@ -72,11 +75,11 @@ def _by_fragments(compression: Compression, fragments: Fragments) -> Compression
 
     def num_bytes(message: Any) -> Any:
         """The bytes of P messages, one of each fragment: of the whole tree, compressed."""
-        parts = [
+        arrays_by_fragment = [
             jax.eval_shape(partial(_arrays_of_fragment, fragments, fragment), message)
             for fragment in range(fragments.num_fragments)
         ]
-        return sum(compression.num_bytes(part) for part in parts)
+        return sum(compression.num_bytes(arrays_of_fragment) for arrays_of_fragment in arrays_by_fragment)
 
     return compression._replace(init=init, compress=compress, num_bytes=num_bytes)
 
@@ -95,24 +98,24 @@ def _arrays_of_fragment(fragments: Fragments, fragment: int, tree: Any) -> list[
     return parts
 
 
-def _with_zeros_elsewhere(fragments: Fragments, fragment: int, parts: list[jax.Array], tree: Any) -> Any:
-    """A tree like the one given that has the parts in this fragment: the opposite of `_arrays_of_fragment`.
+def _with_zeros_elsewhere(fragments: Fragments, fragment: int, fragment_arrays: list[jax.Array], tree: Any) -> Any:
+    """A tree like the one given that has these arrays in this fragment: the opposite of `_arrays_of_fragment`.
 
-    `parts` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment. A label is
-    the fragment of an array, int32[], or of each of its numbers.
+    `fragment_arrays` are the arrays of the fragment in the tree's order: whole, or [n], its numbers in this fragment.
+    A label is the fragment of an array, int32[], or of each of its numbers.
     """
     leaves, structure = jax.tree.flatten(tree)
-    remaining, result = iter(parts), []
+    remaining_arrays, result_leaves = iter(fragment_arrays), []
     for leaf, label in zip(leaves, jax.tree.leaves(fragments.labels(tree)), strict=True):
-        is_in = np.broadcast_to(label == fragment, leaf.shape)
-        if not is_in.any():
-            result.append(jnp.zeros_like(leaf))
+        is_in_fragment = np.broadcast_to(label == fragment, leaf.shape)
+        if not is_in_fragment.any():
+            result_leaves.append(jnp.zeros_like(leaf))
             continue
-        part = next(remaining)
-        if not is_in.all():
-            part = jnp.zeros(leaf.size, leaf.dtype).at[np.flatnonzero(is_in)].set(part).reshape(leaf.shape)
-        result.append(part)
-    return jax.tree.unflatten(structure, result)
+        array = next(remaining_arrays)
+        if not is_in_fragment.all():
+            array = jnp.zeros(leaf.size, leaf.dtype).at[np.flatnonzero(is_in_fragment)].set(array).reshape(leaf.shape)
+        result_leaves.append(array)
+    return jax.tree.unflatten(structure, result_leaves)
 
 
 Compress = Callable[[Any, Any, jax.Array], tuple[Any, Any]]

@@ -177,7 +177,7 @@ def _changes_in_order(
         """
         change_sum, workers, server, losses = carry
         merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)
-        server, workers = _merged(servers, merges, last_commit_of_group.reader, server, workers)
+        server, workers = _server_and_workers_after_merge(servers, merges, last_commit_of_group.reader, server, workers)
         steps_of_one = jax.tree.map(lambda x: x[i], steps)
         worker = steps_of_one.worker[0].clip(0)
         change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, read_slot(workers, worker))
@@ -192,7 +192,7 @@ def _changes_in_order(
     return change_sum, workers._replace(servers=all_servers), losses
 
 
-def _merged(
+def _server_and_workers_after_merge(
     servers: GroupServers | None, merges: jax.Array, reader: jax.Array, server: Servers, workers: LocalState
 ) -> tuple[Servers, LocalState]:
     """A server that has merged the answer to its last message, if `merges bool[]`, and the worker that reads this.
@@ -209,8 +209,10 @@ def _merged(
     merged_params = jax.tree.map(
         lambda x, answer: jnp.where(merges, (1 - share) * x + share * answer, x), server.params, server.answer
     )
-    place = jnp.where(merges & (reader >= 0), reader, workers.version.size)  # W is out of bounds, and so dropped
-    params = jax.tree.map(lambda x, value: x.at[place].set(value, mode="drop"), workers.params, merged_params)
+    reader_index = jnp.where(merges & (reader >= 0), reader, workers.version.size)  # W is out of bounds, and so dropped
+    params = jax.tree.map(
+        lambda x, params_of_reader: x.at[reader_index].set(params_of_reader, mode="drop"), workers.params, merged_params
+    )
     return server._replace(params=merged_params), workers._replace(params=params)
 
 

@@ -35,15 +35,15 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
 
         `commits.work[index]`, int32[C], counts the new gradients, one a unit, in each contribution; -1 pads.
         """
-        kept, loss_sum = _with_new_gradients(program, code, inputs, commits, index, local_states.params)
+        kept_gradients, loss_sum = _with_new_gradients(program, code, inputs, commits, index, local_states.params)
         coding = coding_of_commit(code, commits, index)
         weights = chunk_weights(coding.encode, coding.decode)  # [W, K], of each kept gradient
-        gradient = jax.tree.map(partial(_weighted_sum, weights), kept)
+        gradient = jax.tree.map(partial(_weighted_sum, weights), kept_gradients)
         num_new = commits.work[index].clip(0).sum()
         mean_loss = mean_from_sums(loss_sum, num_new.astype(loss_sum.dtype))
-        to_sum = code.assignment.num_chunks  # N: `decode` is that of the mean, a residual is of the sum
-        true_residual = residual(code.assignment, coding.encode, coding.decode * to_sum)
-        return Contribution(gradient, mean_loss, true_residual), local_states._replace(params=kept)
+        num_chunks = code.assignment.num_chunks  # N: `decode` is that of the mean, a residual is of the sum
+        true_residual = residual(code.assignment, coding.encode, coding.decode * num_chunks)
+        return Contribution(gradient, mean_loss, true_residual), local_states._replace(params=kept_gradients)
 
     return make_commit
 
@@ -51,8 +51,10 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
 def _weighted_sum(weights: jax.Array, gradients: jax.Array) -> jax.Array:
     """A leaf of the sum of gradients [W, K, ...] with `weights float[W, K]`, over W and K, in float32 or wider."""
     dtype = accumulation_dtype(gradients.dtype)
-    total = jnp.tensordot(weights.astype(dtype), gradients.astype(dtype), axes=2, precision=jax.lax.Precision.HIGHEST)
-    return total.astype(gradients.dtype)
+    gradient_sum = jnp.tensordot(
+        weights.astype(dtype), gradients.astype(dtype), axes=2, precision=jax.lax.Precision.HIGHEST
+    )
+    return gradient_sum.astype(gradients.dtype)
 
 
 def coding_of_commit(code: GradientCode, commits: Commits, index: jax.Array) -> Coding:
@@ -69,7 +71,7 @@ def coding_of_commit(code: GradientCode, commits: Commits, index: jax.Array) -> 
 
 
 def _with_new_gradients(
-    program: LocalProgram, code: GradientCode, inputs: Inputs, commits: Commits, index: jax.Array, kept: Any
+    program: LocalProgram, code: GradientCode, inputs: Inputs, commits: Commits, index: jax.Array, kept_gradients: Any
 ) -> tuple[Any, jax.Array]:
     """The gradients that workers keep, every leaf [W, K, ...], with those of commit `index`; and the sum of the losses.
 
@@ -86,15 +88,15 @@ def _with_new_gradients(
 
         As before in a run of a vmap that has fewer.
         """
-        kept, loss_sum = carry
+        kept_gradients, loss_sum = carry
         column = jnp.searchsorted(num_units_before, i, side="right") - 1  # the last one that begins by unit i
         owner, version_read = worker[column].clip(0), version[column].clip(0)
         slot = (unit[column].clip(0) + i - num_units_before[column]) % load
         round_inputs = RoundInputs(inputs.data, inputs.rng_key, version_read)
         batch, key = chunk_batch(program.task, round_inputs, chunks[owner, slot])
         loss, gradient = jax.value_and_grad(program.task.loss)(inputs.versions.read(version_read), batch, key)
-        new_kept = jax.tree.map(lambda x, value: x.at[owner, slot].set(value), kept, gradient)
-        return select_active(i < num_units, (new_kept, loss_sum + loss.astype(loss_sum.dtype)), carry)
+        new_kept_gradients = jax.tree.map(lambda x, value: x.at[owner, slot].set(value), kept_gradients, gradient)
+        return select_active(i < num_units, (new_kept_gradients, loss_sum + loss.astype(loss_sum.dtype)), carry)
 
     no_losses = jnp.zeros((), commits.weight.dtype)
-    return jax.lax.fori_loop(0, max_over_runs(num_units), add_gradient, (kept, no_losses))
+    return jax.lax.fori_loop(0, max_over_runs(num_units), add_gradient, (kept_gradients, no_losses))

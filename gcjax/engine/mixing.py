@@ -54,12 +54,16 @@ def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values
 
     def averages_of_row(values: Any) -> list[Any]:
         """The new rows of the two members, int32[2], by `matrix` float[2, 2]; pytrees without the axis of workers."""
-        first, second = (
+        values_of_first, values_of_second = (
             jax.tree.map(lambda x, w=worker: jax.lax.dynamic_index_in_dim(x, w, keepdims=False), values)
             for worker in members
         )
         return [
-            jax.tree.map(lambda x, y, f=factors: f[0].astype(x.dtype) * x + f[1].astype(y.dtype) * y, first, second)
+            jax.tree.map(
+                lambda x, y, f=factors: f[0].astype(x.dtype) * x + f[1].astype(y.dtype) * y,
+                values_of_first,
+                values_of_second,
+            )
             for factors in matrix
         ]
 

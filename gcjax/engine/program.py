@@ -106,19 +106,19 @@ def ring_size_or_default(ring_size: int | None, protocol: Protocol, schedule: Sc
     num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
     max_staleness = None if protocol.max_staleness is None else protocol.max_staleness(num_workers)  # None: no bound
     if max_staleness == 0:
-        size = 0
+        default_size = 0
     elif protocol.loss_feedback is not None:
-        # A version is kept for `size` commits, read or not; where these are too few, `check_commits` says so.
-        size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
+        # A version is kept for `default_size` commits, read or not; where these are too few, `check_commits` says so.
+        default_size = min(VERSIONS_KEPT_PER_WORKER * num_workers, max_commits)
     else:
-        size = min(num_workers + num_contributions, max_commits)
+        default_size = min(num_workers + num_contributions, max_commits)
         if max_staleness is not None:  # of the versions, only so many before the newest one are read
-            size = min(size, max_staleness + 1)
+            default_size = min(default_size, max_staleness + 1)
     if is_traced or protocol.loss_feedback is not None:
-        return size
+        return default_size
     needed_size = int(np.max(jax.device_get(past_versions_needed(schedule))))
     # A size from the data alone would compile anew for other durations.
-    return max(size, needed_size)
+    return max(default_size, needed_size)
 
 
 @jax.jit

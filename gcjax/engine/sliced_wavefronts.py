@@ -42,7 +42,7 @@ def sliced_contributions(
       specs: a `PartitionSpec` for each parameter, with this axis or none.
     """
     num_devices, num_commits = mesh.shape[axis], commit_indices.size
-    whole: Any = PartitionSpec()
+    whole_spec: Any = PartitionSpec()
     versions = inputs.versions
     specs_of_many = jax.tree.map(lambda spec: PartitionSpec(None, *spec), specs)  # with one axis in front
 
@@ -62,19 +62,22 @@ def sliced_contributions(
             version_read = Versions(params, ring=None, slots=None)
             return contribution_of_commit(Inputs(version_read, data, rng_key), commits, commit)
 
-        own = jax.vmap(contribution_of)(own_params, own_commits)
-        gradient = jax.tree.map(_on_specs(_slice_of_all, axis), own.gradient, specs)
-        loss, residual = (jax.lax.all_gather(x, axis, tiled=True) for x in (own.loss, own.residual))
+        own_contributions = jax.vmap(contribution_of)(own_params, own_commits)
+        gradient = jax.tree.map(_on_specs(_slice_of_all, axis), own_contributions.gradient, specs)
+        loss, residual = (
+            jax.lax.all_gather(x, axis, tiled=True) for x in (own_contributions.loss, own_contributions.residual)
+        )
         return Contribution(gradient, loss, residual)
 
     ring_specs = None if versions.ring is None else specs_of_many
-    mapped = jax.shard_map(
-        of_own_commits, mesh=mesh, in_specs=(Versions(specs, ring_specs, whole), whole, whole, whole, whole),
-        out_specs=Contribution(specs_of_many, whole, whole), axis_names={axis}, check_vma=False,
+    contributions_on_devices = jax.shard_map(
+        of_own_commits, mesh=mesh,
+        in_specs=(Versions(specs, ring_specs, slots=whole_spec), whole_spec, whole_spec, whole_spec, whole_spec),
+        out_specs=Contribution(specs_of_many, whole_spec, whole_spec), axis_names={axis}, check_vma=False,
     )  # fmt: skip
     padded_indices = pad_leading_axis(commit_indices, num_devices).clip(0)  # -1 pads: commit 0, which is cut off below
-    padded = mapped(versions, commits, inputs.data, inputs.rng_key, padded_indices)
-    return jax.tree.map(lambda x: x[:num_commits], padded)
+    padded_contributions = contributions_on_devices(versions, commits, inputs.data, inputs.rng_key, padded_indices)
+    return jax.tree.map(lambda x: x[:num_commits], padded_contributions)
 
 
 def _own_part(entries: jax.Array, axis: str) -> jax.Array:
@@ -101,8 +104,8 @@ def _whole_of_own(slices: jax.Array, axis: str, dimension: int | None) -> jax.Ar
     return jax.lax.all_to_all(slices, axis, split_axis=0, concat_axis=dimension, tiled=True)
 
 
-def _slice_of_all(own: jax.Array, axis: str, dimension: int | None) -> jax.Array:
+def _slice_of_all(own_entries: jax.Array, axis: str, dimension: int | None) -> jax.Array:
     """This device's slices [B, ...] of all entries, from its own [B / n, ...] whole; whole if there is no dimension."""
     if dimension is None:
-        return jax.lax.all_gather(own, axis, tiled=True)
-    return jax.lax.all_to_all(own, axis, split_axis=dimension, concat_axis=0, tiled=True)
+        return jax.lax.all_gather(own_entries, axis, tiled=True)
+    return jax.lax.all_to_all(own_entries, axis, split_axis=dimension, concat_axis=0, tiled=True)

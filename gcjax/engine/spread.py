@@ -102,12 +102,14 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
 
         whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
         num_entries = jax.tree.leaves(entries)[0].shape[0]
-        mapped = jax.shard_map(
+        sum_on_devices = jax.shard_map(
             sum_over_devices, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
             axis_names={axis}, check_vma=False,
         )  # fmt: skip
-        total, padded_states = mapped(shared, pad_leading_axis(states, num_devices), padded_entries(entries))
-        return total, jax.tree.map(lambda x: x[:num_entries], padded_states)
+        sum_of_parts, padded_states = sum_on_devices(
+            shared, pad_leading_axis(states, num_devices), padded_entries(entries)
+        )
+        return sum_of_parts, jax.tree.map(lambda x: x[:num_entries], padded_states)
 
     return Spread(
         size=num_devices, sum_parts=sum_parts, map_entries=map_entries, sum_parts_with_states=sum_parts_with_states

@@ -243,9 +243,10 @@ def _local_in_layout(layout: Layout, local: LocalState | None) -> LocalState | N
     """The states of owners of parameters on the devices of these; the mean over a table has no axis of owners."""
     if local is None:
         return None
-    cut: LocalState = layout.cut_by_worker(local._replace(table_mean=None))
-    mean = local.table_mean
-    return cut if mean is None else cut._replace(table_mean=layout.constrain_params(mean))
+    local_on_devices: LocalState = layout.cut_by_worker(local._replace(table_mean=None))
+    if local.table_mean is None:
+        return local_on_devices
+    return local_on_devices._replace(table_mean=layout.constrain_params(local.table_mean))
 
 
 def _init_and_batch_keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:

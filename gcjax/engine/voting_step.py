@@ -70,7 +70,7 @@ def voting_value_and_grad(
     _check_groups(code)
     auto_mesh, load = mesh_with_axis(mesh, axis), code.assignment.load
     num_workers, num_chunks, num_devices = code.assignment.num_workers, code.assignment.num_chunks, mesh.shape[axis]
-    chunk_loss_and_aux = loss_forms(loss, False).chunk_loss_and_aux
+    chunk_loss_and_aux = loss_forms(loss, has_aux=False).chunk_loss_and_aux
 
     def on_device(
         params: Any, args: tuple[Any, ...], has_arrived: jax.Array, has_enough: jax.Array, batch: Any,
@@ -88,15 +88,16 @@ def voting_value_and_grad(
         if attack is not None:
             coded_sums = jnp.where(is_wrong[:, None], attack(coded_sums), coded_sums)
         # This device's slice of all messages, [W, slice], without those of workers that pad.
-        slices = exchange_slices(coded_sums, axis, None).reshape(-1, -(-coded_sums.shape[1] // num_devices))
-        by_group = slices[:num_workers].reshape(-1, load, slices.shape[1])  # [G, K, slice]: K is the size of a group
+        slice_size = -(-coded_sums.shape[1] // num_devices)
+        slices = exchange_slices(coded_sums, axis, message_dtype=None).reshape(-1, slice_size)
+        slices_by_group = slices[:num_workers].reshape(-1, load, slice_size)  # [G, K, slice]: K is the size of a group
         # bool[G, K], bool[G], bool[G, K]; the winner is one of those who sent what most did.
         is_winner, decided, outvoted = majority_votes(
-            _members_agree(by_group, axis), has_arrived.reshape(-1, load), has_enough
+            _members_agree(slices_by_group, axis), has_arrived.reshape(-1, load), has_enough
         )
         # The others times 0 would be NaN where they sent an infinity.
-        slice_of_sum = jnp.where(is_winner[..., None], by_group, 0).sum(axis=(0, 1))
-        gradient_sum = gather_slices(slice_of_sum[None], axis, None)[:, : coded_sums.shape[1]]
+        slice_of_sum = jnp.where(is_winner[..., None], slices_by_group, 0).sum(axis=(0, 1))
+        gradient_sum = gather_slices(slice_of_sum[None], axis, message_dtype=None)[:, : coded_sums.shape[1]]
         value = _mean_loss_of(is_winner, jax.lax.all_gather(losses, axis, tiled=True)[:num_workers])
         return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))
 
@@ -109,8 +110,8 @@ def voting_value_and_grad(
         coding = code.plan(progress)
         has_enough = jnp.any(coding.decode.reshape(-1, load) != 0, axis=1)  # bool[G]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
-        everywhere = Layout(auto_mesh).replicate((coding.encode, is_wrong))
-        padded_encode, padded_is_wrong = pad_leading_axis(everywhere, num_devices)
+        replicated_arrays = Layout(auto_mesh).replicate((coding.encode, is_wrong))
+        padded_encode, padded_is_wrong = pad_leading_axis(replicated_arrays, num_devices)
         step_on_devices = on_each_device(on_device, auto_mesh, axis, num_whole_arguments=4)
         whole_arguments = params, args, code.sent(progress)[:, 0], has_enough
         gradient, value, info = step_on_devices(*whole_arguments, batch, padded_encode, padded_is_wrong)

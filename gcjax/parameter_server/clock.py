@@ -86,5 +86,5 @@ def clock_offset(exchanges: list[tuple[float, float, float]]) -> float:
       exchanges: of each, in seconds, when the question left by our clock, what their clock said when they answered, and
         when the answer had come by our clock.
     """
-    sent, theirs, received = min(exchanges, key=lambda times: times[2] - times[0])
-    return theirs - (sent + received) / 2
+    send_time, their_time, receive_time = min(exchanges, key=lambda exchange: exchange[2] - exchange[0])
+    return their_time - (send_time + receive_time) / 2

@@ -45,12 +45,14 @@ class CodedRounds:
         self._code = code
         self._message_shape, dtype = message_shape(code, params)
         self.layout = wire.layout_of(jax.ShapeDtypeStruct(self._message_shape, dtype))  # of all M messages of a worker
-        self._zeros = np.zeros((code.num_blocks, self._message_shape[1]), dtype)  # [L, ceil(d / L)], no gradient
-        self._losses = np.zeros((num_workers, code.assignment.load))  # [W, K], of the chunks
-        self._rows = np.arange(num_workers)
-        self._coefficients = jax.jit(self._encode_and_decode)
-        self._add_decoded = jax.jit(lambda total, decode, message: total + decode.T.astype(total.dtype) @ message)
-        self._gradient_from_blocks = jax.jit(gradient_from_blocks)
+        self._zero_blocks = np.zeros((code.num_blocks, self._message_shape[1]), dtype)  # [L, ceil(d / L)], no gradient
+        self._chunk_losses = np.zeros((num_workers, code.assignment.load))  # [W, K], of the chunks
+        self._row_of_worker = np.arange(num_workers)  # [W], of the code
+        self._compiled_encode_and_decode = jax.jit(self._encode_and_decode)
+        self._compiled_add_decoded = jax.jit(
+            lambda decoded_blocks, decode, messages: decoded_blocks + decode.T.astype(decoded_blocks.dtype) @ messages
+        )
+        self._compiled_gradient_from_blocks = jax.jit(gradient_from_blocks)
         self.plan = self.make_plan(np.zeros(num_workers, np.int32))
 
     @property
@@ -62,7 +64,7 @@ class CodedRounds:
 
     def set_row(self, worker: int, row: int) -> None:
         """Notes the row of the code that a worker has in the turn that it begins."""
-        self._rows[worker] = row
+        self._row_of_worker[worker] = row
 
     def make_plan(self, progress: np.ndarray) -> Plan:
         """The plan of a round by `progress int32[W]`, the chunks that each worker has done; it is kept as `plan`.
@@ -70,9 +72,10 @@ class CodedRounds:
         The code is asked by its rows, of which each worker has one; on the rows of nobody nothing is done.
         """
         progress_of_rows = np.zeros(self._code.assignment.num_workers, np.int32)
-        progress_of_rows[self._rows] = progress  # `_rows`: int[W]
-        coefficients = jax.device_get(self._coefficients(progress_of_rows))
-        encode, decode, is_sent = (values[self._rows] for values in coefficients)  # [W, M, K, L], [W, M, L], [W, M]
+        progress_of_rows[self._row_of_worker] = progress
+        arrays_of_rows = jax.device_get(self._compiled_encode_and_decode(progress_of_rows))
+        # [W, M, K, L], [W, M, L], [W, M]
+        encode, decode, is_sent = (array[self._row_of_worker] for array in arrays_of_rows)
         self.plan = Plan(
             np.asarray(progress), encode, decode, is_sent=is_sent, is_needed=(decode != 0).any(axis=(1, 2))
         )
@@ -84,19 +87,19 @@ class CodedRounds:
         Each has an L-th of the gradient's d numbers. `body uint8[n]`: the bytes of those that the plan has the worker
         send.
         """
-        is_sent, dtype = self.plan.is_sent[worker], self._zeros.dtype  # bool[M]
+        is_sent, dtype = self.plan.is_sent[worker], self._zero_blocks.dtype  # bool[M]
         if body is None or body.size != self.push_sizes.step * int(is_sent.sum()):  # the bytes of a message: the step
             return None
-        sent = body.view(dtype).reshape(-1, self._message_shape[1])
+        sent_messages = body.view(dtype).reshape(-1, self._message_shape[1])
         if is_sent.all():
-            return sent
+            return sent_messages
         messages = np.zeros(self._message_shape, dtype)
-        messages[is_sent] = sent
+        messages[is_sent] = sent_messages
         return messages
 
     def note_loss(self, worker: int, slot: int, loss: float) -> None:
         """Remembers the loss of a worker's chunk number `slot`, 0, ..., K - 1, in this round."""
-        self._losses[worker, slot] = loss
+        self._chunk_losses[worker, slot] = loss
 
     def decoded(self, pushes: Sequence[Contribution], params: Any) -> Contribution:
         """The gradient that the messages of the workers that are needed decode to, as one contribution.
@@ -105,20 +108,21 @@ class CodedRounds:
         rest is as in the first push. The tree of a push are the M messages float[M, ceil(d / L)] of a worker, for a
         gradient of d numbers in L blocks; `params` give its shapes.
         """
-        total: Any = self._zeros  # [L, ceil(d / L)]
+        decoded_blocks: Any = self._zero_blocks  # [L, ceil(d / L)]
         for push in pushes:
-            total = self._add_decoded(total, self.plan.decode[push.worker], push.tree)
+            decoded_blocks = self._compiled_add_decoded(decoded_blocks, self.plan.decode[push.worker], push.tree)
         # [W, K], added up over messages and blocks
         chunk_weights = np.einsum("uml,umkl->uk", self.plan.decode, self.plan.encode, dtype=np.float64)
-        loss = (chunk_weights * self._losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
-        return pushes[0]._replace(tree=self._gradient_from_blocks(total, params), loss=float(loss))
+        loss = (chunk_weights * self._chunk_losses)[chunk_weights != 0].sum() / (chunk_weights.sum() or 1.0)
+        return pushes[0]._replace(tree=self._compiled_gradient_from_blocks(decoded_blocks, params), loss=float(loss))
 
     def warm_up(self, params: Any) -> None:
         """Compiles what `decoded` calls, on messages of zeros."""
-        message = np.zeros(self.layout.shapes[0], self._zeros.dtype)
-        total = self._add_decoded(self._zeros, self.plan.decode[0], message)
-        total = self._add_decoded(total, self.plan.decode[0], message)  # once more: now `total` is on the device
-        jax.block_until_ready(self._gradient_from_blocks(total, params))
+        zero_messages = np.zeros(self.layout.shapes[0], self._zero_blocks.dtype)
+        decoded_blocks = self._compiled_add_decoded(self._zero_blocks, self.plan.decode[0], zero_messages)
+        # Once more: now `decoded_blocks` is on the device.
+        decoded_blocks = self._compiled_add_decoded(decoded_blocks, self.plan.decode[0], zero_messages)
+        jax.block_until_ready(self._compiled_gradient_from_blocks(decoded_blocks, params))
 
     def _encode_and_decode(self, progress: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The coefficients of the code's plan, and which messages are sent, by `progress int32[rows]`.
@@ -136,6 +140,6 @@ def message_shape(code: GradientCode, params: Any) -> tuple[tuple[int, int], Any
     d is the size of the gradient, that of `params`.
     """
     leaves = jax.tree.leaves(params)
-    size = sum(int(np.prod(x.shape)) for x in leaves)
-    dtype = jnp.dtype(accumulation_dtype(jnp.result_type(*(x.dtype for x in leaves))))
-    return (code.num_messages, -(-size // code.num_blocks)), dtype
+    num_parameters = sum(int(np.prod(leaf.shape)) for leaf in leaves)
+    dtype = jnp.dtype(accumulation_dtype(jnp.result_type(*(leaf.dtype for leaf in leaves))))
+    return (code.num_messages, -(-num_parameters // code.num_blocks)), dtype

@@ -144,9 +144,9 @@ class Commits:
 
         The number of the commit is `count`, the commits so far; that grows as the log gets the commit.
         """
-        contributions = [c for c in self._pending if is_committed[c.worker]]
-        self._pending = [c for c in self._pending if not is_committed[c.worker]]
-        messages = [(c.worker, c.turn) for c in contributions]
+        contributions = [contribution for contribution in self._pending if is_committed[contribution.worker]]
+        self._pending = [contribution for contribution in self._pending if not is_committed[contribution.worker]]
+        messages = [(contribution.worker, contribution.turn) for contribution in contributions]
         if self.coded_rounds is not None:
             # The log knows a round's turns by their version, the newest: it must not have the commit yet.
             self.log.end_round(self.coded_rounds.plan.progress, now)
@@ -178,9 +178,12 @@ class Commits:
         """
         protocol = self._setup.protocol
         if protocol.local is None and protocol.code is None:
-            under_way = {t[-1].version for t in self.log.turns if t and math.isinf(t[-1].compute_end)}
-            needed = {c.version for c in self._pending} | under_way
-            self._versions = {version: params for version, params in self._versions.items() if version in needed}
+            last_turns = [turns_of_worker[-1] for turns_of_worker in self.log.turns if turns_of_worker]
+            versions_under_way = {turn.version for turn in last_turns if math.isinf(turn.compute_end)}
+            needed_versions = {contribution.version for contribution in self._pending} | versions_under_way
+            self._versions = {
+                version: params for version, params in self._versions.items() if version in needed_versions
+            }
             self._versions[self.count] = self.updates.params
 
     def schedule(self, end: float) -> Schedule:

@@ -315,14 +315,14 @@ class Coordinator:
 
     def _stop_turns(self, decision: Decision, now: float) -> None:
         """Stops the turns under way: whoever has done something that counts is asked for it."""
-        asked = self._stops.request_pushes(decision.progress, decision.alive & ~decision.idle, now)
-        self.rule_state.set_stopped(asked)
-        self._send_stops(asked)
+        is_asked = self._stops.request_pushes(decision.progress, decision.alive & ~decision.idle, now)
+        self.rule_state.set_stopped(is_asked)
+        self._send_stops(is_asked)
 
-    def _send_stops(self, asked: np.ndarray) -> None:
-        """Asks the workers `asked bool[W]`, whose turns are stopped, for a push."""
+    def _send_stops(self, is_asked: np.ndarray) -> None:
+        """Asks the workers `is_asked bool[W]`, whose turns are stopped, for a push."""
         self._stop_sent_time = self._clock.now()
-        for worker in np.flatnonzero(asked).tolist():
+        for worker in np.flatnonzero(is_asked).tolist():
             turn_number = self._commits.log.last_turn_number(worker)
             self._members.send(worker, Message({**self._stops.header(worker), "turn": turn_number}))
 
@@ -331,7 +331,7 @@ class Coordinator:
         now = self._clock.next_event_time()
         self._carry_out(self._decide(NO_EVENT, 0, now), now)
 
-    def _go_on_without_silent(self, silent: np.ndarray) -> None:
+    def _go_on_without_silent(self, is_silent: np.ndarray) -> None:
         """Goes on without the push of workers, `bool[W]`, that were told to stop and do not answer.
 
         The others are enough for a commit. If they are so only with workers that had done nothing yet at the stop, and
@@ -339,17 +339,17 @@ class Coordinator:
         missing, so its turns go on.
         """
         if self._commits.coded_rounds is not None:
-            self.rule_state.reset_progress(silent)
+            self.rule_state.reset_progress(is_silent)
             self._drop_stopped_pushes()
             self._ask_rule()
-        elif self.rule_state.would_stop_without(silent | self.rule_state.not_asked, self._clock.now()):
-            self.rule_state.set_stopped(np.zeros_like(silent))
+        elif self.rule_state.would_stop_without(is_silent | self.rule_state.not_asked, self._clock.now()):
+            self.rule_state.set_stopped(np.zeros_like(is_silent))
             self._ask_rule()
         else:
             progress, now = self.rule_state.view.progress, self._clock.now()
-            asked = self._stops.request_more_pushes(progress, self.rule_state.not_asked, now)
-            self.rule_state.set_stopped(silent | asked)
-            self._send_stops(asked)
+            is_asked = self._stops.request_more_pushes(progress, self.rule_state.not_asked, now)
+            self.rule_state.set_stopped(is_silent | is_asked)
+            self._send_stops(is_asked)
 
     def _count_all_progress(self, worker: int) -> None:
         """Counts all that a worker has done in its turn, also if it was silent at a stop: it is heard of again."""

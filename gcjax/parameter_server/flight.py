@@ -181,8 +181,8 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
         """Raises an error unless the headers of the call have the token; without a token everybody may call."""
         del info
-        given = next(iter(headers.get(_AUTHORIZATION, [])), "")
-        if self._token and not hmac.compare_digest(given.encode(), _bearer(self._token).encode()):
+        authorization = next(iter(headers.get(_AUTHORIZATION, [])), "")
+        if self._token and not hmac.compare_digest(authorization.encode(), _bearer(self._token).encode()):
             self.num_refused += 1
             raise flight.FlightUnauthenticatedError("the token must be that of the server; this one is another")
 

@@ -136,17 +136,18 @@ class Processes:
         What they say at their end is read as it comes: a child with more of it than a pipe takes waits for that.
         """
         running = dict(self._children)
-        said: dict[int, tuple[str, Any]] = {}  # by number, how those end that have said so and are still there
+        # By number, how those end that have said so and are still there.
+        ends_by_number: dict[int, tuple[str, Any]] = {}
         while running:
-            readers = [child.reader for number, child in running.items() if number not in said]
+            readers = [child.reader for number, child in running.items() if number not in ends_by_number]
             ready = pipes.wait([*readers, *(child.process.sentinel for child in running.values())], timeout=0.5)
             for number, child in list(running.items()):
                 has_ended = child.process.sentinel in ready
-                if number not in said and (has_ended or child.reader in ready):
-                    said[number] = _kind_and_value(child.reader)
+                if number not in ends_by_number and (has_ended or child.reader in ready):
+                    ends_by_number[number] = _kind_and_value(child.reader)
                 if has_ended:
                     del running[number]
-                    if self._has_to_start_again(number, child, *said.pop(number)):
+                    if self._has_to_start_again(number, child, *ends_by_number.pop(number)):
                         with self._children_lock:
                             if not self._is_ending.is_set():
                                 self._children[number] = running[number] = self._new_child(number)

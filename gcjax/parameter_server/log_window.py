@@ -101,10 +101,10 @@ class LogWindows:
             first_turn = self._last_arrived_turn_before(worker, needed_turns[worker])
             self._move_window(worker, first_turn, first_commit)
             shift = -first_commit, -int(self._first_unit[worker])  # of the numbers of commits and units
-            turns.append([_shifted(turn, *shift) for turn in log.turns[worker][first_turn:]])
-        part = TurnLog(len(turns))
-        part.turns, part.commit_times = turns, log.commit_times[first_commit:]
-        schedule = self._record(part, end)
+            turns.append([_with_shifted_numbers(turn, *shift) for turn in log.turns[worker][first_turn:]])
+        log_part = TurnLog(len(turns))
+        log_part.turns, log_part.commit_times = turns, log.commit_times[first_commit:]
+        schedule = self._record(log_part, end)
         self._num_lost_before_unit = num_lost(schedule, log.memberships)
         return Window(schedule, first_commit, self._first_unit.copy(), self._num_lost_before_window.copy())
 
@@ -183,8 +183,8 @@ def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float]
 
         def record_of_coded_rounds(log: TurnLog, end: float) -> Schedule:
             """The record of rounds of a code."""
-            size = _padded_size(len(log.commit_times))
-            return jax.device_get(coded_record.schedule_of(log, assignment, weight, end, size=size))
+            num_rounds = _padded_size(len(log.commit_times))
+            return jax.device_get(coded_record.schedule_of(log, assignment, weight, end, size=num_rounds))
 
         return record_of_coded_rounds
     programs: dict[int, Callable[..., Schedule]] = {}  # by the contributions that there is room for
@@ -193,25 +193,26 @@ def record_function(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float]
         """The record of turns; units, turns and commits beyond those of the log do not happen."""
         num_units = _padded_size(max(log.next_unit(worker) for worker in range(len(log.turns))))
         rule_with_room = turn_log.with_room_for_log(rule, log)
-        count = rule_with_room.num_contributions
-        program = programs[count] = programs.get(count) or turn_log.record_program(rule_with_room)
+        num_contributions = rule_with_room.num_contributions
+        program = programs.get(num_contributions) or turn_log.record_program(rule_with_room)
+        programs[num_contributions] = program
         return jax.device_get(turn_log.record(log, program, end, num_units=num_units, size=_padded_size))
 
     return record_of_turns
 
 
-def _shifted(turn: Turn, commits: int, units: int) -> Turn:
-    """The turn with `commits` added to its commit and version, and `units` to its units.
+def _with_shifted_numbers(turn: Turn, commit_offset: int, unit_offset: int) -> Turn:
+    """The turn with `commit_offset` added to its commit and version, and `unit_offset` to its units.
 
     A commit that falls below 0 is -1, none; a version that does is 0, and one that was -1, none, stays so.
     """
-    first_unit_on_version = None if turn.first_unit_on_version is None else turn.first_unit_on_version + units
+    first_unit_on_version = None if turn.first_unit_on_version is None else turn.first_unit_on_version + unit_offset
     fields: dict[str, Any] = {
-        "first_unit": turn.first_unit + units,
+        "first_unit": turn.first_unit + unit_offset,
         "first_unit_on_version": first_unit_on_version,
-        "commit": max(turn.commit + commits, -1),
+        "commit": max(turn.commit + commit_offset, -1),
     }
-    return turn._replace(version=max(turn.version + commits, min(turn.version, 0)), **fields)
+    return turn._replace(version=max(turn.version + commit_offset, min(turn.version, 0)), **fields)
 
 
 def _padded_size(count: int) -> int:

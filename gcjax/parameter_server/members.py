@@ -69,7 +69,7 @@ class Members:
         if message.kind == "alive":
             return  # of a worker that was refused, and does not know it yet
         worker, incarnation = message.header.get("worker"), _text(message.header.get("incarnation"))
-        why, may_try_again = self._why_not(message, alive)
+        why, may_try_again = self._reason_to_refuse(message, alive)
         if why or not isinstance(worker, int):
             self.num_refused += 1
             with contextlib.suppress(Disconnected):  # it may have hung up by now
@@ -83,16 +83,20 @@ class Members:
         self._members[worker] = Member(connection, incarnation, now, last_turn)
         self._worker_of_connection[connection] = worker
 
-    def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
+    def _reason_to_refuse(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
         """Why the sender of a "hello" is not let in, "" if it is; and whether it may try again."""
         header, worker = message.header, message.header.get("worker")
         is_number = isinstance(worker, int) and not isinstance(worker, bool) and 0 <= worker < self._num_workers
         if message.kind != "hello" or not isinstance(worker, int) or not is_number:
             return f"a worker must say its number, 0, ..., {self._num_workers - 1}; got {reprlib.repr(worker)}.", False
-        theirs = header.get("fingerprint")
-        theirs = {name: _text(value) for name, value in theirs.items()} if isinstance(theirs, dict) else {}
-        if different := differences(self.fingerprint, theirs):
-            return f"server and worker must run the same; they differ in\n{different}", False
+        worker_fingerprint = header.get("fingerprint")
+        worker_fingerprint = (
+            {name: _text(value) for name, value in worker_fingerprint.items()}
+            if isinstance(worker_fingerprint, dict)
+            else {}
+        )
+        if difference_lines := differences(self.fingerprint, worker_fingerprint):
+            return f"server and worker must run the same; they differ in\n{difference_lines}", False
         if alive[worker] and self._members[worker].incarnation != _text(header.get("incarnation")):
             # It may have ended, and its lease not yet.
             return f"worker {worker} is there already. Give each process another number.", True

@@ -28,17 +28,17 @@ def sampled_durations(measured: Calibration, rng_key: jax.Array, num_units: int)
     is_held_up = (
         np.zeros(measured.durations.shape, bool) if measured.held_up_seconds is None else measured.held_up_seconds > 0
     )
-    columns = []
+    columns_by_worker = []
     for worker, key in enumerate(jax.random.split(rng_key, num_workers)):
         seconds = measured.durations[:, worker]
-        known_seconds = seconds[np.isfinite(seconds) & ~is_held_up[:, worker]]
-        if not known_seconds.size:
+        undisturbed_seconds = seconds[np.isfinite(seconds) & ~is_held_up[:, worker]]
+        if not undisturbed_seconds.size:
             raise ValueError(f"each worker must have a measured unit; worker {worker} has none.")
-        drawn = np.asarray(jax.random.choice(key, known_seconds, (num_units,)))
-        measured_in_order = np.full(num_units, np.nan)  # NaN where none was measured: what is drawn comes there
-        measured_in_order[: min(num_units, seconds.size)] = seconds[:num_units]
-        columns.append(np.where(np.isfinite(measured_in_order), measured_in_order, drawn))
-    return jnp.asarray(np.stack(columns, axis=1), jnp.result_type(float))
+        drawn_seconds = np.asarray(jax.random.choice(key, undisturbed_seconds, (num_units,)))
+        measured_seconds = np.full(num_units, np.nan)  # NaN where none was measured: what is drawn comes there
+        measured_seconds[: min(num_units, seconds.size)] = seconds[:num_units]
+        columns_by_worker.append(np.where(np.isfinite(measured_seconds), measured_seconds, drawn_seconds))
+    return jnp.asarray(np.stack(columns_by_worker, axis=1), jnp.result_type(float))
 
 
 def predicted_schedule(
@@ -66,8 +66,8 @@ def predicted_schedule(
         return protocol(durations, measured.network, absences)
     held_up_seconds = np.zeros(durations.shape)  # [T, W]; 0 for units that are drawn
     if measured.held_up_seconds is not None:
-        measured_rows = measured.held_up_seconds[:num_units]
-        held_up_seconds[: len(measured_rows)] = measured_rows
+        measured_held_up_seconds = measured.held_up_seconds[:num_units]
+        held_up_seconds[: len(measured_held_up_seconds)] = measured_held_up_seconds
     return virtual_schedule(protocol, np.asarray(durations), held_up_seconds, _delays(measured), absences)
 
 
@@ -89,19 +89,19 @@ def _has_stopped_turns(protocol: Protocol, num_workers: int) -> bool:
         return False
 
 
-def _delays(measured: Calibration) -> Delays:
+def _delays(calibration: Calibration) -> Delays:
     """The seconds of messages and of the server, as measured; what was not measured takes no time.
 
     A message without parameters takes no longer than one with them, whatever the few signs of life say.
     """
-    latency = 0.0 if measured.latency is None else measured.latency
+    latency = 0.0 if calibration.latency is None else calibration.latency
     return Delays(
-        send=measured.send_seconds,
-        receive=measured.receive_seconds,
-        latency=np.minimum(np.minimum(latency, measured.send_seconds), measured.receive_seconds),
-        report=measured.report_seconds,
-        push=measured.service_seconds if measured.push_seconds is None else measured.push_seconds,
-        commit=measured.commit_seconds or 0.0,
+        send=calibration.send_seconds,
+        receive=calibration.receive_seconds,
+        latency=np.minimum(np.minimum(latency, calibration.send_seconds), calibration.receive_seconds),
+        report=calibration.report_seconds,
+        push=calibration.service_seconds if calibration.push_seconds is None else calibration.push_seconds,
+        commit=calibration.commit_seconds or 0.0,
     )
 
 

@@ -79,9 +79,9 @@ class Checkpoints:
 
     def delete_after(self, commit: int) -> None:
         """Deletes the checkpoints of later commits than this one, which a log that lost its end does not know."""
-        for later in self.commits:
-            if later > commit:
-                self._manager.delete(later)
+        for checkpoint_commit in self.commits:
+            if checkpoint_commit > commit:
+                self._manager.delete(checkpoint_commit)
 
     def read(self, commit: int, like: Parameters) -> "Checkpoint | None":
         """The checkpoint after `commit` commits, in the shapes of `like`; None if there is none, or it is damaged."""
@@ -150,10 +150,11 @@ def _can_go_on_from(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) ->
     from gcjax.engine.local_state import keeps_nothing_on_reading
     from gcjax.engine.start import past_versions_read
 
-    needed, local = past_versions_read(schedule, checkpoint.commit), setup.protocol.local  # versions before its own
+    needed_versions = past_versions_read(schedule, checkpoint.commit)  # before its own
+    local = setup.protocol.local
     if local is not None:
-        return not needed and keeps_nothing_on_reading(local, setup.optimizer, checkpoint.parameters.params)
-    return set(needed) <= set(checkpoint.versions)
+        return not needed_versions and keeps_nothing_on_reading(local, setup.optimizer, checkpoint.parameters.params)
+    return set(needed_versions) <= set(checkpoint.versions)
 
 
 def replayed(

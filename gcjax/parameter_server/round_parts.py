@@ -72,13 +72,15 @@ def _parts(messages: MessageTimes, schedule: Schedule, commit: int, begin: float
     if not reports.kind.size or not pushes.kind.size:
         return [np.nan] * len(RoundParts._fields)
     # The workers whose report, and whose push, was the last that the server dealt with.
-    reporter, pusher = (int(some.worker[np.argmax(some.handle_start)]) for some in (reports, pushes))
-    stops_of_pusher = np.flatnonzero((stops.sent == stop_time) & (stops.worker == pusher))
-    columns = np.flatnonzero(schedule.worker[commit] == reporter)  # among the contributions of the commit
+    last_reporter, last_pusher = (
+        int(messages_of_kind.worker[np.argmax(messages_of_kind.handle_start)]) for messages_of_kind in (reports, pushes)
+    )
+    stops_of_pusher = np.flatnonzero((stops.sent == stop_time) & (stops.worker == last_pusher))
+    columns = np.flatnonzero(schedule.worker[commit] == last_reporter)  # among the contributions of the commit
     if not stops_of_pusher.size or not columns.size:
         return [np.nan] * len(RoundParts._fields)
     last_stop, column = stops_of_pusher[0], columns[0]
-    compute_start = schedule.compute_start[schedule.unit[commit, column], reporter]
+    compute_start = schedule.compute_start[schedule.unit[commit, column], last_reporter]
     last_report = np.argmax(reports.handle_start)
     # Seconds, at which one part ends and the next begins, in the order of the fields.
     moments = [

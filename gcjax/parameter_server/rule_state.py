@@ -39,7 +39,9 @@ class RuleState:
     def view(self) -> View:
         """What the rule knows, in NumPy arrays; only `memory` is as the rule has made it."""
         packed_view = self._packed_view
-        return unpacked(packed_view._replace(integers=np.asarray(packed_view[0]), floats=np.asarray(packed_view[1])))
+        return unpacked(
+            packed_view._replace(integers=np.asarray(packed_view.integers), floats=np.asarray(packed_view.floats))
+        )
 
     @view.setter
     def view(self, view: View) -> None:
@@ -129,14 +131,14 @@ class RuleState:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return self._would_stop_in(self.view, workers, now)
 
-    def would_stop_without_worker(self, worker: int, others: np.ndarray, now: float, *, leaves: bool) -> bool:
-        """Whether turns would be stopped by `now` seconds, had `worker` and `others bool[W]` not done any unit.
+    def would_stop_without_worker(self, worker: int, other_workers: np.ndarray, now: float, *, leaves: bool) -> bool:
+        """Whether turns would be stopped by `now` seconds, had `worker` and `other_workers bool[W]` not done any unit.
 
         If `leaves`, the worker does not take part any more, and nobody waits for it.
         """
         is_worker = np.arange(self.alive.size) == worker
         view = self.view._replace(alive=self.alive & ~(is_worker & leaves))
-        return self._would_stop_in(view, is_worker | others, now)
+        return self._would_stop_in(view, is_worker | other_workers, now)
 
     def set_read_version(self, worker: int, version: int) -> None:
         """Sets the version that a worker which joins has read last; without this call it is -1, for none."""
@@ -269,6 +271,7 @@ def _stop_time(rule: Rule, view: View) -> jax.Array:
 def _would_stop(rule: Rule, packed_view: PackedView, workers: jax.Array, now: jax.Array) -> jax.Array:
     """bool[]: whether turns would be stopped by now if these workers, `bool[W]`, had not done anything."""
     view = unpacked(packed_view)
-    none = jnp.zeros_like(view.num_uncommitted)
+    no_messages = jnp.zeros_like(view.num_uncommitted)
     progress = jnp.where(workers, 0, view.progress)
-    return _stop_time(rule, view._replace(now=now, progress=progress, stopped=none > 0, num_uncommitted=none)) <= now
+    view = view._replace(now=now, progress=progress, stopped=no_messages > 0, num_uncommitted=no_messages)
+    return _stop_time(rule, view) <= now

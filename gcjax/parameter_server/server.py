@@ -255,7 +255,7 @@ class Server:
         except Disconnected:
             pass
         finally:
-            self._events.put(_Event(connection, None))
+            self._events.put(_Event(connection, message=None))
 
     # What the server's thread does.
 

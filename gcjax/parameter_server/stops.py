@@ -32,12 +32,12 @@ class Stops:
         They are those of `is_under_way bool[W]` who have done a unit, by `progress int32[W]`, or whose messages a code
         needs.
         """
-        asked = progress > 0
+        has_something_to_push = progress > 0
         if self._coded_rounds is not None:
-            asked = self._coded_rounds.make_plan(progress).is_needed
+            has_something_to_push = self._coded_rounds.make_plan(progress).is_needed
         self._stop_number += 1
         self._request_time, self._last_answer_time, self._progress = now, math.inf, progress
-        return asked & is_under_way
+        return has_something_to_push & is_under_way
 
     def request_more_pushes(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
         """bool[W]: whom else to ask, as who was asked has not answered; an answer of those still counts.

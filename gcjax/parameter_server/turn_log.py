@@ -201,19 +201,19 @@ def _num_contributions(turns: list[Turn]) -> int:
 
     `turns`: all of the worker.
     """
-    last, num_so_far, most = None, 0, 0
+    last_turn, num_so_far, max_num = None, 0, 0
     for turn in turns:
         if turn.commit < 0:
             continue
         # The version and the unit with which a turn goes on with the last one that is in a commit.
-        after_last = None if last is None else (last.version, last.first_unit + last.num_sent_units)
+        after_last = None if last_turn is None else (last_turn.version, last_turn.first_unit + last_turn.num_sent_units)
         follows_last = after_last == (turn.version, turn.first_unit)
-        if last is None or turn.commit != last.commit:
+        if last_turn is None or turn.commit != last_turn.commit:
             num_so_far = 1
         elif not follows_last:
             num_so_far += 1
-        last, most = turn, max(most, num_so_far)
-    return most
+        last_turn, max_num = turn, max(max_num, num_so_far)
+    return max_num
 
 
 def record_program(rule: Rule) -> Callable[..., Schedule]:

@@ -82,19 +82,21 @@ class Updates:
           also by their units.
         """
         weights = self.weights(contributions, commit)  # float64[C]
-        total, weight = contributions[0].tree, weights[0]
+        contribution_sum, weight = contributions[0].tree, weights[0]
         if len(contributions) > 1:  # then NumPy weighs, and not the step
-            total, weight = _weighted_sum([c.tree for c in contributions], weights), np.float64(1.0)
+            contribution_sum = _weighted_sum([contribution.tree for contribution in contributions], weights)
+            weight = np.float64(1.0)
         if weight != self._last_weight:  # else it need not be sent to the device again
             self._last_weight, self._weight_on_device = weight, jnp.asarray(weight)
-        self.params, self.opt_state = self._apply(self.params, self.opt_state, total, self._weight_on_device)
+        self.params, self.opt_state = self._apply(self.params, self.opt_state, contribution_sum, self._weight_on_device)
         self._params_bytes = None
-        counts = [1 if self._gradient_sign > 0 else c.work for c in contributions]  # above 0: gradients are pushed
-        losses = [c.loss for c in contributions]
+        pushes_gradients = self._gradient_sign > 0
+        unit_counts = [1 if pushes_gradients else contribution.work for contribution in contributions]
+        losses = [contribution.loss for contribution in contributions]
         if len(losses) == 1:  # the same without arrays, which would take longer than all the rest of this function
-            loss_weight = float(weights[0]) * counts[0]
+            loss_weight = float(weights[0]) * unit_counts[0]
             return loss_weight * losses[0] / loss_weight if loss_weight else 0.0
-        loss_weights = weights * counts
+        loss_weights = weights * unit_counts
         return float((loss_weights * np.array(losses)).sum() / loss_weights.sum()) if loss_weights.sum() else 0.0
 
     def weights(self, contributions: Sequence[Contribution], commit: int) -> np.ndarray:
@@ -105,11 +107,11 @@ class Updates:
         """
         if not callable(self._weight):
             return np.full(len(contributions), self._weight, np.float64)
-        staleness = np.array([commit - c.version for c in contributions], np.int32)
-        work = np.array([c.work for c in contributions], np.int32)
+        staleness = np.array([commit - contribution.version for contribution in contributions], np.int32)
+        work = np.array([contribution.work for contribution in contributions], np.int32)
         if not self._joins_pushes_of_worker:
             return np.broadcast_to(np.asarray(self._weight(staleness, work), np.float64), work.shape)
-        worker = np.array([c.worker for c in contributions])
+        worker = np.array([contribution.worker for contribution in contributions])
         staleness_of_worker, work_of_worker = np.zeros((2, self._num_workers), np.int32)  # [W]; 0 without a message
         np.maximum.at(staleness_of_worker, worker, staleness)
         np.add.at(work_of_worker, worker, work)
@@ -133,10 +135,10 @@ def _weighted_sum(trees: Sequence[Any], weights: np.ndarray) -> Any:
 
     def weighted_sum_of_leaf(*leaves: np.ndarray) -> np.ndarray:
         """The weighted sum of the C arrays at one place of the trees."""
-        weighted = (np.asarray(w, leaf.dtype) * leaf for leaf, w in zip(leaves, weights, strict=True))
-        total = next(weighted)
-        for other in weighted:
-            total += other  # in place, unless the leaf is a number
-        return total
+        weighted_leaves = (np.asarray(weight, leaf.dtype) * leaf for leaf, weight in zip(leaves, weights, strict=True))
+        leaf_sum = next(weighted_leaves)
+        for weighted_leaf in weighted_leaves:
+            leaf_sum += weighted_leaf  # in place, unless the leaf is a number
+        return leaf_sum
 
     return jax.tree.map(weighted_sum_of_leaf, *trees)

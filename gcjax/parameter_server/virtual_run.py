@@ -124,17 +124,17 @@ class _VirtualRun:
         self._event_numbers, self._is_over = itertools.count(), False
         self._connections: dict[int, _Connection] = {}
         self._process_numbers = [0] * durations.shape[1]  # the number of the process that each worker is
-        code, message_bytes = protocol.code, self._commits.push_sizes.start
+        code, message_bytes = protocol.code, min(self._commits.push_sizes)  # bytes of a push of one message
         self._gradient_bytes = message_bytes * (1 if code is None else code.num_blocks)
         self._workers = [
             VirtualWorker(
-                durations[:, w],
-                held_up_seconds[:, w],
+                durations[:, worker],
+                held_up_seconds[:, worker],
                 message_bytes,
-                code is not None,
-                self._environment(w),
+                continues_after_stop=code is not None,
+                environment=self._environment_of_worker(worker),
             )
-            for w in range(durations.shape[1])
+            for worker in range(durations.shape[1])
         ]
 
     def schedule(self, absences: Absences | None) -> Schedule:
@@ -181,7 +181,7 @@ class _VirtualRun:
         """Notes what happens at a time; what happens at the server waits until that is free."""
         heapq.heappush(self._events, _Event(time, time, next(self._event_numbers), is_at_server, action))
 
-    def _environment(self, worker: int) -> Environment:
+    def _environment_of_worker(self, worker: int) -> Environment:
         """What a worker acts on: the events of this run, after the seconds that its messages take."""
         # Seconds: of any message, and of the bytes of a full gradient besides.
         latency = float(self._delays.latency[worker])

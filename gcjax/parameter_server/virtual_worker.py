@@ -63,7 +63,7 @@ class VirtualWorker:
     def hear(self, now: float, message: Message) -> None:
         """Deals with a message of the server at `now` seconds, or later, once the worker is held up no longer."""
         if now < self._held_up_until:
-            self._environment.call_at(self._held_up_until, lambda later: self.hear(later, message))
+            self._environment.call_at(self._held_up_until, lambda release_time: self.hear(release_time, message))
         elif message.kind == "begin":
             self._order_header, self._compute_start, self._unit_ends = message.header, now, []
             self._begin_unit(now)
@@ -90,25 +90,25 @@ class VirtualWorker:
         if num_begun != self._num_begun:
             return
         self._unit_ends.append(now)
-        header = {
+        report_header = {
             "kind": "unit",
             "turn": self._order_header["turn"],
             "compute_start": self._compute_start,
             "unit_end": now,
             "loss": 0.0,
         }
-        self._environment.send_report(now, Message(header))
+        self._environment.send_report(now, Message(report_header))
         self._begin_unit(now)
 
-    def _answer_stop(self, now: float, stop: Any) -> None:
-        """Answers a stop, of which `stop` is the header, by a push of what is done.
+    def _answer_stop(self, now: float, stop_header: Any) -> None:
+        """Answers a stop, of which `stop_header` is the header, by a push of what is done.
 
         The unit under way goes on where the turn does, and is broken off otherwise.
         """
-        header = {
+        push_header = {
             "kind": "push",
-            "turn": stop["turn"],
-            "stop_number": stop["stop_number"],
+            "turn": stop_header["turn"],
+            "stop_number": stop_header["stop_number"],
             "loss": 0.0,
             "is_finite": True,
             "compute_start": self._compute_start,
@@ -121,5 +121,5 @@ class VirtualWorker:
             self._order_header = None
         # Under a code turns go on, and the stop says which messages are to be sent.
         is_coded = self._continues_after_stop
-        num_messages = len(stop["encode"]) if is_coded else 1
-        self._environment.send_push(now, Message(header, np.zeros(num_messages * self._message_bytes, np.uint8)))
+        num_messages = len(stop_header["encode"]) if is_coded else 1
+        self._environment.send_push(now, Message(push_header, np.zeros(num_messages * self._message_bytes, np.uint8)))

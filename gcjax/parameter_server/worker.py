@@ -271,7 +271,7 @@ def _receive_all(connection: Connection, inbox: Inbox) -> None:
 
 def _has_end_message(inbox: Inbox) -> bool:
     """Whether the server has said that the run is done, in what is left of a connection that is lost."""
-    while inbox.has_next(1.0) and (message := inbox.get()) is not None:
+    while inbox.has_next(seconds=1.0) and (message := inbox.get()) is not None:
         if message.kind == "end":
             return True
     return False

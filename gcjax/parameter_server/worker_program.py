@@ -34,8 +34,10 @@ class GradientProgram:
 
     def compute(self, unit: int) -> UnitResult:
         """Computes a unit, or begins to."""
-        result, self._last_gradient = self._gradient(self._params, self._task.data, self._batch_key, jnp.int32(unit))
-        return result
+        unit_result, self._last_gradient = self._gradient(
+            self._params, self._task.data, self._batch_key, jnp.int32(unit)
+        )
+        return unit_result
 
     def push_tree(self, version_params: Any, weight: float) -> Any:
         """What is pushed: the gradient on the last unit."""
@@ -89,10 +91,10 @@ class LocalProgram:
         """Takes the local step on unit number `unit`; its loss may not be computed yet when this returns."""
         self._state_before_unit = self._params, self._opt_state
         gradient_params = self._version_params if self._local.gradients_at_version else self._params
-        result, self._params, self._opt_state = self._take_step(
+        unit_result, self._params, self._opt_state = self._take_step(
             self._params, self._opt_state, gradient_params, self._task.data, self._batch_key, jnp.int32(unit)
         )
-        return result
+        return unit_result
 
     def push_tree(self, version_params: Any, weight: float) -> Any:
         """What is pushed: the change since the turn began, as the protocol's local work makes it.
@@ -111,7 +113,7 @@ class LocalProgram:
 
     def warm_up_push(self) -> Any:
         """As `push_tree`, to compile it."""
-        return self.push_tree(None, 0.0)
+        return self.push_tree(version_params=None, weight=0.0)
 
     def undo_unit(self) -> None:
         """Gives up the last unit: the step on it is taken back."""
@@ -170,8 +172,8 @@ class CodedProgram:
         round_number, slot = divmod(unit, self._code.assignment.load)
         chunk = jnp.int32(max(self._chunks[slot], 0))  # -1 pads the chunks of a worker that has fewer than others
         round_inputs = RoundInputs(self._task.data, self._batch_key, jnp.int32(round_number))
-        result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, round_inputs, chunk)
-        return result
+        unit_result, self._blocks[slot] = self._loss_and_blocks_of_chunk(self._params, round_inputs, chunk)
+        return unit_result
 
     def coded_messages(self, num_chunks: int, encode: Any) -> np.ndarray:
         """float[messages, ceil(d / L)]: the messages from the first `num_chunks` of the worker's K chunks.

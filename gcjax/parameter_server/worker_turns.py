@@ -88,13 +88,13 @@ class WorkerTurns:
         A turn is cut off by any message from the server, and only if `can_be_cut_off`.
         """
         earliest_end = time.monotonic() + min_seconds
-        result = self._program.compute(unit)
+        unit_result = self._program.compute(unit)
         if not can_be_cut_off:
-            jax.block_until_ready(result.loss)
+            jax.block_until_ready(unit_result.loss)
             time.sleep(max(earliest_end - time.monotonic(), 0.0))  # now there is nothing left to be interrupted
-        if self._is_interrupted(result, earliest_end):
+        if self._is_interrupted(unit_result, earliest_end):
             return False
-        self._unit_results.append(result)
+        self._unit_results.append(unit_result)
         self._unit_ends.append(self._now())
         return not (can_be_cut_off and self._inbox.has_next())
 
@@ -116,18 +116,18 @@ class WorkerTurns:
         num_pushes = 0
         for unit in range(order.first_unit, order.first_unit + order.num_units):
             earliest_end = time.monotonic() + throttle(unit)
-            result = self._program.compute(unit)
-            while self._is_interrupted(result, earliest_end):
+            unit_result = self._program.compute(unit)
+            while self._is_interrupted(unit_result, earliest_end):
                 goes_on, num_new = self._answer_next_message(order, num_lost=1)
                 num_pushes += num_new
                 if not goes_on:
                     return len(self._unit_results), num_pushes
-            self._unit_results.append(result)
+            self._unit_results.append(unit_result)
             self._unit_ends.append(self._now())
-            self._report_unit(order, float(result.loss))
+            self._report_unit(order, float(unit_result.loss))
         goes_on = True  # all units are done; stops are still answered
         while goes_on:
-            self._inbox.has_next(None)
+            self._inbox.has_next(seconds=None)
             goes_on, num_new = self._answer_next_message(order, num_lost=0)
             num_pushes += num_new
         return len(self._unit_results), num_pushes
@@ -152,15 +152,15 @@ class WorkerTurns:
             return False, 0
         if message.header["turn"] != order.turn:
             return True, 0
-        heard = self._now()
+        stop_heard_time = self._now()
         program, is_coded = self._program, isinstance(self._program, CodedProgram)
         if isinstance(program, CodedProgram):
             tree = program.coded_messages(message.header["num_units"], message.header["encode"])
         else:
             if num_lost:
                 program.undo_unit()
-            tree = program.push_tree(None, order.weight)
-        header = {"turn": order.turn, "stop_number": message.header["stop_number"], "stop_heard": heard}
+            tree = program.push_tree(version_params=None, weight=order.weight)
+        header = {"turn": order.turn, "stop_number": message.header["stop_number"], "stop_heard": stop_heard_time}
         self._send_push(header, wire.to_bytes(tree), num_lost=num_lost)
         return is_coded, 1
 
@@ -197,9 +197,9 @@ class WorkerTurns:
         """Seconds by the server's clock."""
         return time.monotonic() + self._clock_offset
 
-    def _is_interrupted(self, result: UnitResult, earliest_end: float) -> bool:
+    def _is_interrupted(self, unit_result: UnitResult, earliest_end: float) -> bool:
         """Waits until a unit is computed and `time.monotonic()` is `earliest_end`; True if a message comes before."""
-        while (seconds_left := earliest_end - time.monotonic()) > 0 or not _is_ready(result.loss):
+        while (seconds_left := earliest_end - time.monotonic()) > 0 or not _is_ready(unit_result.loss):
             if self._inbox.has_next(min(seconds_left, LONGEST_WAIT) if seconds_left > 0 else POLL_SECONDS):
                 return True
         return False

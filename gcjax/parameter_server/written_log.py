@@ -82,11 +82,11 @@ class WrittenLog(TurnLog):
 
     def _go_on(self, file: Path, fingerprint: dict[str, str]) -> None:
         """Reads what the file has, which must be of this setup, and ends what was under way; or begins it."""
-        lines = _whole_lines(file)
+        lines = _complete_lines(file)
         if lines:
             _check_first(file, lines[0], fingerprint)
             for number, line in enumerate(lines[1:], start=2):
-                self._read(file, number, line)
+                self._read_line(file, number, line)
             self._end_uncommitted_turns()
         else:
             self._write({"fingerprint": fingerprint})
@@ -187,8 +187,8 @@ class WrittenLog(TurnLog):
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", FILE_NAME) from error
         self._last_sync = time.monotonic()
 
-    def _read(self, file: Path, number: int, text: bytes) -> None:
-        """Does what a line of the log says, a turn, a commit or a membership; `number` is the line's, for the error."""
+    def _read_line(self, file: Path, line_number: int, text: bytes) -> None:
+        """Does what a line of the log says, a turn, a commit or a membership; `line_number` is for the error."""
         try:
             line = json.loads(text)
             if "turn" in line:
@@ -207,7 +207,8 @@ class WrittenLog(TurnLog):
                 self.last_time = max(self.last_time, membership.time)
         except (ValueError, KeyError, TypeError, IndexError):
             raise ValueError(
-                f"the log {file} must be as it was written; line {number} is not. Take another folder, or a copy of it."
+                f"the log {file} must be as it was written; line {line_number} is not. Take another folder, or a copy "
+                "of it."
             ) from None
 
     def _read_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
@@ -224,7 +225,7 @@ class WrittenLog(TurnLog):
         self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
 
 
-def _whole_lines(file: Path) -> list[bytes]:
+def _complete_lines(file: Path) -> list[bytes]:
     """The lines of a file, without their ends; none if there is no file.
 
     A last line that was not written to its end, or is no object in JSON, is cut off the file.
@@ -232,12 +233,12 @@ def _whole_lines(file: Path) -> list[bytes]:
     if not file.is_file():
         return []
     content = file.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    lines = whole.splitlines()
+    complete_part = content[: content.rfind(b"\n") + 1]
+    lines = complete_part.splitlines()
     if lines and not _is_json_object(lines[-1]):
-        whole = whole[: len(whole) - len(lines.pop()) - 1]  # 1: the end of the line
-    if len(whole) < len(content):
-        os.truncate(file, len(whole))
+        complete_part = complete_part[: len(complete_part) - len(lines.pop()) - 1]  # 1: the end of the line
+    if len(complete_part) < len(content):
+        os.truncate(file, len(complete_part))
     return lines
 
 
@@ -254,9 +255,9 @@ def _check_first(file: Path, text: bytes, fingerprint: dict[str, str]) -> None:
     logged = json.loads(text).get("fingerprint") if _is_json_object(text) else None
     if not isinstance(logged, dict):
         raise ValueError(f"the log {file} must begin with what is trained; it does not. Take another folder.")
-    if different := differences(fingerprint, logged, where="in the log"):
+    if difference_lines := differences(fingerprint, logged, where="in the log"):
         raise ValueError(
-            f"a server must go on with what it began; the log {file} differs in\n{different}\n"
+            f"a server must go on with what it began; the log {file} differs in\n{difference_lines}\n"
             "Take another folder, or the same setup."
         )
 

@@ -75,9 +75,11 @@ def group(
     """
     _validate.number("timeout", timeout, above=True, finite=True)
     _validate.number("lost-after", lost_after, minimum=1.0, finite=True)
-    place = rendezvous(coordinator, num_processes, process_id, timeout)
-    host = None if place.process_id else interface(place, bind)
-    link = _Link(place, secret(place, file=secret_file, no_secret=no_secret), timeout, lost_after, host)
+    own_rendezvous = rendezvous(coordinator, num_processes, process_id, timeout)
+    host = None if own_rendezvous.process_id else interface(own_rendezvous, bind)
+    link = _Link(
+        own_rendezvous, secret(own_rendezvous, file=secret_file, no_secret=no_secret), timeout, lost_after, host
+    )
     address = link.run(link.node.meet())
     if isinstance(link.node, Hub) and (strangers_text := link.node.strangers_text()):
         print(f"gcjax: {strangers_text}", file=sys.stderr)

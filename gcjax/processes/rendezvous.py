@@ -70,13 +70,17 @@ def rendezvous(
     Raises:
       ValueError: if only some of the three are given, or one is wrong, or nothing is detected.
     """
-    given_values = (coordinator, num_processes, process_id)
-    if all(value is None for value in given_values):
+    option_values = (coordinator, num_processes, process_id)
+    if all(value is None for value in option_values):
         return _detect_rendezvous(timeout)
     if coordinator is None or num_processes is None or process_id is None:
-        names = ("coordinator", "num-processes", "process-id")
-        missing = ", ".join(f"--{name}" for name, value in zip(names, given_values, strict=True) if value is None)
-        raise ValueError(f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing}.")
+        option_names = ("coordinator", "num-processes", "process-id")
+        missing_options = ", ".join(
+            f"--{name}" for name, value in zip(option_names, option_values, strict=True) if value is None
+        )
+        raise ValueError(
+            f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing_options}."
+        )
     num_processes = _validate.integer("num-processes", num_processes, minimum=1)
     process_id = _validate.integer(
         "process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0."

@@ -53,16 +53,18 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         """int32[E, 2]: the worker of each commit and its neighbour, itself if it has none; any without a commit."""
         neighbours = undirected_neighbours(graph, schedule.start.shape[1])
         num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)
-        in_order = jnp.asarray(np.argsort(~neighbours, axis=1, kind="stable"), jnp.int32)  # [W, W]: neighbours first
+        # [W, W]: of each worker all workers, its neighbours first.
+        neighbours_first = jnp.asarray(np.argsort(~neighbours, axis=1, kind="stable"), jnp.int32)
 
         def members_of_step(worker: jax.Array, unit: jax.Array) -> jax.Array:
             """int32[2]: a worker, and the neighbour that it draws with a unit; itself if it has none.
 
-            Row w of `in_order int32[W, W]` begins with the `num_neighbours[w]` neighbours of worker w.
+            Row w of `neighbours_first int32[W, W]` begins with the `num_neighbours[w]` neighbours of worker w.
             """
             key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
-            drawn = jax.random.randint(key_of_step, (), 0, num_neighbours[worker].clip(1), jnp.int32)
-            return jnp.stack([worker, jnp.where(num_neighbours[worker] > 0, in_order[worker, drawn], worker)])
+            neighbour_index = jax.random.randint(key_of_step, (), 0, num_neighbours[worker].clip(1), jnp.int32)
+            neighbour = neighbours_first[worker, neighbour_index]
+            return jnp.stack([worker, jnp.where(num_neighbours[worker] > 0, neighbour, worker)])
 
         return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 

@@ -202,17 +202,20 @@ def _checked_candidates(candidates: Any) -> tuple[Candidate, ...]:
     example = "adaptive_coded needs candidates by name, {'L=1': code, 'deadline': (code, deadline(3.0))}"
     if not isinstance(candidates, Mapping) or not candidates:
         raise ValueError(f"{example}; got {candidates!r}.")
-    checked = []
+    checked_candidates = []
     for name, value in candidates.items():
         is_pair = type(value) is tuple and len(value) == 2
-        code, stop = value if is_pair else (value, decodable())
+        code, stopping_rule = value if is_pair else (value, decodable())
         try:
-            check_code_and_rule(code, stop)
+            check_code_and_rule(code, stopping_rule)
         except ValueError as error:
             raise ValueError(f"candidate {name!r} cannot be used: {error}") from error
-        checked.append(Candidate(code, stop))
-    sizes = {(c.code.assignment.num_workers, c.code.assignment.num_chunks) for c in checked}
+        checked_candidates.append(Candidate(code, stopping_rule))
+    sizes = {
+        (candidate.code.assignment.num_workers, candidate.code.assignment.num_chunks)
+        for candidate in checked_candidates
+    }
     if len(sizes) > 1:
-        words = " and ".join(f"{workers} workers, {chunks} chunks" for workers, chunks in sorted(sizes))
-        raise ValueError(f"candidates must be codes of the same workers and chunks; got {words}.")
-    return tuple(checked)
+        sizes_in_words = " and ".join(f"{workers} workers, {chunks} chunks" for workers, chunks in sorted(sizes))
+        raise ValueError(f"candidates must be codes of the same workers and chunks; got {sizes_in_words}.")
+    return tuple(checked_candidates)

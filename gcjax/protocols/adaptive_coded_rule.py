@@ -122,9 +122,9 @@ def _after_round(candidates: Sequence[Candidate], choose: Callable[[Estimates], 
     """
     memory, begin_time = view.memory, round_begin(view)
     branches = [partial(_observed_round, candidate) for candidate in candidates]
-    observed, stop, size = jax.lax.switch(memory.candidate, branches, view)
-    messages = with_messages(memory.messages, size, view.now - begin_time - stop)
-    window = with_round(memory.window, observed, memory.candidate, candidates, measured_network(messages))
+    observed_round, stop_seconds, message_size = jax.lax.switch(memory.candidate, branches, view)
+    messages = with_messages(memory.messages, message_size, view.now - begin_time - stop_seconds)
+    window = with_round(memory.window, observed_round, memory.candidate, candidates, measured_network(messages))
     return memory._replace(
         candidate=chosen_candidate(choose, window.estimates),
         window=window,

@@ -188,12 +188,12 @@ def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time
 
 @comparable
 def decodable_progress(code: GradientCode) -> specifications.Decodable:
-    """The progress int32[W], `done`, from which the code decodes: with a residual that is 0 up to rounding.
+    """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding.
 
     The residual is the distance from the exact sum, whose own norm is sqrt(N L).
     """
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
-    return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
+    return specifications.Decodable(code.assignment.load, lambda progress: code.plan(progress).residual < tolerance)
 
 
 def check_num_workers(num_workers: int, workers_of_code: int) -> None:

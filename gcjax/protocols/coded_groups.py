@@ -78,7 +78,9 @@ class CodedGroups(NamedTuple):
         pushes = bounded_staleness(push_seconds, network_of_servers(network, len(self.groups), own_time), any_staleness)
         central_commits = commits_on_arrival(pushes, weight, any_staleness)
         contributor, work = self._contributions(rounds, central_commits)
-        version = by_unit(jnp.repeat(central_commits.read[:, None], load, axis=1), num_units, fill=-1)  # [T, G]
+        _, group_of_worker = group_arrays(self.groups)
+        # [T, G]
+        version_of_group = by_unit(jnp.repeat(central_commits.read[:, None], load, axis=1), num_units, fill=-1)
         return record(
             self._timeline(rounds, networks, pushes, num_units),
             time=central_commits.time,
@@ -86,7 +88,7 @@ class CodedGroups(NamedTuple):
             unit=central_commits.unit * load,
             work=work,
             weight=self._weights(durations.dtype)[None],
-            read=version[:, group_arrays(self.groups)[1]],
+            read=version_of_group[:, group_of_worker],
         )
 
     def _contributions(self, rounds: Sequence[CodedRound], central_commits: Schedule) -> tuple[jax.Array, jax.Array]:
@@ -94,14 +96,18 @@ class CodedGroups(NamedTuple):
 
         The C columns are the members of each of the G groups, C/G places a group; a commit has those of one group.
         """
-        members = jnp.asarray(group_arrays(self.groups)[0])  # int32[G, C/G], -1 pads
+        members_of_group, _ = group_arrays(self.groups)
+        members = jnp.asarray(members_of_group)  # int32[G, C/G], -1 pads
         is_of_group = central_commits.worker == jnp.arange(len(self.groups), dtype=jnp.int32)[None]  # [E, G]
         worker = jnp.where(is_of_group[:, :, None], members[None], -1)  # [E, G, C/G]
         # Of each group [num_rounds, members].
-        progress = [group_rounds.is_done.sum(axis=1, dtype=jnp.int32) for group_rounds in rounds]
-        padded = [jnp.pad(done, ((0, 0), (0, members.shape[1] - done.shape[1]))) for done in progress]
+        progress_by_group = [group_rounds.is_done.sum(axis=1, dtype=jnp.int32) for group_rounds in rounds]
+        padded_progress = [
+            jnp.pad(group_progress, ((0, 0), (0, members.shape[1] - group_progress.shape[1])))
+            for group_progress in progress_by_group
+        ]
         # [E, G, C/G], of the round that the commit's push is; it counts where there is a worker.
-        work = jnp.stack(padded, axis=1)[central_commits.unit[:, 0].clip(0)]
+        work = jnp.stack(padded_progress, axis=1)[central_commits.unit[:, 0].clip(0)]
         num_commits = worker.shape[0]
         return worker.reshape(num_commits, -1), work.reshape(num_commits, -1)
 
@@ -111,8 +117,8 @@ class CodedGroups(NamedTuple):
         Places that pad a group have one, too, which no contribution uses.
         """
         members_of_group, _ = group_arrays(self.groups)
-        size = (members_of_group >= 0).sum(axis=1, keepdims=True)
-        weight = size / self.num_workers / self.joint_code.assignment.num_chunks
+        group_sizes = (members_of_group >= 0).sum(axis=1, keepdims=True)
+        weight = group_sizes / self.num_workers / self.joint_code.assignment.num_chunks
         return jnp.asarray(np.broadcast_to(weight, members_of_group.shape).ravel(), dtype)
 
     def _timeline(
@@ -122,16 +128,13 @@ class CodedGroups(NamedTuple):
 
         A round begins when its group's server has the parameters for which it has asked at the start of the push.
         """
-        timelines_of_groups = [
-            _asked_at(
-                pushes.start[:, group_index],
-                stopped_rounds(*group_rounds, own_network, num_units, begin_time=pushes.compute_start[:, group_index])[
-                    0
-                ],
-                self.joint_code.assignment.load,
+        timelines_of_groups = []
+        for group_index, (group_rounds, own_network) in enumerate(zip(rounds, networks, strict=True)):
+            timeline, _ = stopped_rounds(
+                *group_rounds, own_network, num_units, begin_time=pushes.compute_start[:, group_index]
             )
-            for group_index, (group_rounds, own_network) in enumerate(zip(rounds, networks, strict=True))
-        ]
+            load = self.joint_code.assignment.load
+            timelines_of_groups.append(_with_round_starts(pushes.start[:, group_index], timeline, load))
         worker_of_column = np.concatenate([np.asarray(group) for group in self.groups])  # [W], group by group
         column_of_worker = np.argsort(worker_of_column)
         times = [
@@ -158,14 +161,14 @@ def _rounds_of_group(
     return jax.vmap(lambda of_round: coded_round(code, stop, of_round, receive_seconds, load))(units)
 
 
-def _asked_at(start: jax.Array, timeline: Timeline, load: int) -> Timeline:
-    """The times of a group's units, `[T, members]`, whose rounds of `load` units start at `start float[num_rounds]`.
+def _with_round_starts(round_starts: jax.Array, timeline: Timeline, load: int) -> Timeline:
+    """The times of a group's units, `[T, members]`, whose rounds start at `round_starts float[num_rounds]`.
 
-    The first unit of each round starts then, unless it never begins (inf).
+    The first unit of each round of `load` units starts then, unless it never begins (inf).
     """
-    first_units = timeline.start[: start.size * load : load]
-    asked = jnp.where(jnp.isfinite(first_units), start[:, None], first_units)
-    return timeline._replace(start=timeline.start.at[: start.size * load : load].set(asked))
+    recorded_starts = timeline.start[: round_starts.size * load : load]
+    first_unit_starts = jnp.where(jnp.isfinite(recorded_starts), round_starts[:, None], recorded_starts)
+    return timeline._replace(start=timeline.start.at[: round_starts.size * load : load].set(first_unit_starts))
 
 
 def network_of_members(network: Network, member: jax.Array, num_workers: int) -> Network:
@@ -178,8 +181,8 @@ def network_of_members(network: Network, member: jax.Array, num_workers: int) ->
         """[members], from a value of the network, which is one number or [W]."""
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[member]
 
-    own = ("latency", "upload", "download") + (() if network.server_upload is None else ("server_upload",))
-    values: dict[str, Any] = {name: values_of_members(getattr(network, name)) for name in own}
+    field_names = ("latency", "upload", "download") + (() if network.server_upload is None else ("server_upload",))
+    values: dict[str, Any] = {name: values_of_members(getattr(network, name)) for name in field_names}
     return network._replace(fragments=None, **values)
 
 

@@ -121,33 +121,33 @@ def _message_times(tree: Tree, code: GradientCode, compute_end: jax.Array, netwo
         return tree.split_by_layer(jnp.broadcast_to(jnp.asarray(seconds, compute_end.dtype), compute_end.shape))
 
     uploads, latencies = values_by_layer(network.upload), values_by_layer(network.latency)
-    *compute_end_above, ready = tree.split_by_layer(compute_end)  # the lowest layer is ready when it has computed
+    *compute_end_above, ready_times = tree.split_by_layer(compute_end)  # the lowest layer is ready when it has computed
     # Of each layer, the one below the server first: of its workers [nodes, n], and of the nodes above these [nodes].
     sends: list[jax.Array] = []
     arrivals: list[jax.Array] = []
     decode_times: list[jax.Array] = []
     for layer in reversed(range(tree.num_layers)):
-        send = jax.vmap(_begins_one_by_one)(ready, uploads[layer])
+        send = jax.vmap(_begins_one_by_one)(ready_times, uploads[layer])
         arrival = send + (uploads[layer] + latencies[layer])
         sends.insert(0, send)
         arrivals.insert(0, arrival)
         decode_times.insert(0, jax.vmap(lambda times: code_completion(code, times))(arrival))  # [nodes]
         if layer:
-            ready = jnp.maximum(
+            ready_times = jnp.maximum(
                 compute_end_above[layer - 1], decode_times[0].reshape(compute_end_above[layer - 1].shape)
             )
-            decode_times[0] = ready.reshape(-1)  # a node sends when it has computed, too
-    end = decode_times[0][0]  # float[]: above the first layer is one node, the server
+            decode_times[0] = ready_times.reshape(-1)  # a node sends when it has computed, too
+    server_decode_time = decode_times[0][0]  # float[]: above the first layer is one node, the server
     # float[W]: when the node above each worker sends, or the server decodes.
     node_sends = tree.join_layers(
         [jnp.broadcast_to(node[:, None], a.shape) for node, a in zip(decode_times, arrivals, strict=True)]
     )
     send, arrival = tree.join_layers(sends), tree.join_layers(arrivals)
-    in_time = (arrival <= jnp.minimum(node_sends, end)) & jnp.isfinite(arrival)
+    is_in_time = (arrival <= jnp.minimum(node_sends, server_decode_time)) & jnp.isfinite(arrival)
     return _MessageTimes(
-        send_start=jnp.where(in_time, send, jnp.inf),
-        send_seconds=jnp.where(in_time, arrival - send, 0),
-        decode_time=end,
+        send_start=jnp.where(is_in_time, send, jnp.inf),
+        send_seconds=jnp.where(is_in_time, arrival - send, 0),
+        decode_time=server_decode_time,
     )
 
 

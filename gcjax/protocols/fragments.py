@@ -76,10 +76,14 @@ class Fragments(NamedTuple):
 
         is_new = last_change(version) > last_change(version_before)
 
-        def merge_leaf(own: jax.Array, new: jax.Array, label: Any) -> jax.Array:
+        def merge_leaf(own_leaf: jax.Array, version_leaf: jax.Array, label: Any) -> jax.Array:
             """One array after it; `label` is the fragment of the whole array, int32[], or of each number, like it."""
-            mixture = self.local_share * own + (1 - self.local_share) * new if self.local_share else new
-            return jnp.where(is_new[label], mixture, own)
+            mixture = (
+                self.local_share * own_leaf + (1 - self.local_share) * version_leaf
+                if self.local_share
+                else version_leaf
+            )
+            return jnp.where(is_new[label], mixture, own_leaf)
 
         return jax.tree.map(merge_leaf, params, version_params, self.labels(params))
 

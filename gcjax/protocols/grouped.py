@@ -247,18 +247,18 @@ def _rounds_of_groups(members_of_group: np.ndarray, durations: jax.Array, networ
         """
         own_network = network_of_members(network, member, num_workers)
         received = own_network.arrivals_at_workers(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
-        end = received[None] + jnp.where(is_member[None], durations[:, member], jnp.inf)
-        arrive = jax.vmap(own_network.arrivals_at_server)(end)
+        compute_end = received[None] + jnp.where(is_member[None], durations[:, member], jnp.inf)
+        arrive = jax.vmap(own_network.arrivals_at_server)(compute_end)
         round_seconds = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
-        return round_seconds, jnp.broadcast_to(received[None], end.shape), end, arrive
+        return round_seconds, jnp.broadcast_to(received[None], compute_end.shape), compute_end, arrive
 
     round_seconds, *times = jax.vmap(rounds_of_group)(member, is_member)
     worker_of_column = jnp.where(is_member, member, num_workers).ravel()  # out of bounds: dropped
 
     def columns_by_worker(x: jax.Array) -> jax.Array:
         """[T, W] from [G, T, members]; `worker_of_column` is the worker of each member."""
-        flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)  # [T, G * members]
-        return jnp.zeros((num_units, num_workers), x.dtype).at[:, worker_of_column].set(flat, mode="drop")
+        values_by_column = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)  # [T, G * members]
+        return jnp.zeros((num_units, num_workers), x.dtype).at[:, worker_of_column].set(values_by_column, mode="drop")
 
     return _Rounds(round_seconds.T, *(columns_by_worker(x) for x in times))
 
@@ -281,14 +281,14 @@ def _timeline_of_units(
       num_units: T.
       horizon: float[] seconds.
     """
-    start, begin = ask_time[:, group_of_worker], begin_time[:, group_of_worker]  # [rounds, W]
+    start, begin_of_worker = ask_time[:, group_of_worker], begin_time[:, group_of_worker]  # [rounds, W]
 
     def padded_to_all_units(x: jax.Array) -> jax.Array:
         """[T, W] from [rounds, W], as each round has one unit of a worker; inf for units behind the last round."""
         return jnp.pad(x, ((0, num_units - x.shape[0]), (0, 0)), constant_values=jnp.inf)
 
     compute_start, compute_end, finish = (
-        padded_to_all_units(begin + x[: begin.shape[0]])
+        padded_to_all_units(begin_of_worker + x[: begin_of_worker.shape[0]])
         for x in (rounds.compute_start, rounds.compute_end, rounds.finish)
     )
     return Timeline(

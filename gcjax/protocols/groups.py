@@ -100,10 +100,14 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
     if len(groups) == 0 or any(len(group) == 0 for group in groups):
         raise ValueError(f"groups must have a worker each; got {groups!r}.")
     workers = [_validate.integer("a worker of a group", w) for group in groups for w in group]
-    repeated = sorted({w for w in workers if workers.count(w) > 1})
-    missing = sorted(set(range(max(workers) + 1)) - set(workers))
-    if repeated or missing:
-        mistake = f"worker {repeated[0]} is in several" if repeated else f"worker {missing[0]} is in none"
+    repeated_workers = sorted({w for w in workers if workers.count(w) > 1})
+    missing_workers = sorted(set(range(max(workers) + 1)) - set(workers))
+    if repeated_workers or missing_workers:
+        mistake = (
+            f"worker {repeated_workers[0]} is in several"
+            if repeated_workers
+            else f"worker {missing_workers[0]} is in none"
+        )
         raise ValueError(f"every worker 0, ..., {max(workers)} must be in exactly one group; {mistake}: {groups!r}.")
     return tuple(tuple(int(w) for w in group) for group in groups)
 

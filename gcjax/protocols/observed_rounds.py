@@ -158,10 +158,10 @@ def likely_finish(observed: ObservedRound, pace: jax.Array) -> jax.Array:
     """
     num_done = jnp.isfinite(observed.finish).sum(axis=1, keepdims=True)
     num_chunks_after_last_done = jnp.arange(1, observed.finish.shape[1] + 1)[None] - num_done  # [W, K], 1 for the next
-    later = observed.work_end[:, None] + num_chunks_after_last_done.astype(pace.dtype) * pace[:, None]
+    expected_finish = observed.work_end[:, None] + num_chunks_after_last_done.astype(pace.dtype) * pace[:, None]
     if observed.is_present is not None:
-        later = jnp.where(observed.is_present[:, None], later, jnp.inf)
-    return jnp.where(jnp.isfinite(observed.finish), observed.finish, later)
+        expected_finish = jnp.where(observed.is_present[:, None], expected_finish, jnp.inf)
+    return jnp.where(jnp.isfinite(observed.finish), observed.finish, expected_finish)
 
 
 def _estimated_round(candidate: Candidate, finish: jax.Array, network: Network) -> tuple[jax.Array, jax.Array]:

@@ -43,9 +43,9 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         hint = "A group cannot have more members than there are workers."
         _validate.integer("group_size", group_size, minimum=1, maximum=num_workers, hint=hint)
         _, group_of_place = group_arrays(consecutive_groups(range(num_workers), -(-num_workers // group_size)))
-        place = jax.random.permutation(jax.random.fold_in(rng_key, iteration), num_workers)
-        group = jnp.asarray(group_of_place)[place]
-        return group, jnp.asarray(np.bincount(group_of_place))[group]
+        place_of_worker = jax.random.permutation(jax.random.fold_in(rng_key, iteration), num_workers)
+        group_of_worker = jnp.asarray(group_of_place)[place_of_worker]
+        return group_of_worker, jnp.asarray(np.bincount(group_of_place))[group_of_worker]
 
     def exchange(iteration: jax.Array, num_workers: int) -> Exchange:
         """Everybody hears the others of its group (and itself), and sends and receives its share of an all-reduce."""

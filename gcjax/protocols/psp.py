@@ -85,9 +85,9 @@ def _drawing(rng_key: jax.Array, num_workers: int, num_sampled: int) -> Draw:
     def draw(worker: jax.Array, num_messages: jax.Array) -> jax.Array:
         """int32[β]: different workers, none of them `worker`."""
         key_of_turn = jax.random.fold_in(jax.random.fold_in(rng_key, worker), num_messages)
-        drawn = _sample(key_of_turn, num_workers - 1, num_sampled)
-        skips_worker_itself = (drawn >= worker).astype(jnp.int32)
-        return drawn + skips_worker_itself
+        indices_among_others = _sample(key_of_turn, num_workers - 1, num_sampled)
+        skips_worker_itself = (indices_among_others >= worker).astype(jnp.int32)
+        return indices_among_others + skips_worker_itself
 
     return draw
 
@@ -134,10 +134,10 @@ def _sample(rng_key: jax.Array, num_others: int, num_sampled: int) -> jax.Array:
     """
     if num_sampled > _MAX_WITHOUT_SORT:
         return jax.random.choice(rng_key, num_others, (num_sampled,), replace=False).astype(jnp.int32)
-    last = np.arange(num_others - num_sampled, num_others, dtype=np.uint32)  # the numbers j, of n = `num_others`
-    drawn = (jax.random.bits(rng_key, (num_sampled,), jnp.uint32) % (last + 1)).astype(jnp.int32)
+    largest = np.arange(num_others - num_sampled, num_others, dtype=np.uint32)  # the numbers j, of n = `num_others`
+    draws = (jax.random.bits(rng_key, (num_sampled,), jnp.uint32) % (largest + 1)).astype(jnp.int32)
     sample = jnp.full(num_sampled, -1, jnp.int32)  # -1: not drawn yet
     for i in range(num_sampled):
-        is_taken = (sample == drawn[i]).any()
-        sample = sample.at[i].set(jnp.where(is_taken, jnp.int32(last[i]), drawn[i]))
+        is_taken = (sample == draws[i]).any()
+        sample = sample.at[i].set(jnp.where(is_taken, jnp.int32(largest[i]), draws[i]))
     return sample

@@ -104,8 +104,8 @@ class Role(NamedTuple):
     @classmethod
     def of_servers(cls, state_type: Any, changed: Sequence[str], actions: Sequence[Action], rule: Relation) -> "Role":
         """The role of servers, each of which may change all of the fields `changed`, and takes its actions only."""
-        entries = state_type(*(name in changed for name in state_type._fields))
-        return cls(tuple(actions), lambda server: entries, rule, takes_only_actions=True)
+        may_change = state_type(*(name in changed for name in state_type._fields))
+        return cls(tuple(actions), lambda server: may_change, rule, takes_only_actions=True)
 
     def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a component's step is in its guarantee: its frame (true: may change) and its rule."""

@@ -55,7 +55,7 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
     """
     check_num_workers(num_workers)
     _validate.choice("collective", collective, ("solo", "majority"))
-    program, zero = _Program(collective == "solo"), zeros(num_workers)
+    program, zero = _Program(is_solo=collective == "solo"), zeros(num_workers)
     two_values = zero + 2
     actions = (
         begin_action("begin", program.begin, may_wait=not program.is_solo),

@@ -170,9 +170,9 @@ class _Exchange(NamedTuple):
         worker = server - self.num_workers
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
         # Of other workers only `pushes_of_others` changes; the first array, the version, has no entries of workers.
-        expected = before._replace(pushes_of_others=before.pushes_of_others + jnp.where(pushes, 1, 0))
-        is_as_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
-        others_as_expected = (jnp.stack(is_as_expected).all(axis=0) | is_own_worker).all()
+        expected_after = before._replace(pushes_of_others=before.pushes_of_others + jnp.where(pushes, 1, 0))
+        is_entry_as_expected = [x == y for x, y in zip(expected_after[1:], after[1:], strict=True)]
+        others_as_expected = (jnp.stack(is_entry_as_expected).all(axis=0) | is_own_worker).all()
         old, new = (_own_state(state, worker) for state in (before, after))
         is_complete = (
             (old.pending_units == self.num_local_steps)

@@ -157,12 +157,12 @@ def _moves_independently(
     """
     moves = stepper.moves_of_all(rows)
     keys = zip(moves.state, moves.component, moves.action, strict=True)
-    index_of_move = {key: index for index, key in enumerate(keys)}
+    index_of_move = {key: move_index for move_index, key in enumerate(keys)}
     for state_before, action, entries_after in worker_moves:
         for row_number, worker in np.argwhere(state_numbers[: len(rows)] == state_before):
-            expected = rows[row_number].copy()
-            expected[own_entries[worker]] = entries_after
-            index = index_of_move.get((row_number, worker, action))
-            if index is None or (moves.after[index] != expected).any():
+            expected_row = rows[row_number].copy()
+            expected_row[own_entries[worker]] = entries_after
+            move_index = index_of_move.get((row_number, worker, action))
+            if move_index is None or (moves.after[move_index] != expected_row).any():
                 return False
     return True

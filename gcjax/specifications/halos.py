@@ -154,7 +154,14 @@ class _Program(NamedTuple):
         """What a worker may change (True): its own entries, and what its group is known to have merged."""
         is_own = is_own_entry(len(self.group_of_worker), worker)
         is_own_group = is_own_entry(self.num_groups, self.group_of(worker))
-        return GroupVersions(False, False, is_own_group, is_own, is_own, is_own)
+        return GroupVersions(
+            version=False,
+            made_version=False,
+            merged_version=is_own_group,
+            read=is_own,
+            remaining_units=is_own,
+            pending_units=is_own,
+        )
 
     def is_idle(self, remaining_units: jax.Array) -> jax.Array:
         """bool[]: whether a worker's last push has arrived; of one with any number of units the first one is enough."""

@@ -132,12 +132,12 @@ class Stepper:
         """
         spec, layout = self.specification, self.layout
         before, after = layout.unflatten(row), layout.unflatten(row_after)
-        guaranteed = spec.guarantee(before, after, component)
-        relied = guaranteed if spec.rely is None else spec.rely(before, after, observer)
+        is_guaranteed = spec.guarantee(before, after, component)
+        is_relied_on = is_guaranteed if spec.rely is None else spec.rely(before, after, observer)
         holds = spec.invariant(after) & spec.step_property(before, after, component)
         return Judgement(
-            is_guaranteed=guaranteed,
-            is_relied_on=relied,
+            is_guaranteed=is_guaranteed,
+            is_relied_on=is_relied_on,
             holds=holds,
             is_explored=spec.is_explored(after),
             canonical_rows=layout.flatten(spec.canonicalise(after)),  # int32[D]
@@ -183,29 +183,34 @@ class _EnvironmentOfRole:
     def __init__(self, specification: Specification, layout: Layout, role: Role, components: range):
         """`components`: those of the role."""
         self.specification, self.layout, self.role, self.components = specification, layout, role, components
-        self.writable_entries, self.values_to_write = writable_entries_and_values(
+        self.entries_by_component, self.values_to_write = writable_entries_and_values(
             specification, layout, role, components
         )
         self.num_steps = len(components) * self.values_to_write.shape[0]
         # The tables are arguments: as constants XLA would compute with them while it compiles.
         self._compiled_allowed_values = jax.jit(jax.vmap(self._allowed_values, (0, None, None, None, None)))
 
-    def moves(self, rows: np.ndarray, num_rows: int, component: int) -> Moves:
-        """The steps from the first `num_rows` of the states int32[N, D] that others than the component may take.
+    def moves(self, rows: np.ndarray, num_rows: int, observer: int) -> Moves:
+        """The steps from the first `num_rows` of the states int32[N, D] that others than `observer` may take.
 
-        A step of component `components[i]` writes one of the S rows of `values_to_write` to its `writable_entries[i]`.
+        A step of component `components[i]` writes a row of `values_to_write` to its entries, `entries_by_component[i]`.
         """
-        tables = np.asarray(self.components), self.writable_entries, self.values_to_write
-        is_allowed = np.array(
-            self._compiled_allowed_values(rows, component, *tables)[:num_rows]
-        )  # bool[num_rows, components, S]
-        is_allowed[:, np.asarray(self.components) == component] = False
-        state, component_index, value_number = np.nonzero(is_allowed)
-        after = rows[state]
-        row_of_move = np.arange(state.size)[:, None]
-        after[row_of_move, self.writable_entries[component_index]] = self.values_to_write[value_number]
+        components = np.asarray(self.components)
+        # bool[N, components, values]
+        is_allowed_in_states = self._compiled_allowed_values(
+            rows, observer, components, self.entries_by_component, self.values_to_write
+        )
+        is_allowed = np.array(is_allowed_in_states[:num_rows])
+        is_allowed[:, components == observer] = False
+        state_numbers, component_indices, value_numbers = np.nonzero(is_allowed)
+        after = rows[state_numbers]
+        move_index = np.arange(state_numbers.size)[:, None]
+        after[move_index, self.entries_by_component[component_indices]] = self.values_to_write[value_numbers]
         return Moves(
-            state, component_index + self.components.start, action=np.full_like(state, ENVIRONMENT_ACTION), after=after
+            state_numbers,
+            component_indices + self.components.start,
+            action=np.full_like(state_numbers, ENVIRONMENT_ACTION),
+            after=after,
         )
 
     def _allowed_values(
@@ -213,28 +218,33 @@ class _EnvironmentOfRole:
         row: jax.Array,
         observer: jax.Array,
         components: jax.Array,
-        writable_entries: jax.Array,
+        entries_by_component: jax.Array,
         values_to_write: jax.Array,
     ) -> jax.Array:
         """bool[components, S]: which values each component of `components` may write in a state int32[D].
 
         Those that it guarantees, or on which the component `observer` relies. A row of
-        `values_to_write int32[S, entries]` is written to the entries that one of `writable_entries int[components,
-        entries]` names.
+        `values_to_write int32[S, entries]` is written to the entries that one of `entries_by_component
+        int[components, entries]` names.
         """
         before, rely = self.layout.unflatten(row), self.specification.rely
 
         def is_allowed(row_after: jax.Array, component: jax.Array) -> jax.Array:
             """bool[]: whether a component's step from `before` to a row int32[D] is guaranteed, or relied on."""
             after = self.layout.unflatten(row_after)
-            guaranteed = self.role.allows(before, after, component)
-            return guaranteed if rely is None else guaranteed | rely(before, after, observer)
+            is_guaranteed = self.role.allows(before, after, component)
+            return is_guaranteed if rely is None else is_guaranteed | rely(before, after, observer)
 
-        def allowed_values(component: jax.Array, own_entries: jax.Array) -> jax.Array:
-            """bool[S]: the same for all `values_to_write`, each written to the entries `own_entries` of `row`."""
-            return jax.vmap(lambda value: is_allowed(row.at[own_entries].set(value), component))(values_to_write)
+        def allowed_values(component: jax.Array, entries_to_write: jax.Array) -> jax.Array:
+            """bool[S]: the same for all `values_to_write`, each written to the entries `entries_to_write` of `row`."""
 
-        return jax.vmap(allowed_values)(components, writable_entries)
+            def is_allowed_to_write(entry_values: jax.Array) -> jax.Array:
+                """bool[]: the same for one row of them, int32[entries]."""
+                return is_allowed(row.at[entries_to_write].set(entry_values), component)
+
+            return jax.vmap(is_allowed_to_write)(values_to_write)
+
+        return jax.vmap(allowed_values)(components, entries_by_component)
 
 
 def writable_entries_and_values(

@@ -17,7 +17,7 @@ MAX_STATES = 1_000_000
 MAX_ENTRIES = 40_000_000  # of all states that are kept, 8 bytes each
 LEVEL_SHARE = 8  # repeated states are taken out when those of a level are more than this part of `MAX_ENTRIES`
 ENVIRONMENT = "environment"
-NO_ORIGIN = -1
+NO_STATE_BEFORE = -1
 
 
 class Step(NamedTuple):
@@ -117,7 +117,7 @@ class _Search:
         self.canonical_rows_of_level = [first_rows]  # of each level, [n, D]
         self.known_keys = self.layout.keys(first_rows)  # sorted
         # [n, 3]: the number of the state before, component, action.
-        self.origins_of_level = [np.full((1, 3), NO_ORIGIN)]
+        self.origins_of_level = [np.full((1, 3), NO_STATE_BEFORE)]
         self.uncanonical_rows_of_level = [first_rows]  # [n, D]: not canonical, but counted as in the state before
         self.first_state_of_level = 0  # the number of the first state of the level
         self.transitions = 0
@@ -141,19 +141,19 @@ class _Search:
             batches.append(self._followed_steps(rows_of_batch, self.first_state_of_level + first_row))
             num_kept_steps += batches[-1].after.shape[0]
             if num_kept_steps > max_kept_steps:
-                batches = [self._first_steps_to_new(_concatenated(batches))]
+                batches = [self._first_steps_to_new_states(_concatenated(batches))]
                 num_kept_steps = batches[0].after.shape[0]
                 self._check_num_states(self.known_keys.size + num_kept_steps)
                 max_kept_steps = 2 * num_kept_steps + max_steps_at_first
         if "property" not in self.failures:
-            self._add_new(_concatenated(batches))
+            self._add_new_states(_concatenated(batches))
 
-    def _first_steps_to_new(self, steps: _FollowedSteps) -> _FollowedSteps:
+    def _first_steps_to_new_states(self, steps: _FollowedSteps) -> _FollowedSteps:
         """The first step to each state that is not known, in the order found; one of those out of range (key -1)."""
-        new_steps = self._first_indices_of_new(self.layout.keys(steps.canonical_rows))
-        return _FollowedSteps(*(array[new_steps] for array in steps))
+        step_indices = self._first_indices_of_new_keys(self.layout.keys(steps.canonical_rows))
+        return _FollowedSteps(*(array[step_indices] for array in steps))
 
-    def _first_indices_of_new(self, keys: np.ndarray) -> np.ndarray:
+    def _first_indices_of_new_keys(self, keys: np.ndarray) -> np.ndarray:
         """int[m], in order: where each key of `keys int64[n]` that is not known yet stands first."""
         distinct_keys, first_indices = np.unique(keys, return_index=True)
         return np.sort(first_indices[self._is_new(distinct_keys)])
@@ -178,9 +178,9 @@ class _Search:
         """The steps from some states, int32[n, D], of which the first has the number `first_state_number`."""
         if self.component is None:
             moves = self.stepper.moves_of_all(rows)
-            stuck = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
-            if stuck.size:
-                self._fail("progress", self._path(first_state_number + int(stuck[0])))
+            stuck_rows = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
+            if stuck_rows.size:
+                self._record_path_to_failure("progress", self._path(first_state_number + int(stuck_rows[0])))
         else:
             moves = self.stepper.moves_of_one(rows, self.component)
         # Without a component all steps are of programs, and it does not count who relies on them.
@@ -209,13 +209,13 @@ class _Search:
         canonical_row_before, _, _ = self._state_entry(state_number)
         component, action = int(moves.component[step_index]), int(moves.action[step_index])
         last_step = _PathStep(component, action, canonical_row_before, row_after=moves.after[step_index])
-        self._fail(kind, [*self._path(state_number), last_step])
+        self._record_path_to_failure(kind, [*self._path(state_number), last_step])
 
-    def _fail(self, kind: str, path: list[_PathStep]) -> None:
+    def _record_path_to_failure(self, kind: str, path: list[_PathStep]) -> None:
         """Records a failure of this kind, if there is none yet."""
         self.failures.setdefault(kind, self._counterexample(path))
 
-    def _add_new(self, steps: _FollowedSteps) -> None:
+    def _add_new_states(self, steps: _FollowedSteps) -> None:
         """Adds the states that are new, in the order in which they were found.
 
         One that is out of range (key -1) is an error, or left out if a failure has been found, which says more.
@@ -230,12 +230,12 @@ class _Search:
                 f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got "
                 f"{shown(state_out_of_range)}. Its sizes or its canonicalise are wrong."
             )
-        new_steps = self._first_indices_of_new(keys)
+        step_indices = self._first_indices_of_new_keys(keys)
         self.first_state_of_level += self.canonical_rows_of_level[-1].shape[0]
-        self.canonical_rows_of_level.append(steps.canonical_rows[new_steps])
-        self.uncanonical_rows_of_level.append(steps.after[new_steps])
-        self.origins_of_level.append(steps.origins[new_steps])
-        self.known_keys = np.sort(np.concatenate([self.known_keys, keys[new_steps]]))
+        self.canonical_rows_of_level.append(steps.canonical_rows[step_indices])
+        self.uncanonical_rows_of_level.append(steps.after[step_indices])
+        self.origins_of_level.append(steps.origins[step_indices])
+        self.known_keys = np.sort(np.concatenate([self.known_keys, keys[step_indices]]))
         self._check_num_states(self.known_keys.size)
 
     def _state_entry(self, state_number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -253,12 +253,12 @@ class _Search:
         """The steps from the first state to that with this number."""
         steps: list[_PathStep] = []
         while True:
-            _, row_after, (parent, component, action) = self._state_entry(state_number)
-            if parent == NO_ORIGIN:
+            _, row_after, (state_number_before, component, action) = self._state_entry(state_number)
+            if state_number_before == NO_STATE_BEFORE:
                 return steps[::-1]
-            canonical_row_before, _, _ = self._state_entry(int(parent))
+            canonical_row_before, _, _ = self._state_entry(int(state_number_before))
             steps.append(_PathStep(int(component), int(action), canonical_row_before, row_after))
-            state_number = int(parent)
+            state_number = int(state_number_before)
 
     def _counterexample(self, path: list[_PathStep]) -> tuple[Step, ...]:
         """The steps of a path with numbers counted from the first state on, not canonical ones.

@@ -363,11 +363,11 @@ def rounds_with_choice(
         further_invariant=lambda state: (state.pending_units <= max_units_of_round(state)).all(),
         claim=claim,
     )
-    commits, changed = [commit(choice) for choice in choices], ("version", "pending_units", choice_field)
+    commits, changed_fields = [commit(choice) for choice in choices], ("version", "pending_units", choice_field)
     return specification._replace(
         initial=state_type(*specification.initial, np.int32(first_choice)),
         sizes=state_type(*specification.sizes, choices.stop),
-        server=Role.of_servers(state_type, changed, commits, server_rule),
+        server=Role.of_servers(state_type, changed_fields, commits, server_rule),
         worker=reading_workers(
             state_type,
             num_workers,

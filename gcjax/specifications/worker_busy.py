@@ -96,15 +96,17 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
     commit_action = Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last)
     server = Role.of_servers(Busy, ("version", "round_version", "pending_units"), (commit_action,), server_rule)
     if overlap:
-        begin = [
+        begin_actions = [
             begin_action("pull", _with_newest_as_next_read(_begin)),
             begin_action("go on", _with_newest_as_next_read(_begin_with_read_version)),
             begin_action("go on, read after a commit", _with_newest_as_next_read(_begin_with_version_after_next_read)),
         ]
     else:
-        begin = [begin_action("begin", _begin)]  # with the newest version, whether it has to be read or not
-    own = "pending_units", "read", "busy", *("next_read",) * overlap
-    worker = Role.of_workers(Busy, num_workers, own, (_PUSH, *begin), rule=partial(_worker_rule, overlap))
+        begin_actions = [begin_action("begin", _begin)]  # with the newest version, whether it has to be read or not
+    own_fields = "pending_units", "read", "busy", *("next_read",) * overlap
+    worker = Role.of_workers(
+        Busy, num_workers, own_fields, (_PUSH, *begin_actions), rule=partial(_worker_rule, overlap)
+    )
     specification = _busy_specification(
         f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, worker, overlap
     )
@@ -154,8 +156,8 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         return makes_version & (after.round_version == round_version) & may_read
 
     actions = Action("push", push), Action("pull", _pull), Action("go on", _go_on)
-    own, shared = ("pending_units", "read", "busy"), ("version", "round_version")
-    worker = Role.of_workers(Busy, num_workers, own, actions, rule, shared)
+    own_fields, shared_fields = ("pending_units", "read", "busy"), ("version", "round_version")
+    worker = Role.of_workers(Busy, num_workers, own_fields, actions, rule, shared_fields)
     return _busy_specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 

@@ -48,15 +48,17 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
     if overlap:
         move_of_begin["go on with what was pulled"] = program.begin_with_next_read
     push = Action("push", program.push, event=COMMIT, matches=program.commits)
-    begins = [begin_action(name, move) for name, move in move_of_begin.items()]
-    own = "read", "busy", *("next_read",) * overlap
+    begin_actions = [begin_action(name, move) for name, move in move_of_begin.items()]
+    own_fields = "read", "busy", *("next_read",) * overlap
     return Specification(
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
         initial=Pushes(version=zero, read=zero_per_worker, busy=zero_per_worker, next_read=zero_per_worker),
         # Values of canonical states: the version is 1, what was read 1 (newest) or 0.
         sizes=Pushes(version=2, read=two_values, busy=two_values, next_read=zero_per_worker + 1 + overlap),
-        worker=Role.of_workers(Pushes, num_workers, own, (push, *begins), program.rule, shared=("version",)),
+        worker=Role.of_workers(
+            Pushes, num_workers, own_fields, (push, *begin_actions), program.rule, shared=("version",)
+        ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
         step_property=program.step_property,
         canonicalise=program.canonicalise,

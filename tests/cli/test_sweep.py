@@ -103,7 +103,7 @@ def signalled(monkeypatch):
 
     def end(number):
         interrupts._signal_state.received_signal = None
-        raise Ended(interrupts._signal_state.advice())
+        raise Ended(interrupts._signal_state.make_advice())
 
     monkeypatch.setattr(saved_progress.SavedProgress, "__init__", work)
     monkeypatch.setattr(interrupts._signal_state, "received_signal", None)

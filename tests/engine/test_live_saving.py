@@ -155,7 +155,7 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
     with engine.Checkpoints(tmp_path, every=1000) as checkpoints:
         run = trained(checkpoints, seen=rest)
     assert rest == [3, 4, 5] and len(ended) == 1
-    interrupts._signal_state.saving = {}
+    interrupts._signal_state.saving_seconds = {}
     assert bits(run) == bits(trained())
 
 

@@ -22,10 +22,10 @@ def rely(space: Space, r: np.ndarray) -> Automaton:
     """
     check_size(space, num_controls=2)
     keeps_rely = steps_within(space, ENVIRONMENT, "r", r) | steps_within(space, PROGRAM)  # bool[S, A]
-    kept_so_far, broken = 0, 1
-    transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)  # none from `broken`: it aborts
-    transitions[kept_so_far, :, :, kept_so_far] = keeps_rely
-    transitions[kept_so_far, :, :, broken] = ~keeps_rely
+    rely_kept_so_far, rely_broken = 0, 1
+    transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)  # none from `rely_broken`: it aborts
+    transitions[rely_kept_so_far, :, :, rely_kept_so_far] = keeps_rely
+    transitions[rely_kept_so_far, :, :, rely_broken] = ~keeps_rely
     is_kept = np.repeat([[True], [False]], space.num_states, axis=1)  # bool[2, S]
     return Automaton(space, transitions, initial=is_kept, terminating=is_kept, aborting=~is_kept)
 

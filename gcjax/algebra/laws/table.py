@@ -211,8 +211,8 @@ def _operator_laws() -> list[Law]:
 
 def _eventually(operator: str) -> Claim:
     """The claim that a and b, each with the environment around it, happen as one step or one after the other."""
-    both = happens(a) @ happens(b) == (happens(a @ b) | happens(a) >> happens(b) | happens(b) >> happens(a))
-    return both.instance(operator)
+    claim = happens(a) @ happens(b) == (happens(a @ b) | happens(a) >> happens(b) | happens(b) >> happens(a))
+    return claim.instance(operator)
 
 
 SPECIAL = _laws("parallel", SYNCHRONOUS, "axiom", [
@@ -246,7 +246,7 @@ SPECIAL = _laws("parallel", SYNCHRONOUS, "axiom", [
 ], EVENTS)  # fmt: skip
 
 
-def _others() -> list[Term]:
+def _three_commands() -> list[Term]:
     """Three commands, each with the guarantee and the rely r, and a specification of its own."""
     return [guar(r) & rely(r) & spec(x) for x in (q1, q2, q3)]
 
@@ -279,7 +279,8 @@ RELY_GUARANTEE = _laws("rely-guarantee", RELY, "axiom", [
     ("parallel introduction",
      rely(r) & spec(q1 & q2)
      >= par(guar(r | r2) & rely(r | r1) & spec(q1), guar(r | r1) & rely(r | r2) & spec(q2))),
-    ("parallel introduction, three", rely(r) & spec(q1 & q2 & q3) >= par(par(*_others()[:2]), _others()[2])),
+    ("parallel introduction, three",
+     rely(r) & spec(q1 & q2 & q3) >= par(par(*_three_commands()[:2]), _three_commands()[2])),
 ])  # fmt: skip
 
 REFUTED = _laws("must not hold", SYNCHRONOUS, "refuted", [

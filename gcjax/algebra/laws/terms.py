@@ -106,7 +106,7 @@ class Claim(NamedTuple):
 
 def variables(sort: str, names: str) -> list[Term]:
     """Variables of one sort, named by words."""
-    return [Term(name, sort, None) for name in names.split()]
+    return [Term(name, sort, arguments=None) for name in names.split()]
 
 
 def apply(name: str, *arguments: Term, sort: str = COMMAND) -> Term:

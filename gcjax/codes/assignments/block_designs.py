@@ -36,11 +36,13 @@ def design(num_workers: int, load: int) -> designs.Design:
         points, replication = points_and_replication
         return abs(points / num_workers - 1) + abs(replication / load - 1)
 
-    available = {(d.num_points, d.replication) for d in designs.known_designs(2 * num_workers) if d.num_points > 3}
-    nearest = sorted(available, key=relative_distance)[:4]
+    available_sizes = {
+        (d.num_points, d.replication) for d in designs.known_designs(2 * num_workers) if d.num_points > 3
+    }
+    nearest_sizes = sorted(available_sizes, key=relative_distance)[:4]
     raise ValueError(
         "a block design needs λ (W - 1) = K (k - 1) with whole λ and k, and at least as many blocks as points, and a "
         f"construction that is known here; there is none for num_workers={num_workers}, load={load}. The nearest are "
-        + ", ".join(f"({points}, {replication})" for points, replication in nearest)
+        + ", ".join(f"({points}, {replication})" for points, replication in nearest_sizes)
         + "."
     )

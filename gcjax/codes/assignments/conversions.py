@@ -71,9 +71,10 @@ def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num
         raise ValueError(f"there must be workers and chunks; got {num_workers} and {num_chunks}. Is the graph empty?")
     num_holders = np.bincount(chunks, minlength=num_chunks)
     if (num_holders == 0).any():
-        missing = np.flatnonzero(num_holders == 0)
+        chunks_without_holder = np.flatnonzero(num_holders == 0)
         raise ValueError(
-            f"every chunk must be held by a worker; nobody holds chunk {missing[0]} ({missing.size} such chunks)."
+            f"every chunk must be held by a worker; nobody holds chunk {chunks_without_holder[0]} "
+            f"({chunks_without_holder.size} such chunks)."
         )
     loads = np.bincount(workers, minlength=num_workers)
     first_pair_of_worker = np.cumsum(loads) - loads

@@ -89,12 +89,12 @@ def field(q: int) -> tuple[np.ndarray, np.ndarray]:
     # int[q, k]: an element as a polynomial of degree below k, the digit of x^i at i.
     digits = np.array([[element // p**digit % p for digit in range(k)] for element in range(q)])
     digit_values = p ** np.arange(k)
-    add = ((digits[:, None] + digits[None]) % p) @ digit_values
+    sum_table = ((digits[:, None] + digits[None]) % p) @ digit_values
     for modulus in itertools.product(range(p), repeat=k):  # x^k = the polynomial with these coefficients
-        multiply = _polynomial_products(digits, np.array(modulus), p) @ digit_values
-        is_division_possible = all(len(set(products)) == q for products in multiply[1:])
+        product_table = _polynomial_products(digits, np.array(modulus), p) @ digit_values
+        is_division_possible = all(len(set(multiples_of_element)) == q for multiples_of_element in product_table[1:])
         if is_division_possible:
-            return add, multiply
+            return sum_table, product_table
     raise AssertionError(f"no field of {q} elements was found.")
 
 
@@ -105,12 +105,12 @@ def _polynomial_products(coefficients: np.ndarray, modulus: np.ndarray, p: int) 
     """
     q, k = coefficients.shape
     products = np.zeros((q, q, k), int)
-    times_power = coefficients.copy()  # x^power times every polynomial
+    polynomials_times_power = coefficients.copy()  # x^power times every polynomial
     for power in range(k):
-        products += coefficients[:, None, power, None] * times_power[None]
-        leading_coefficient = times_power[:, -1:]
-        times_x = np.concatenate([np.zeros((q, 1), int), times_power[:, :-1]], axis=1)
-        times_power = (times_x + leading_coefficient * modulus) % p
+        products += coefficients[:, None, power, None] * polynomials_times_power[None]
+        leading_coefficient = polynomials_times_power[:, -1:]
+        polynomials_times_x = np.concatenate([np.zeros((q, 1), int), polynomials_times_power[:, :-1]], axis=1)
+        polynomials_times_power = (polynomials_times_x + leading_coefficient * modulus) % p
     return products % p
 
 
@@ -205,14 +205,14 @@ def _residue_incidence(q: int, power: int) -> np.ndarray:
 
     Points are elements; block i has i plus each of the different values that x^power takes for x other than 0.
     """
-    add, multiply = field(q)
+    sum_table, product_table = field(q)
     powers_of_elements = np.arange(q)
     for _ in range(power - 1):
-        powers_of_elements = multiply[powers_of_elements, np.arange(q)]
-    matrix = np.zeros((q, q), bool)
+        powers_of_elements = product_table[powers_of_elements, np.arange(q)]
+    incidence = np.zeros((q, q), bool)
     for residue in set(powers_of_elements[1:].tolist()):  # element 0 of the field is its zero
-        matrix[np.arange(q), add[residue]] = True
-    return matrix
+        incidence[np.arange(q), sum_table[residue]] = True
+    return incidence
 
 
 def _projective_points(d: int, q: int) -> np.ndarray:
@@ -224,11 +224,11 @@ def _projective_points(d: int, q: int) -> np.ndarray:
 
 def _projective_incidence(d: int, q: int) -> np.ndarray:
     """bool[points, points]: which point is on which hyperplane of d dimensions over q elements: inner product 0."""
-    add, multiply = field(q)
+    sum_table, product_table = field(q)
     points = _projective_points(d, q)
     inner_products = np.zeros((len(points), len(points)), int)
     for axis in range(d + 1):
-        inner_products = add[inner_products, multiply[points[:, None, axis], points[None, :, axis]]]
+        inner_products = sum_table[inner_products, product_table[points[:, None, axis], points[None, :, axis]]]
     return inner_products == 0
 
 

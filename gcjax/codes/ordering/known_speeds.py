@@ -49,7 +49,8 @@ def order_by_speed(assignment: Assignment, chunk_seconds: Any, *, num_blocks: in
     chunk_holders = valid_holders(assignment, num_blocks)
     seconds = _valid_seconds(assignment, chunk_seconds)
     if seconds.ndim == 1:
-        return _optimal_order(assignment, chunk_holders, seconds, num_blocks)[0]
+        optimal_assignment, _ = _optimal_order(assignment, chunk_holders, seconds, num_blocks)
+        return optimal_assignment
     seconds = seconds[[_can_complete(chunk_holders, is_alive, num_blocks) for is_alive in np.isfinite(seconds)]]
     if not seconds.size:
         return assignment
@@ -58,7 +59,8 @@ def order_by_speed(assignment: Assignment, chunk_seconds: Any, *, num_blocks: in
     typical_seconds = [harmonic_mean, *np.quantile(seconds, [0.5, 0.75], axis=0, method="higher")]  # float[W] each
     orders = [assignment, order_chunks(assignment, num_blocks=num_blocks)]
     for worker_seconds in [*typical_seconds, *seconds[:NUM_SAMPLES]]:
-        orders.append(_optimal_order(assignment, chunk_holders, worker_seconds, num_blocks)[0])
+        optimal_assignment, _ = _optimal_order(assignment, chunk_holders, worker_seconds, num_blocks)
+        orders.append(optimal_assignment)
     return improved_order(orders, seconds, num_blocks=num_blocks)
 
 
@@ -80,7 +82,8 @@ def min_completion_time(assignment: Assignment, chunk_seconds: Any, *, num_block
     chunk_holders = valid_holders(assignment, num_blocks)
     seconds = _valid_seconds(assignment, chunk_seconds)
     samples = np.atleast_2d(seconds)
-    times = [_optimal_order(assignment, chunk_holders, sample, num_blocks)[1] for sample in samples]
+    optimal_orders = (_optimal_order(assignment, chunk_holders, sample, num_blocks) for sample in samples)
+    times = [completion_time for _, completion_time in optimal_orders]
     return np.array(times).reshape(seconds.shape[:-1])
 
 
@@ -104,18 +107,18 @@ def _optimal_order(
     time_of_enough_chunks = _kth_smallest(finish.ravel(), assignment.num_chunks * num_blocks)
     first_chunk_times = np.where(chunk_holders.workers >= 0, seconds[chunk_holders.workers], np.inf)  # [N, R]
     time_of_enough_holders = _kth_smallest(first_chunk_times, num_blocks).max()
-    earliest = int(np.searchsorted(finish_times, max(time_of_enough_chunks, time_of_enough_holders)))
-    late_enough = finish_times.size - 1
+    lowest_index = int(np.searchsorted(finish_times, max(time_of_enough_chunks, time_of_enough_holders)))
+    complete_index = finish_times.size - 1  # of a time at which an order is complete; `lowest_index` comes up to it
     held_entries = np.nonzero(is_held)
     is_in_time = np.ones(held_entries[0].size, dtype=bool)  # with all chunks finished every order is complete
-    while earliest < late_enough:
-        middle = (earliest + late_enough) // 2
-        pairs_in_time = _pairs_in_time(assignment, held_entries, finish <= finish_times[middle], num_blocks)
+    while lowest_index < complete_index:
+        middle_index = (lowest_index + complete_index) // 2
+        pairs_in_time = _pairs_in_time(assignment, held_entries, finish <= finish_times[middle_index], num_blocks)
         if pairs_in_time is None:
-            earliest = middle + 1
+            lowest_index = middle_index + 1
         else:
-            late_enough, is_in_time = middle, pairs_in_time
-    return _with_chunks_first(assignment, held_entries, is_in_time), float(finish_times[late_enough])
+            complete_index, is_in_time = middle_index, pairs_in_time
+    return _with_chunks_first(assignment, held_entries, is_in_time), float(finish_times[complete_index])
 
 
 def _with_chunks_first(
@@ -125,10 +128,10 @@ def _with_chunks_first(
 
     `held_entries` are the indices w and k, int[entries] each, of the chunks in `assignment.chunks`; -1 stays behind.
     """
-    first, later, no_chunk = 0, 1, 2
-    rank = np.full(assignment.chunks.shape, no_chunk)
-    rank[held_entries] = np.where(is_first, first, later)
-    order = np.argsort(rank, axis=1, kind="stable")
+    rank_of_first, rank_of_other, rank_of_no_chunk = 0, 1, 2
+    ranks = np.full(assignment.chunks.shape, rank_of_no_chunk)
+    ranks[held_entries] = np.where(is_first, rank_of_first, rank_of_other)
+    order = np.argsort(ranks, axis=1, kind="stable")
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
 

@@ -28,12 +28,12 @@ def order_by_matchings(assignment: Assignment, chunk_holders: Holders) -> Assign
     num_copies = num_workers // assignment.num_chunks  # of each chunk: R/K groups of holders
     edge_workers = chunk_holders.workers.ravel()  # the two ends of every edge
     edge_copies = np.repeat(np.arange(num_workers), load)  # R/K of them in turn stand for one chunk
-    ordered = np.empty_like(assignment.chunks)
+    chunks_in_order = np.empty_like(assignment.chunks)
     for slot in range(load):
         ones = np.ones(edge_workers.size, np.int8)
         graph = csr_matrix((ones, (edge_workers, edge_copies)), shape=(num_workers, num_workers))
         copy_of_worker = maximum_bipartite_matching(graph, perm_type="column")  # int[W]
-        ordered[:, slot] = copy_of_worker // num_copies  # the chunk that the copy stands for
+        chunks_in_order[:, slot] = copy_of_worker // num_copies  # the chunk that the copy stands for
         is_unmatched = edge_copies != copy_of_worker[edge_workers]
         edge_workers, edge_copies = edge_workers[is_unmatched], edge_copies[is_unmatched]
-    return assignment._replace(chunks=ordered)
+    return assignment._replace(chunks=chunks_in_order)

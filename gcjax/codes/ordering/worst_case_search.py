@@ -108,15 +108,15 @@ def _reorder_chunks(
     is_held = chunks < work.num_slack_terms.size
     positions = workers[:, None] * load + np.arange(load)
     # int[n, K] each.
-    own_work, (slacks, largest, next_larger) = work.flat_remaining_work[positions], terms_of_chunk[:, chunks]
-    slack_of_others = slacks - np.minimum(own_work, largest)
-    cap = np.where(own_work <= largest, next_larger, largest)
+    own_work, (slacks, largest_terms, next_larger_work) = work.flat_remaining_work[positions], terms_of_chunk[:, chunks]
+    slack_of_others = slacks - np.minimum(own_work, largest_terms)
+    caps = np.where(own_work <= largest_terms, next_larger_work, largest_terms)
     tie_breaks = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
     slack_of_others = np.where(is_held, slack_of_others + tie_breaks, -INFINITE)
     # From the last position (remaining work 1) to the first: the chunk that keeps the largest slack there.
     for work_left in range(1, load + 1):
         rows = np.flatnonzero(work.loads[workers] >= work_left)
-        slack_at_position = slack_of_others[rows] + np.minimum(work_left, cap[rows])
+        slack_at_position = slack_of_others[rows] + np.minimum(work_left, caps[rows])
         best_column = slack_at_position.argmax(axis=1)
         work.flat_remaining_work[positions[rows, best_column]] = work_left
         slack_of_others[rows, best_column] = -INFINITE  # it has its position

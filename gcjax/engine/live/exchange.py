@@ -75,11 +75,11 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
 
     In numbers moved: W·K for the chunk times; for the gradient what `gcjax.engine.collectives` says.
     """
-    everywhere = NamedSharding(mesh, PartitionSpec())
+    replicated = NamedSharding(mesh, PartitionSpec())
 
-    def share_progress(seconds: jax.Array) -> SharedProgress:
+    def share_progress(own_chunk_seconds: jax.Array) -> SharedProgress:
         """What all know, from float[1, K], the chunk times of this device's worker."""
-        seconds_of_all = jax.lax.all_gather(seconds, AXIS, tiled=True)  # [W, K]
+        seconds_of_all = jax.lax.all_gather(own_chunk_seconds, AXIS, tiled=True)  # [W, K]
         progress = (~jnp.isnan(seconds_of_all)).sum(axis=1, dtype=jnp.int32)
         # The largest of all, so that no two processes can disagree on whether to go on, whatever their hardware.
         largest_residual = jax.lax.pmax(code.plan(progress).residual, AXIS)
@@ -119,11 +119,11 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         updates, opt_state = optimizer.update(gradient_from_blocks(mean_gradient, params), opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
 
-    share_on_devices = on_each_device(share_progress, mesh, AXIS, num_whole_arguments=0)
+    share_progress_on_devices = on_each_device(share_progress, mesh, AXIS, num_whole_arguments=0)
     return Exchange(
         mesh,
-        share_progress=jax.jit(share_on_devices, out_shardings=everywhere),
-        update=jax.jit(update, out_shardings=everywhere),
+        share_progress=jax.jit(share_progress_on_devices, out_shardings=replicated),
+        update=jax.jit(update, out_shardings=replicated),
     )
 
 

@@ -102,9 +102,9 @@ def train(
     init_key, batch_key = jax.random.split(rng_key)
     chunk_gradient = compiled_chunk_gradient(task, code.num_blocks)
     worker = _worker_of_process(task, code, rule, residual_bound, throttle or _no_throttle, batch_key, chunk_gradient)
-    everywhere = NamedSharding(exchange.mesh, PartitionSpec())
-    params = jax.jit(task.init, out_shardings=everywhere)(init_key)
-    opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
+    replicated = NamedSharding(exchange.mesh, PartitionSpec())
+    params = jax.jit(task.init, out_shardings=replicated)(init_key)
+    opt_state = jax.jit(optimizer.init, out_shardings=replicated)(params)
     state, storage = TrainingState(params, opt_state, []), None
     if checkpoints is not None:
         computation = _digest_of_computation(task, code, exchange, params, opt_state, batch_key, chunk_gradient)

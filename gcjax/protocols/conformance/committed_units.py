@@ -71,13 +71,13 @@ def on_host(schedule: Schedule) -> Schedule:
     return record
 
 
-def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
+def committed_units(record: Schedule, *, commits_all_units: bool) -> CommittedUnits:
     """The units in commits, when they arrive, and in which messages.
 
     Args:
       record: the record in numpy arrays.
-      whole: whether a contribution stands for all its `work` units; otherwise for the first one only, and no unit
-        counts as late, unless commits are not in order of time.
+      commits_all_units: whether a contribution stands for all its `work` units; otherwise for the first one only, and
+        no unit counts as late, unless commits are not in order of time.
 
     Raises:
       ValueError: if a contribution has a unit that was not sampled.
@@ -86,7 +86,7 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
     num_units = record.start.shape[0]
     row, column = np.nonzero((record.worker[:num_commits] >= 0) & (record.work[:num_commits] > 0))
     worker, first_unit, work = (np.asarray(x)[row, column] for x in (record.worker, record.unit, record.work))
-    units_of_contribution = work if whole else np.ones_like(work)
+    units_of_contribution = work if commits_all_units else np.ones_like(work)
     contribution = np.repeat(np.arange(row.size, dtype=np.int32), units_of_contribution)  # [units], that each is in
     commit, worker, first_unit = row[contribution].astype(np.int32), worker[contribution], first_unit[contribution]
     num_units_before = np.repeat(np.cumsum(units_of_contribution) - units_of_contribution, units_of_contribution)
@@ -108,7 +108,7 @@ def committed_units(record: Schedule, *, whole: bool) -> CommittedUnits:
     arrival = np.where(after_by_rounding, record.time[commit], arrival)
     is_of_other_version = record.read[unit, worker] != record.read[first_unit, worker]
     is_in_another = np.append(False, (np.diff(worker) == 0) & (np.diff(unit) == 0))[: unit.size]  # the one before it
-    is_late = ((arrival > record.time[commit]) | is_of_other_version | is_in_another) & whole
+    is_late = ((arrival > record.time[commit]) | is_of_other_version | is_in_another) & commits_all_units
     is_out_of_order = np.diff(record.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
     is_late |= is_out_of_order[commit] if is_out_of_order.any() else False
     lowest_worker = np.zeros(num_commits, np.int32)

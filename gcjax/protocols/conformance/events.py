@@ -51,7 +51,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     """
     record = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
-    committed = committed_units(record, whole=MESSAGE not in kinds)
+    committed = committed_units(record, commits_all_units=MESSAGE not in kinds)
     columns_functions = {
         COMMIT: _commit_columns,
         STEP: _step_columns,

@@ -55,7 +55,7 @@ class Lanes:
           is_wrong: bool[events], events that are wrong in any state.
         """
         # int[lanes + 1]: the first event of each lane in the block, and the end of the block.
-        results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
+        states_and_kept_lanes, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
         for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
             in_block = slice(first_event, first_event + self.block_size)
             if is_wrong[in_block].any():
@@ -65,8 +65,8 @@ class Lanes:
             first_states, end_states = (jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None)))
             lanes = jax.tree.map(lambda x: x.reshape(self._num_lanes, -1), events_of_block)  # [lanes, NUM_STEPS]
             state = jax.tree.map(lambda x: x[-1], states)
-            results.append((state, self._all_kept(first_states, end_states, lanes)))  # bool[lanes]
-        for state, is_kept in results:  # read only now: they are dispatched asynchronously
+            states_and_kept_lanes.append((state, self._all_kept(first_states, end_states, lanes)))  # bool[lanes]
+        for state, is_kept in states_and_kept_lanes:  # read only now: they are dispatched asynchronously
             if not np.asarray(is_kept).all():
                 return
             yield state

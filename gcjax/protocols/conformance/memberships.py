@@ -104,11 +104,11 @@ def _with_membership_events(trace: Events, memberships: Sequence[Membership]) ->
 
     return Events(
         Event(*(with_inserted(values, columns[name]) for name, values in trace.event._asdict().items())),
-        with_inserted(trace.time, [m.time for m in memberships]),
-        with_inserted(trace.is_premature, False),
-        trace.num_workers,
-        with_inserted(trace.is_absent, False),
-        with_inserted(trace.recorded_unit, 0),
+        time=with_inserted(trace.time, [m.time for m in memberships]),
+        is_premature=with_inserted(trace.is_premature, new_values=False),
+        num_workers=trace.num_workers,
+        is_absent=with_inserted(trace.is_absent, new_values=False),
+        recorded_unit=with_inserted(trace.recorded_unit, new_values=0),
     )
 
 

@@ -125,12 +125,14 @@ class Programs:
             events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
             if events_of_kind.size:
                 num_padding = _padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
-                padded = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))  # the first, again
-                before, after = take_rows(states, padded), take_rows(states, padded + 1)
-                results_of_kinds.append((events_of_kind, violations_of(before, after, take_rows(events, padded))))
+                padded_events = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))  # the first, again
+                before, after = take_rows(states, padded_events), take_rows(states, padded_events + 1)
+                results_of_kinds.append(
+                    (events_of_kind, violations_of(before, after, take_rows(events, padded_events)))
+                )
         violations = np.zeros((events.kind.size, 2), bool)
-        for events_of_kind, result in results_of_kinds:  # read only now: they are dispatched asynchronously
-            violations[events_of_kind] = np.asarray(result)[: events_of_kind.size]
+        for events_of_kind, violations_of_kind in results_of_kinds:  # read only now: they are dispatched asynchronously
+            violations[events_of_kind] = np.asarray(violations_of_kind)[: events_of_kind.size]
         return violations
 
     def _advance(self, state: State, event: Event) -> tuple[State, State]:

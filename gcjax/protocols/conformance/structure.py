@@ -59,10 +59,10 @@ def check_shapes(schedule: "Schedule", shape: tuple[int, ...]) -> None:
             _raise_wrong_array(name, value, dtype + axes + sizes_in_words)
 
 
-def _raise_wrong_array(name: str, value: Any, expected: str) -> NoReturn:
+def _raise_wrong_array(name: str, value: Any, required: str) -> NoReturn:
     """Raises the error that a field of a schedule has not the type and shape that is expected."""
-    got = f"{jnp.result_type(value)}{list(np.shape(value))}"
-    raise ValueError(f"{name} of a schedule must be {expected}; got {got}. Correct the protocol's schedule.")
+    type_and_shape = f"{jnp.result_type(value)}{list(np.shape(value))}"
+    raise ValueError(f"{name} of a schedule must be {required}; got {type_and_shape}. Correct the protocol's schedule.")
 
 
 def check_resolution(schedule: "Schedule", durations: Any) -> None:
@@ -320,11 +320,12 @@ def _check_arrivals(block: _Block, schedule: "Schedule", last_unit_index: np.nda
     arrival_time = np.take(schedule.finish, last_unit_index, mode="clip")  # in range, as `_check_indices` has seen
     is_in_time = arrival_time <= block.time
     if not is_in_time.all() and not (is_in_time := _is_not_later(arrival_time, block.time)).all():
-        late = int(np.argmin(is_in_time))
-        unit, worker = divmod(int(last_unit_index[late]), schedule.start.shape[1])
-        value = f"{block.time[late]:g} s, and unit {unit} of worker {worker} has arrived at {arrival_time[late]:g} s"
+        late_contribution = int(np.argmin(is_in_time))
+        unit, worker = divmod(int(last_unit_index[late_contribution]), schedule.start.shape[1])
+        commit_time, unit_arrival_time = block.time[late_contribution], arrival_time[late_contribution]
+        value = f"{commit_time:g} s, and unit {unit} of worker {worker} has arrived at {unit_arrival_time:g} s"
         rule = "a commit must not come before what it uses"
-        _raise_broken_commit(rule, value, block.commit[late], block.column[late])
+        _raise_broken_commit(rule, value, block.commit[late_contribution], block.column[late_contribution])
 
 
 def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
@@ -357,11 +358,14 @@ def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
         uses_too_many = (work > 0) & ~_is_not_later(enough_ended, time)
         if uses_too_many.any():
             first_in_commit_order = np.argmin(by_worker[uses_too_many])
-            bad = np.flatnonzero(uses_too_many)[first_in_commit_order]
-            num_ended = int((schedule.finish[:, worker[bad]] <= time[bad]).sum())
-            value = f"{num_used[bad]} units of worker {worker[bad]} at {time[bad]:g} s, when {num_ended} have ended"
+            violation = np.flatnonzero(uses_too_many)[first_in_commit_order]
+            num_ended = int((schedule.finish[:, worker[violation]] <= time[violation]).sum())
+            value = (
+                f"{num_used[violation]} units of worker {worker[violation]} at {time[violation]:g} s, when {num_ended} "
+                "have ended"
+            )
             rule = "commits must not use more units of a worker than have ended by then"
-            _raise_broken_commit(rule, value, block.commit[by_worker[bad]], block.column[by_worker[bad]])
+            _raise_broken_commit(rule, value, block.commit[by_worker[violation]], block.column[by_worker[violation]])
 
 
 def _is_not_later(early: Any, late: Any) -> Any:

@@ -90,9 +90,9 @@ def counts_with_message(view: View, worker: jax.Array, is_accepted: jax.Array) -
     )
 
 
-def commit_of(rule: Rule, view: View, worker: jax.Array, asked: jax.Array) -> Commit:
-    """The commit that the last event of the worker brings, a message or its leaving; none unless `asked bool[]`."""
-    happens = asked & rule.commits(view, worker)
+def commit_of(rule: Rule, view: View, worker: jax.Array, may_commit: jax.Array) -> Commit:
+    """The commit that the worker's last event brings, a message or its leaving; none unless `may_commit bool[]`."""
+    happens = may_commit & rule.commits(view, worker)
     is_committed = jnp.ones_like(view.idle) if rule.takes is None else rule.takes(view, worker)
     return Commit(happens, is_committed & happens)
 

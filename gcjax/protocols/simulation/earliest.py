@@ -26,8 +26,8 @@ def block_size(num_times: int) -> int:
 def earliest_of_blocks(times: jax.Array) -> jax.Array:
     """float[B]: the earliest time of each of B blocks of times `[W]`, `block_size` each."""
     size = block_size(times.size)
-    padded = jnp.pad(times, (0, -times.size % size), constant_values=jnp.inf)
-    return padded.reshape(-1, size).min(axis=1)
+    padded_times = jnp.pad(times, (0, -times.size % size), constant_values=jnp.inf)
+    return padded_times.reshape(-1, size).min(axis=1)
 
 
 def with_changed_time(earliest_by_block: jax.Array, times: jax.Array, index: jax.Array) -> jax.Array:
@@ -36,14 +36,15 @@ def with_changed_time(earliest_by_block: jax.Array, times: jax.Array, index: jax
     `earliest_by_block float[B]` is from before.
     """
     block = index // block_size(times.size)
-    return with_entry(earliest_by_block, block, _times_of_block(times, block)[1].min())
+    _, times_of_block = _times_of_block(times, block)
+    return with_entry(earliest_by_block, block, times_of_block.min())
 
 
 def index_of_earliest(earliest_by_block: jax.Array, times: jax.Array) -> jax.Array:
     """int32[]: the first index of the earliest of the times `[W]`, given the earliest of each of B blocks, `[B]`."""
-    earliest = earliest_by_block.min()
-    first, times_of_block = _times_of_block(times, _first_index(earliest_by_block == earliest))
-    return first + _first_index(times_of_block == earliest)
+    earliest_time = earliest_by_block.min()
+    first_index, times_of_block = _times_of_block(times, _first_index(earliest_by_block == earliest_time))
+    return first_index + _first_index(times_of_block == earliest_time)
 
 
 def _first_index(mask: jax.Array) -> jax.Array:
@@ -59,8 +60,9 @@ def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.
 
     `block` is its number. The window of the last, shorter block ends with the last time, and has inf before the block.
     """
-    size = block_size(times.size)
-    first = jnp.minimum(block * size, times.size - size)  # not beyond the end: so the last window reaches back
-    window = jax.lax.dynamic_slice_in_dim(times, first, size)
-    is_of_block = first + jnp.arange(size, dtype=jnp.int32) >= block * size
-    return first, jnp.where(is_of_block, window, jnp.inf)
+    num_times = block_size(times.size)
+    # Not beyond the end: so the last window reaches back.
+    first_index = jnp.minimum(block * num_times, times.size - num_times)
+    window = jax.lax.dynamic_slice_in_dim(times, first_index, num_times)
+    is_of_block = first_index + jnp.arange(num_times, dtype=jnp.int32) >= block * num_times
+    return first_index, jnp.where(is_of_block, window, jnp.inf)

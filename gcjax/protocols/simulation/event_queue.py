@@ -104,12 +104,12 @@ class Queue(TurnQueue):
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
         """
-        state = self.with_begun_turns(self.with_everybody(state))
+        state = self.with_begun_turns(self.with_constant_alive(state))
         worker, next_time = self.first_phase_end(state)
         change, alarm_rings = self.next_change(state), jnp.zeros((), bool)
         if self.rule.alarm is not None:
-            alarm = self._alarm(state.view)
-            alarm_rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
+            alarm_time = self._alarm_time(state.view)
+            alarm_rings, next_time = alarm_time < next_time, jnp.minimum(alarm_time, next_time)
         no_phase_ends = alarm_rings  # at an alarm nobody's phase does
         if change is not None:  # it comes before a phase that ends at its moment, and goes together with an alarm
             rings_first = alarm_rings & (next_time <= change.time)
@@ -185,11 +185,11 @@ class Queue(TurnQueue):
         view = decisions.with_membership(view, worker, leaves, joins)
         return state._replace(view=view, presence=presence), worker, leaves
 
-    def _alarm(self, view: View) -> jax.Array:
+    def _alarm_time(self, view: View) -> jax.Array:
         """float[] seconds: when to look again although nothing has happened; inf for never."""
         assert self.rule.alarm is not None
-        alarm = jnp.asarray(self.rule.alarm(view), view.now.dtype)
-        return jnp.where(alarm > view.now, alarm, jnp.inf)
+        alarm_time = jnp.asarray(self.rule.alarm(view), view.now.dtype)
+        return jnp.where(alarm_time > view.now, alarm_time, jnp.inf)
 
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array
@@ -201,11 +201,13 @@ class Queue(TurnQueue):
         """
         if self.network.service is not None:
             free_time = now + jnp.asarray(self.network.service, now.dtype)
-            entry = worker, FLOATS.index("arrive")
-            arrive = jnp.where(phase_has_ended, now, state.current_turns.floats[entry])
+            arrive_entry = worker, FLOATS.index("arrive")
+            arrive = jnp.where(phase_has_ended, now, state.current_turns.floats[arrive_entry])
             state = state._replace(
                 server_free_time=jnp.where(phase_has_ended, free_time, state.server_free_time),
-                current_turns=state.current_turns._replace(floats=state.current_turns.floats.at[entry].set(arrive)),
+                current_turns=state.current_turns._replace(
+                    floats=state.current_turns.floats.at[arrive_entry].set(arrive)
+                ),
             )
         return state._replace(view=state.view._replace(now=now)), phase_has_ended
 
@@ -220,7 +222,7 @@ class Queue(TurnQueue):
         bool[]` (the alarm, the leaving), nothing changes.
         """
 
-        def states_and_decisions(
+        def sender_states_and_counts(
             state: State,
         ) -> tuple[WorkerStates, jax.Array, jax.Array, jax.Array, Counts, jax.Array]:
             """The worker's states and number of turns, arrays [1]; bool[], if its message comes, and if it counts.
@@ -229,13 +231,13 @@ class Queue(TurnQueue):
             """
             is_accepted = decisions.accepts(self.rule, state.view, worker, arrives)
             counts = decisions.counts_with_message(state.view, worker, is_accepted)
-            own_states, num_turns = WorkerSelection(worker).entries_of((state.worker_states, state.num_turns))
+            sender_states, num_turns = WorkerSelection(worker).entries_of((state.worker_states, state.num_turns))
             num_own_messages = state.view.num_uncommitted[worker] + is_accepted.astype(jnp.int32)
-            return own_states, num_turns, arrives, is_accepted, counts, num_own_messages
+            return sender_states, num_turns, arrives, is_accepted, counts, num_own_messages
 
-        num_in_front = num_messages(state.view)  # the others that are in no commit yet
-        own_states, num_turns, arrives, is_accepted, counts, num_own_messages = self.read_before_writing(
-            states_and_decisions, state
+        num_messages_in_front = num_messages(state.view)  # the others that are in no commit yet
+        sender_states, num_turns, arrives, is_accepted, counts, num_own_messages = self.read_before_writing(
+            sender_states_and_counts, state
         )
         state = state._replace(
             view=decisions.with_message(state.view, worker, arrives, is_accepted)._replace(counts=counts)
@@ -244,16 +246,16 @@ class Queue(TurnQueue):
         if self.rule.alarm is not None or self.changes is not None:
             may_commit |= asks_for_commit & (num_messages(view) > 0)
         happens = may_commit & self.rule.commits(view, worker)
-        turn = own_states.current_turns.unpacked
+        turn = sender_states.current_turns.unpacked
         if self.rule.takes is None:
             commit_number = view.num_commits + self.rule.postpones(view, worker)
             turn = replace_where(turn, is_accepted, commit=commit_number)
-            turn = replace_where(turn, arrives, position=num_in_front)
-        own_states = own_states._replace(current_turns=packed(turn), idle=own_states.idle | arrives)
-        own_states = replace_where(own_states, arrives, phase=IDLE, phase_end=jnp.inf)
-        state = with_ended_turn(state, arrives, worker, own_states.current_turns, num_turns)
+            turn = replace_where(turn, arrives, position=num_messages_in_front)
+        sender_states = sender_states._replace(current_turns=packed(turn), idle=sender_states.idle | arrives)
+        sender_states = replace_where(sender_states, arrives, phase=IDLE, phase_end=jnp.inf)
+        state = with_ended_turn(state, arrives, worker, sender_states.current_turns, num_turns)
         state = self.with_earliest_phase_ends(
-            state.with_worker_states(WorkerSelection(worker), own_states), WorkerSelection(worker)
+            state.with_worker_states(WorkerSelection(worker), sender_states), WorkerSelection(worker)
         )
         unused_entry = state.time.size - 1  # which means nothing
         commit_number = jnp.where(happens, view.num_commits, unused_entry)
@@ -289,7 +291,7 @@ class Queue(TurnQueue):
           happens: as said.
           view_before: what the rule saw before, where it says whose messages are taken; otherwise None.
         """
-        state = self.with_everybody(state)
+        state = self.with_constant_alive(state)
         is_committed = jnp.broadcast_to(happens, state.phase.shape)
         if self.rule.takes is not None and view_before is not None:
             is_committed &= self.rule.takes(view_before, worker)
@@ -329,9 +331,9 @@ class Queue(TurnQueue):
             stop=jnp.minimum(turns.stop, now), send_start=jnp.inf, arrive=jnp.inf,
             compute_start=jnp.where(turns.compute_start > now, jnp.inf, turns.compute_start),
         )  # fmt: skip
-        own_states = state.worker_states._replace(current_turns=packed(turns), idle=state.view.idle | is_cut_off)
-        own_states = replace_where(own_states, is_cut_off, phase=IDLE, phase_end=jnp.inf)
-        state = with_ended_turns(state.with_worker_states(EVERYBODY, own_states), is_cut_off)
+        worker_states = state.worker_states._replace(current_turns=packed(turns), idle=state.view.idle | is_cut_off)
+        worker_states = replace_where(worker_states, is_cut_off, phase=IDLE, phase_end=jnp.inf)
+        state = with_ended_turns(state.with_worker_states(EVERYBODY, worker_states), is_cut_off)
         return self.with_earliest_phase_ends(state, EVERYBODY)
 
 

@@ -99,10 +99,10 @@ class State(NamedTuple):
         view = self.view
         return WorkerStates(view.idle, view.version, view.begin_time, self.phase, self.phase_end, self.current_turns)
 
-    def with_worker_states(self, selection: WorkerSelection, own_states: WorkerStates) -> "State":
-        """The state in which what the workers `selection` do is `own_states`, arrays [m]: m is 1, or W for all."""
-        idle, version, begin_time, phase, phase_end, current_turns = selection.with_entries(
-            self.worker_states, own_states
+    def with_worker_states(self, selected_workers: WorkerSelection, selected_states: WorkerStates) -> "State":
+        """The state in which what `selected_workers` do is `selected_states`, arrays [m]: m is 1, or W for all."""
+        idle, version, begin_time, phase, phase_end, current_turns = selected_workers.with_entries(
+            self.worker_states, selected_states
         )
         view = self.view._replace(idle=idle, version=version, begin_time=begin_time)
         return self._replace(view=view, phase=phase, phase_end=phase_end, current_turns=current_turns)
@@ -133,8 +133,8 @@ def with_ended_turn(
     return state._replace(
         ended_turns=PackedTurns(
             *(
-                jax.lax.dynamic_update_slice(rows, x[None], (row, worker, first_field))
-                for rows, x in zip(state.ended_turns, turn, strict=True)
+                jax.lax.dynamic_update_slice(rows, field_values[None], (row, worker, first_field))
+                for rows, field_values in zip(state.ended_turns, turn, strict=True)
             )
         ),
         num_turns=with_entry(state.num_turns, worker, num_turns[0] + has_ended.astype(jnp.int32)),

@@ -114,15 +114,15 @@ def with_exchanges(pushes: Schedule, exchanges: Exchanges) -> Schedule:
             "max_pushes must be the most pushes of a group between two of its messages; got "
             f"{exchanges.max_pushes}, and there are {int(jnp.where(happens, outcome.column, 0).max()) + 1}. Raise it."
         )
-    entry = commit, outcome.column  # out of bounds: dropped
+    commit_and_column = commit, outcome.column  # out of bounds: dropped
     shape = max_commits, exchanges.max_pushes
     timeline = Timeline(*(getattr(pushes, name) for name in Timeline._fields))
     # int32[P]: the version that the last merged answer has brought, 0 if there is none; commit e makes version e + 1.
     version = jnp.where(outcome.num_merged > 0, commit_of(outcome.num_merged - 1) + 1, 0)
 
     def by_commit(values: jax.Array, fill: int) -> jax.Array:
-        """[E, C], from values [P] of the pushes, each at its `entry`; `fill` where there is no push."""
-        return jnp.full(shape, fill, values.dtype).at[entry].set(values, mode="drop")
+        """[E, C], from values [P] of the pushes, each at its `commit_and_column`; `fill` where there is no push."""
+        return jnp.full(shape, fill, values.dtype).at[commit_and_column].set(values, mode="drop")
 
     return record(
         timeline._replace(horizon=jnp.where(has_no_room, jnp.nan, pushes.horizon)),

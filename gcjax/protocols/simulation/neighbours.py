@@ -172,9 +172,9 @@ def neighbour_iterations(
         next_state = next_start, message_seconds(num_received, download), recent_starts
         return next_state, (start, compute_start, compute_end, finish)
 
-    nothing = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
+    zero_seconds = jnp.zeros(num_workers, dtype)  # all begin with the same parameters, and receive none
     iterations = jnp.arange(num_units, dtype=jnp.int32)
-    initial: tuple[jax.Array, ...] = nothing, nothing, jnp.zeros((max_gap or 0, num_workers), dtype)
+    initial: tuple[jax.Array, ...] = zero_seconds, zero_seconds, jnp.zeros((max_gap or 0, num_workers), dtype)
     (next_start, _, _), times = jax.lax.scan(step, initial, (iterations, durations))
     start, compute_start, compute_end, finish = times
     time, horizon = finish.max(axis=1), next_start.min()

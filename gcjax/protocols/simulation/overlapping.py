@@ -10,7 +10,9 @@ from gcjax.protocols.simulation.rules import TurnPlan
 from gcjax.protocols.simulation.turns import Work
 
 
-def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, compute_began: jax.Array) -> TurnPlan:
+def overlapping_turn(
+    work: Work, first_unit: jax.Array, ready_time: jax.Array, compute_begin_time: jax.Array
+) -> TurnPlan:
     """The push of all units that are done once the worker's last push and its reading after it have ended, or of one.
 
     Computing began with unit 0 and never stops, so all times are sums of units from there on.
@@ -19,23 +21,23 @@ def overlapping_turn(work: Work, first_unit: jax.Array, ready_time: jax.Array, c
       work: the sampled units.
       first_unit: int32[W], the first unit that was not pushed yet.
       ready_time: float[W] seconds, when the last push and reading end.
-      compute_began: float[W] seconds, when each worker began to compute.
+      compute_begin_time: float[W] seconds, when each worker began to compute.
     """
     # All that follows is [W], and all times seconds.
-    first_unit_done = compute_began + work.seconds_of_first(first_unit + 1)
-    planned_send = jnp.maximum(ready_time, first_unit_done)
-    num_done_by_send = work.num_of_first_done(planned_send - compute_began)
+    first_unit_end_time = compute_begin_time + work.seconds_of_first(first_unit + 1)
+    earliest_send_time = jnp.maximum(ready_time, first_unit_end_time)
+    num_done_by_send = work.num_of_first_done(earliest_send_time - compute_begin_time)
     num_units = (num_done_by_send - first_unit).clip(1)
-    stop = compute_began + work.seconds_of_first(first_unit + num_units)
+    stop = compute_begin_time + work.seconds_of_first(first_unit + num_units)
     # The step that is under way at `ready_time` is the first one on the new parameters.
-    num_done_when_ready = work.num_of_first_done(ready_time - compute_began)
-    first_on_new_params = num_done_when_ready.clip(first_unit, first_unit + num_units)
-    send_start = jnp.where(jnp.isfinite(stop), planned_send, jnp.inf)
-    compute_start = compute_began + work.seconds_of_first(first_unit)
+    num_done_when_ready = work.num_of_first_done(ready_time - compute_begin_time)
+    first_unit_on_new_params = num_done_when_ready.clip(first_unit, first_unit + num_units)
+    send_start = jnp.where(jnp.isfinite(stop), earliest_send_time, jnp.inf)
+    compute_start = compute_begin_time + work.seconds_of_first(first_unit)
     return TurnPlan(
         num_units,
         compute_start=compute_start,
         stop=stop,
         send_start=send_start,
-        first_unit_on_version=first_on_new_params,
+        first_unit_on_version=first_unit_on_new_params,
     )

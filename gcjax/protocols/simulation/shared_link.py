@@ -52,24 +52,30 @@ class SharedQueue(Queue):
         return self._with_next_phase(state, worker, phase_has_ended & ~arrives), arrives
 
     def begin_turns(
-        self, state: State, selection: WorkerSelection, own_states: WorkerStates, begins: jax.Array, pulls: jax.Array
+        self,
+        state: State,
+        selected_workers: WorkerSelection,
+        selected_states: WorkerStates,
+        begins: jax.Array,
+        pulls: jax.Array,
     ) -> State:
         """The state in which `begins bool[W]` begin a turn, `pulls bool[W]` of them by receiving.
 
-        `own_states` is what all have done so far, which the state does not know yet; `selection` is everybody.
+        `selected_workers` is everybody; `selected_states` is what they have done so far, not yet known to the state.
         """
         now = jnp.broadcast_to(state.view.now, begins.shape)
-        state = self.with_computing_turns(state, selection, own_states, begins & ~pulls, now, pulls)
+        state = self.with_computing_turns(state, selected_workers, selected_states, begins & ~pulls, now, pulls)
         return _with_begun_transfers(state, pulls, RECEIVING)
 
     def phase_until_sent(
-        self, selection: WorkerSelection, stop: jax.Array, send_start: jax.Array
+        self, selected_workers: WorkerSelection, stop: jax.Array, send_start: jax.Array
     ) -> tuple[int, jax.Array, jax.Array]:
         """The phase of who computes and then sends, from `send_start float[W]` on; when it ends, which is then, [W].
 
         And when the message would arrive by the worker's own link alone, [W], until it is known when it does.
         """
-        return COMPUTING, send_start, super().phase_until_sent(selection, stop, send_start)[2]
+        _, _, arrival_time = super().phase_until_sent(selected_workers, stop, send_start)
+        return COMPUTING, send_start, arrival_time
 
     def _transfer_seconds(self, state: State) -> jax.Array:
         """float[W]: seconds that a full gradient would take at the rates of this moment.
@@ -96,12 +102,16 @@ class SharedQueue(Queue):
 
         Of who transfers nothing, what is left means nothing.
         """
-        seconds = self._transfer_seconds(state)
-        takes_time = seconds > 0  # the others' transfers end at once, by an event at this very moment
-        transferred = jnp.where(takes_time, (now - state.view.now) / jnp.where(takes_time, seconds, 1), 0)
+        transfer_seconds = self._transfer_seconds(state)
+        takes_time = transfer_seconds > 0  # the others' transfers end at once, by an event at this very moment
+        transferred_gradients = jnp.where(
+            takes_time, (now - state.view.now) / jnp.where(takes_time, transfer_seconds, 1), 0
+        )
         dtype = state.remaining_transfer.dtype
-        never_quite_done = jnp.finfo(dtype).tiny  # not 0 by rounding: a transfer ends by an event of its own
-        remaining_transfer = jnp.maximum(state.remaining_transfer - transferred.astype(dtype), never_quite_done)
+        min_remaining_transfer = jnp.finfo(dtype).tiny  # not 0 by rounding: a transfer ends by an event of its own
+        remaining_transfer = jnp.maximum(
+            state.remaining_transfer - transferred_gradients.astype(dtype), min_remaining_transfer
+        )
         return replace_where(state, state.is_running, remaining_transfer=remaining_transfer)
 
     def _with_next_phase(self, state: State, worker: jax.Array, goes_on: jax.Array) -> State:

@@ -25,8 +25,8 @@ def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
 
     Units behind the last round have `fill`.
     """
-    flat = values.reshape(-1, values.shape[2])
-    return jnp.pad(flat, ((0, num_units - flat.shape[0]), (0, 0)), constant_values=fill)
+    values_by_unit = values.reshape(-1, values.shape[2])
+    return jnp.pad(values_by_unit, ((0, num_units - values_by_unit.shape[0]), (0, 0)), constant_values=fill)
 
 
 def message_seconds(message_size: jax.Array, network: Network) -> jax.Array:

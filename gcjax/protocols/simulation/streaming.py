@@ -71,9 +71,9 @@ def _units_by_turn(durations: jax.Array, num_units: int) -> jax.Array:
     There is one of these at least, in the last turn: when it would begin is the horizon.
     """
     sampled_units, num_workers = durations.shape
-    missing_units = num_units - sampled_units % num_units
-    padded = jnp.pad(durations, ((0, missing_units), (0, 0)), constant_values=jnp.inf)
-    return padded.reshape(-1, num_units, num_workers)
+    num_padding_units = num_units - sampled_units % num_units
+    padded_durations = jnp.pad(durations, ((0, num_padding_units), (0, 0)), constant_values=jnp.inf)
+    return padded_durations.reshape(-1, num_units, num_workers)
 
 
 class _StreamedTurns(NamedTuple):
@@ -120,10 +120,10 @@ class _StreamedTurns(NamedTuple):
         turn_number, seconds = inputs
         ring_index = turn_number % (self.lag_turns + 1)
         message_size = self.message_sizes[turn_number % self.message_sizes.size]
-        ready = jnp.where(
+        ready_time = jnp.where(
             turn_number == 0, self.network.arrivals_at_workers(state.compute_end), state.compute_end
         )  # at first all parameters
-        begins_before_merge = _begins_and_end(ready, seconds[: self.merge_offset])  # [r + 1, W]
+        begins_before_merge = _begins_and_end(ready_time, seconds[: self.merge_offset])  # [r + 1, W]
         done_before_merge = begins_before_merge[-1] if self.merge_offset else state.compute_end
         merge_start = jnp.maximum(done_before_merge, state.commit_time[ring_index])
         begins_after_merge = _begins_and_end(
@@ -131,18 +131,18 @@ class _StreamedTurns(NamedTuple):
         )
         compute_start = jnp.concatenate([begins_before_merge[:-1], begins_after_merge[:-1]])  # [L, W], as the ends
         compute_end = jnp.concatenate([begins_before_merge[1:], begins_after_merge[1:]])
-        last, end = len(seconds) - 1, compute_end[-1]
-        send_start = jnp.maximum(end, state.upload_end)
+        last_unit, last_compute_end = len(seconds) - 1, compute_end[-1]
+        send_start = jnp.maximum(last_compute_end, state.upload_end)
         arrival = self.network.arrivals_at_server(send_start, message_size)
         times = {
             # If r is 0, unit 0 is the one that waits for the merge: the second entry counts.
             "start": compute_start.at[0].set(state.compute_end).at[self.merge_offset].set(merge_start),
             "compute_start": compute_start,
             "compute_end": compute_end,
-            "send_start": jnp.full_like(compute_end, jnp.inf).at[last].set(send_start),
-            "finish": compute_end.at[last].set(arrival),
+            "send_start": jnp.full_like(compute_end, jnp.inf).at[last_unit].set(send_start),
+            "finish": compute_end.at[last_unit].set(arrival),
         }
-        return self._state_after(state, ring_index, message_size, end, arrival), (times, arrival.max())
+        return self._state_after(state, ring_index, message_size, last_compute_end, arrival), (times, arrival.max())
 
     def _state_after(
         self, state: _State, ring_index: jax.Array, message_size: jax.Array, end: jax.Array, arrival: jax.Array

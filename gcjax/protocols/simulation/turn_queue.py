@@ -48,25 +48,33 @@ class TurnQueue(NamedTuple):
     keeps_version: bool = False
 
     def begin_turns(
-        self, state: State, selection: WorkerSelection, own_states: WorkerStates, begins: jax.Array, pulls: jax.Array
+        self,
+        state: State,
+        selected_workers: WorkerSelection,
+        selected_states: WorkerStates,
+        begins: jax.Array,
+        pulls: jax.Array,
     ) -> State:
         """The state in which those of `begins bool[m]` begin a turn: `pulls bool[m]` by receiving parameters.
 
-        `own_states` is what the workers `selection` have done so far, which the state does not know yet. A server that
-        takes time for messages answers when it has dealt with the last one.
+        `selected_states` is what the `selected_workers` have done so far, which the state does not know yet. A server
+        that takes time for messages answers when it has dealt with the last one.
         """
-        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
-        ready = jnp.where(pulls, now + selection.entries_of(self.message_seconds(self.network.download)), now)
-        return self.with_computing_turns(state, selection, own_states, begins, ready, pulls)
+        answer_time = (
+            state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.server_free_time)
+        )
+        receive_seconds = selected_workers.entries_of(self.message_seconds(self.network.download))
+        ready_time = jnp.where(pulls, answer_time + receive_seconds, answer_time)
+        return self.with_computing_turns(state, selected_workers, selected_states, begins, ready_time, pulls)
 
     def phase_until_sent(
-        self, selection: WorkerSelection, stop: jax.Array, send_start: jax.Array
+        self, selected_workers: WorkerSelection, stop: jax.Array, send_start: jax.Array
     ) -> tuple[int, jax.Array, jax.Array]:
         """The one phase of who computes and then sends; when it ends, [m], which is when the message arrives, [m]."""
         del stop
-        arrival_time = send_start + selection.entries_of(self.message_seconds(self.network.upload))
+        arrival_time = send_start + selected_workers.entries_of(self.message_seconds(self.network.upload))
         if self.rule.pulls_before_push:
-            arrival_time += selection.entries_of(self.message_seconds(self.network.download))
+            arrival_time += selected_workers.entries_of(self.message_seconds(self.network.download))
         return ARRIVING, arrival_time, arrival_time
 
     def message_seconds(self, link_seconds: Any) -> jax.Array:
@@ -86,7 +94,7 @@ class TurnQueue(NamedTuple):
 
         def first_and_count(state: State) -> tuple[jax.Array, jax.Array]:
             """int32[], the first who may begin, the last worker if nobody may; and int32[], how many may."""
-            begins = decisions.may_begin(self.rule, self.with_everybody(state).view)
+            begins = decisions.may_begin(self.rule, self.with_constant_alive(state).view)
             index = jnp.arange(begins.size, dtype=jnp.int32)
             return jnp.where(begins, index, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
 
@@ -97,76 +105,82 @@ class TurnQueue(NamedTuple):
         asks_everybody = max_over_runs(state.asks_everybody.astype(jnp.int32)) > 0
         worker, num_begin = jax.lax.cond(asks_everybody, first_and_count, only_sender, state)
         state = run_if(may_begin & (num_begin > 1), self.with_all_begun, state)
-        state = self._with_begun(self.with_everybody(state), WorkerSelection(worker), may_begin)
+        state = self._with_begun(self.with_constant_alive(state), WorkerSelection(worker), may_begin)
         return state._replace(asks_everybody=jnp.asarray(not self.rule.asks_after_commits) | ~may_begin)
 
     def with_all_begun(self, state: State) -> State:
         """The state in which all idle workers have begun a turn that may."""
         may_begin = self._all_is_dealt_with(state) & state.is_running
-        return self._with_begun(self.with_everybody(state), EVERYBODY, may_begin)
+        return self._with_begun(self.with_constant_alive(state), EVERYBODY, may_begin)
 
     def _all_is_dealt_with(self, state: State) -> jax.Array:
         """bool[]: whether no more happens at this moment."""
-        all_is_dealt_with, next_change = self.first_phase_end(state)[1] > state.view.now, self.next_change(state)
+        _, first_phase_end = self.first_phase_end(state)
+        all_is_dealt_with, next_change = first_phase_end > state.view.now, self.next_change(state)
         return all_is_dealt_with if next_change is None else all_is_dealt_with & (next_change.time > state.view.now)
 
-    def _with_begun(self, state: State, selection: WorkerSelection, may_begin: jax.Array) -> State:
-        """The state in which the idle of `selection`, m workers, begin, if the rule and `may_begin bool[]` let them.
+    def _with_begun(self, state: State, selected_workers: WorkerSelection, may_begin: jax.Array) -> State:
+        """The state in which the idle of m `selected_workers` begin, if the rule and `may_begin bool[]` let them.
 
         A worker without a unit that was sampled does not begin any more, and sets the horizon.
         """
 
-        def states_and_decisions(state: State) -> tuple[WorkerStates, jax.Array, jax.Array]:
+        def states_and_who_begins_and_pulls(state: State) -> tuple[WorkerStates, jax.Array, jax.Array]:
             """What the workers do, arrays [m], and bool[m] each, who of them may begin, and who reads then."""
-            view = self.with_everybody(state).view
-            is_idle, is_alive, is_ready = map(selection.entries_of, (view.idle, view.alive, self.rule.ready(view)))
-            may_begin = is_idle & is_alive & is_ready
-            pulls = (
-                jnp.zeros_like(may_begin)
+            view = self.with_constant_alive(state).view
+            masks = view.idle, view.alive, self.rule.ready(view)  # bool[W] each
+            is_idle, is_alive, is_ready = map(selected_workers.entries_of, masks)
+            may_begin_by_rule = is_idle & is_alive & is_ready
+            pulls_by_rule = (
+                jnp.zeros_like(may_begin_by_rule)
                 if self.rule.pulls_before_push
-                else selection.entries_of(self.rule.pulls(view))
+                else selected_workers.entries_of(self.rule.pulls(view))
             )
-            return selection.entries_of(state.worker_states), may_begin, pulls
+            return selected_workers.entries_of(state.worker_states), may_begin_by_rule, pulls_by_rule
 
-        own_states, is_ready, pulls = self.read_before_writing(states_and_decisions, state)
-        now, turn = state.view.now, own_states.current_turns.unpacked
-        may_begin &= is_ready
+        selected_states, may_begin_by_rule, pulls_by_rule = self.read_before_writing(
+            states_and_who_begins_and_pulls, state
+        )
+        now, turn = state.view.now, selected_states.current_turns.unpacked
+        may_begin &= may_begin_by_rule
         next_unit = turn.first_unit + turn.num_begun  # after the units of the last turn
         has_no_unit = may_begin & (next_unit >= self.work.num_units)
         begins = may_begin & ~has_no_unit
-        pulls &= begins
-        version = jnp.where(pulls, state.view.num_commits, own_states.version)
+        pulls = pulls_by_rule & begins
+        version = jnp.where(pulls, state.view.num_commits, selected_states.version)
         turn = replace_where(
             turn, begins, first_unit=next_unit, num_begun=0, num_sent_units=0, commit=-1,
             begin=now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
-        own_states = own_states._replace(
-            idle=own_states.idle & ~begins & ~has_no_unit,  # who has no unit left is never asked again
+        selected_states = selected_states._replace(
+            idle=selected_states.idle & ~begins & ~has_no_unit,  # who has no unit left is never asked again
             version=version,
-            begin_time=jnp.where(begins, now, own_states.begin_time),
+            begin_time=jnp.where(begins, now, selected_states.begin_time),
             current_turns=packed(turn._replace(version=version)),
         )
         state = state._replace(
             horizon=jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, now), state.horizon),
             somebody_is_stuck=state.somebody_is_stuck | has_no_unit.any(),
         )
-        return self.with_earliest_phase_ends(self.begin_turns(state, selection, own_states, begins, pulls), selection)
+        return self.with_earliest_phase_ends(
+            self.begin_turns(state, selected_workers, selected_states, begins, pulls), selected_workers
+        )
 
-    def with_earliest_phase_ends(self, state: State, selection: WorkerSelection) -> State:
-        """The state with the earliest end of a phase in each block of workers, if any, after `selection` changed."""
+    def with_earliest_phase_ends(self, state: State, selected_workers: WorkerSelection) -> State:
+        """The state with the earliest end of a phase in each block of workers, if any, after some have changed."""
         if state.earliest_phase_ends is None:
             return state
-        if selection.worker is None:  # everybody may have changed
+        if selected_workers.worker is None:  # everybody may have changed
             return state._replace(earliest_phase_ends=earliest_of_blocks(state.phase_end))
         return state._replace(
-            earliest_phase_ends=with_changed_time(state.earliest_phase_ends, state.phase_end, selection.worker)
+            earliest_phase_ends=with_changed_time(state.earliest_phase_ends, state.phase_end, selected_workers.worker)
         )
 
     def with_computing_turns(
         self,
         state: State,
-        selection: WorkerSelection,
-        own_states: WorkerStates,
+        selected_workers: WorkerSelection,
+        selected_states: WorkerStates,
         begins: jax.Array,
         ready_time: jax.Array,
         pulled: jax.Array,
@@ -177,54 +191,59 @@ class TurnQueue(NamedTuple):
 
         Args:
           state: the simulation.
-          selection: the workers of whom the arrays `[m]` are.
-          own_states: what they have done so far, which the state does not know yet.
+          selected_workers: the workers of whom the arrays `[m]` are.
+          selected_states: what they have done so far, which the state does not know yet.
           begins: bool[m], who begins.
           ready_time: float[m] seconds, when each has the parameters.
           pulled: bool[m], whose parameters were received for this turn.
         """
-        turn = own_states.current_turns.unpacked
-        plan = self._plan(state.with_worker_states(selection, own_states), selection, turn.first_unit, ready_time)
+        turn = selected_states.current_turns.unpacked
+        state_so_far = state.with_worker_states(selected_workers, selected_states)
+        plan = self._plan(state_so_far, selected_workers, turn.first_unit, ready_time)
         lacks_units = begins & (turn.first_unit + plan.num_units > self.work.num_units)
         computes = begins & ~lacks_units
         send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
-        phase, phase_end, arrive = self.phase_until_sent(selection, plan.stop, send_start)
+        phase, phase_end, arrive = self.phase_until_sent(selected_workers, plan.stop, send_start)
         turn = replace_where(
             turn, computes, num_begun=plan.num_units, num_sent_units=plan.num_units,
             first_unit_on_version=jnp.where(pulled, plan.first_unit_on_version, turn.first_unit),
             begin=jnp.minimum(turn.begin, plan.compute_start),  # the second, where workers never stop computing
             compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip
-        own_states = replace_where(
-            own_states._replace(current_turns=packed(turn)), lacks_units, phase=IDLE, phase_end=jnp.inf
+        selected_states = replace_where(
+            selected_states._replace(current_turns=packed(turn)), lacks_units, phase=IDLE, phase_end=jnp.inf
         )
-        own_states = replace_where(own_states, computes, phase=phase, phase_end=phase_end)
+        selected_states = replace_where(selected_states, computes, phase=phase, phase_end=phase_end)
         is_stuck = lacks_units | (computes & jnp.isinf(phase_end))
         state = state._replace(
             horizon=jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon),
             somebody_is_stuck=state.somebody_is_stuck | is_stuck.any(),
         )
-        return state.with_worker_states(selection, own_states)
+        return state.with_worker_states(selected_workers, selected_states)
 
-    def _plan(self, state: State, selection: WorkerSelection, first_unit: jax.Array, ready_time: jax.Array) -> TurnPlan:
+    def _plan(
+        self, state: State, selected_workers: WorkerSelection, first_unit: jax.Array, ready_time: jax.Array
+    ) -> TurnPlan:
         """What those do, arrays [m], who have the parameters at `ready_time`, from unit `first_unit int32[m]` on."""
         work, rule, view = self.work, self.rule, state.view
         if rule.plan is not None:  # of all workers; what it says of those who do not begin does not count
-            ready_of_all = selection.with_entries(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
-            plan_of_all = rule.plan(work, state.current_turns.unpacked.first_unit, ready_of_all, view.memory)
-            return TurnPlan(*map(selection.entries_of, plan_of_all))
-        if selection.worker is not None:  # one worker alone, not everybody
-            work = work._replace(worker=selection.worker[None])
+            ready_time_of_all = selected_workers.with_entries(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
+            plan_of_all = rule.plan(work, state.current_turns.unpacked.first_unit, ready_time_of_all, view.memory)
+            return TurnPlan(*map(selected_workers.entries_of, plan_of_all))
+        if selected_workers.worker is not None:  # one worker alone, not everybody
+            work = work._replace(worker=selected_workers.worker[None])
         if rule.overlaps:
-            compute_began = selection.entries_of(self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0])))
-            return overlapping_turn(work, first_unit, ready_time, compute_began)
+            compute_begin_time = selected_workers.entries_of(
+                self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0]))
+            )
+            return overlapping_turn(work, first_unit, ready_time, compute_begin_time)
         if rule.turn_seconds is not None:
-            num_units = work.num_to_fill(first_unit, selection.entries_of(rule.turn_seconds(view)))
+            num_units = work.num_to_fill(first_unit, selected_workers.entries_of(rule.turn_seconds(view)))
         else:
-            num_units = selection.entries_of(rule.units_of(view))
+            num_units = selected_workers.entries_of(rule.units_of(view))
         return turn_of(work, first_unit, ready_time, num_units)
 
-    def with_everybody(self, state: State) -> State:
+    def with_constant_alive(self, state: State) -> State:
         """The state; where nobody leaves or joins, who is alive is a constant: the compiler leaves out what asks."""
         if self.changes is not None:
             return state

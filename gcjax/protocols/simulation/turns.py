@@ -124,13 +124,13 @@ class Work(NamedTuple):
         last_unit = first_unit + count - 1
         # In range, also where the result is 0 or inf without being looked up.
         first_row, last_row = first_unit.clip(0, self.num_units - 1), last_unit.clip(0, self.num_units - 1)
-        everybody = jnp.arange(self.num_workers, dtype=first_unit.dtype)
-        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, first_unit.shape)
+        all_workers = jnp.arange(self.num_workers, dtype=first_unit.dtype)
+        worker = jnp.broadcast_to(all_workers if self.worker is None else self.worker, first_unit.shape)
         if isinstance(count, int) and count == 1:
             seconds = self.durations[first_row, worker]
         else:
-            first_bit_that_differs = _INT32_BITS - jax.lax.clz(first_row ^ last_row)
-            level = first_bit_that_differs  # where the two rows are in the two halves of a block
+            differing_bits = first_row ^ last_row
+            level = _INT32_BITS - jax.lax.clz(differing_bits)  # where the two rows are in the two halves of a block
             seconds_to_middle = self.sums[level, first_row, worker]
             seconds = seconds_to_middle + jnp.where(level > 0, self.sums[level, last_row, worker], 0)
             has_no_unit = last_unit < first_unit
@@ -140,8 +140,8 @@ class Work(NamedTuple):
 
     def seconds_of_first(self, count: jax.Array) -> jax.Array:
         """float[W]: `seconds` of the first `count int32[W]` units, a single look-up for each."""
-        everybody = jnp.arange(self.num_workers, dtype=count.dtype)
-        worker = jnp.broadcast_to(everybody if self.worker is None else self.worker, count.shape)
+        all_workers = jnp.arange(self.num_workers, dtype=count.dtype)
+        worker = jnp.broadcast_to(all_workers if self.worker is None else self.worker, count.shape)
         seconds = self.sums_from_unit_0[count.clip(0, self.num_units), worker]
         return jnp.where(count > self.num_units, jnp.inf, seconds)
 
@@ -225,9 +225,9 @@ def turns_record(
       one_contribution_per_worker: whether all messages of a worker to a commit are one contribution for each stretch of
         units that are based on one version, at the places w, W + w, ...
     """
-    timeline, read, turn = units_of(turns, work, horizon)
+    timeline, version_read, turn = units_of(turns, work, horizon)
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
-    worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), read.shape)
+    worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), version_read.shape)
     num_commits = time.shape[0]
     # bool[T, W]: whether a unit is in a message, and this in a commit that happens (-1, none, stays -1 in any case).
     is_sent = (unit >= turn.first_unit) & (unit < turn.first_unit + turn.num_sent_units)
@@ -235,7 +235,7 @@ def turns_record(
     commit = jnp.where(is_in_commit, turn.commit, -1)
     if one_contribution_per_worker:
         max_stretches = num_contributions // work.num_workers
-        column = jnp.minimum(_stretch_in_commit(commit, read), max_stretches - 1) * work.num_workers + worker
+        column = jnp.minimum(_stretch_in_commit(commit, version_read), max_stretches - 1) * work.num_workers + worker
     elif splits_by_version:
         column = turn.position + jnp.where(unit < turn.first_unit_on_version, 0, num_contributions // 2)
     else:
@@ -247,10 +247,10 @@ def turns_record(
         timeline,
         time=time,
         worker=jnp.full(shape, -1, jnp.int32).at[contribution].set(worker, mode="drop"),
-        unit=first_unit.at[contribution].min(jnp.broadcast_to(unit, read.shape), mode="drop"),
+        unit=first_unit.at[contribution].min(jnp.broadcast_to(unit, version_read.shape), mode="drop"),
         work=jnp.zeros(shape, jnp.int32).at[contribution].add(1, mode="drop"),
         weight=weight,
-        read=read,
+        read=version_read,
     )
 
 
@@ -290,7 +290,7 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     return timeline, version_read, turn
 
 
-def _stretch_in_commit(commit: jax.Array, read: jax.Array) -> jax.Array:
+def _stretch_in_commit(commit: jax.Array, version_read: jax.Array) -> jax.Array:
     """int32[T, W]: the number of the stretch that a unit is in, 0, 1, ..., among its worker's units in the same commit.
 
     A stretch has units that follow each other and are based on one version. Between two of them can be a unit that was
@@ -298,13 +298,13 @@ def _stretch_in_commit(commit: jax.Array, read: jax.Array) -> jax.Array:
 
     Args:
       commit: int32[T, W], that each unit is in; -1 for none.
-      read: int32[T, W], the version that each is based on.
+      version_read: int32[T, W], the version that each is based on.
     """
     # [T, W], each of the row of the unit before; of unit 0 there is none.
-    previous_commit, previous_read, newest_commit_before = (
-        jnp.roll(x, 1, axis=0).at[0].set(_NO_NUMBER) for x in (commit, read, jax.lax.cummax(commit, axis=0))
+    previous_commit, previous_version_read, newest_commit_before = (
+        jnp.roll(x, 1, axis=0).at[0].set(_NO_NUMBER) for x in (commit, version_read, jax.lax.cummax(commit, axis=0))
     )
-    begins_stretch = (commit >= 0) & ((commit != previous_commit) | (read != previous_read))
+    begins_stretch = (commit >= 0) & ((commit != previous_commit) | (version_read != previous_version_read))
     stretch_of_worker = jnp.cumsum(begins_stretch, axis=0, dtype=jnp.int32)  # since the first unit
     is_first_of_commit = (commit >= 0) & (commit > newest_commit_before)
     first_stretch_of_commit = jax.lax.cummax(jnp.where(is_first_of_commit, stretch_of_worker, 0), axis=0)
