@@ -19,7 +19,7 @@ def first_exact_time(
     """float[]: the earliest time at which the plan is exact, as `is_exact_enough` says; inf if it never is.
 
     By when chunks are finished, `finish float[W, K]`, and `plan`: `(progress int32[W]) -> Coding`. Where what is exact
-    stays so with further progress, it takes log2(W·K) plans. Elsewhere one moment after the other is tried, from that on
+    stays so with further progress, it takes log2(W·K) plans. Elsewhere one moment after the other is tried, from that
     at which each chunk has been finished once: the sum of the chunks finished so far may fit better than a later one.
     """
     sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)  # [W·K], inf without a chunk
@@ -104,8 +104,8 @@ def joint_code(
 ) -> GradientCode:
     """A code that is made of others, with a completion that follows from theirs.
 
-    Parts that stay exact are exact together when the last of them is. Others may no longer be exact by then: that
-    time counts only if the joint plan is exact at it; an earlier one at which it is exact is looked for.
+    Parts that stay exact are exact together when the last of them is. Others may no longer be exact by then: the
+    earliest time is looked for at which the joint plan is exact.
 
     Args:
       assignment: of the joint code, as are `num_blocks` to `sent` and `only_whole_loads`; see `GradientCode`.
@@ -122,9 +122,8 @@ def joint_code(
     def completion(finish: jax.Array) -> jax.Array:
         """float[]: the earliest time at which the joint code is exact, for `finish float[W, K]`."""
         finish = check_finish(assignment, finish)
-        time = last_part_completion(finish)
         if stays_exact:
-            return time
+            return last_part_completion(finish)
         return first_exact_time(assignment, num_blocks, plan, finish, stays_exact=False)
 
     return GradientCode(

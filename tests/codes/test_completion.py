@@ -82,6 +82,27 @@ def test_the_earlier_part_has_gone_on_when_the_later_one_is_done():
     assert jax.jit(code.completion)(finish) == 3.0
 
 
+@pytest.mark.parametrize(
+    "code",
+    [codes.optimal_decoding(assignments.cyclic(4, load=3)), codes.one_step(assignments.cyclic(4, load=2))],
+    ids=["optimal", "one step"],
+)
+def test_it_is_the_earliest_exact_time_where_later_ones_are_not_exact(code):
+    """Against all moments, one after the other; of some rounds the sum is exact for a while only."""
+    assert not code.stays_exact
+    rng = np.random.default_rng(3)
+    finish = np.cumsum(rng.choice([1.0, 2.0, 3.0], (60, *code.assignment.chunks.shape)), axis=2)
+    finish[:30, 3] = np.inf
+    moments = np.arange(1.0, 10.0)
+    progress = (finish[:, None] <= moments[:, None, None]).sum(axis=3)  # [S, moments, W]
+    residual = jax.jit(jax.vmap(jax.vmap(lambda done: code.plan(done).residual)))(jnp.asarray(progress))
+    is_exact = np.asarray(residual) < 1e-4
+    earliest = np.where(is_exact.any(axis=1), moments[is_exact.argmax(axis=1)], np.inf)
+    times = jax.jit(jax.vmap(code.completion))(jnp.asarray(finish, jnp.float32))
+    np.testing.assert_array_equal(times, earliest)
+    assert (np.isfinite(earliest) & ~is_exact[:, -1]).any()
+
+
 def test_codes_that_stay_exact_ask_for_no_plan():
     crc = codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY)
     for code in (codes.clustered(crc, num_clusters=2), codes.two_part(crc, num_uncoded=1), codes.side_by_side(crc)):
